@@ -22,7 +22,7 @@ class Room:
     def __init__(self, ends: ExitStack, count: int, inhabitant: Inhabitant) -> None:
         context = multiprocessing.get_context("spawn")
         self.processes: list[BaseProcess] = []
-        self._lines: list[Connection] = []
+        self.lines: list[Connection] = []
         for index in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_inhabit, args=(index, theirs, inhabitant), daemon=True)
@@ -32,17 +32,17 @@ class Room:
             theirs.close()  # else the end of a process that failed would not be seen here
             ends.callback(ours.close)
             self.processes.append(process)
-            self._lines.append(ours)
+            self.lines.append(ours)
 
     def tell(self, what: object) -> None:
         """The same to all."""
-        for line in self._lines:
+        for line in self.lines:
             line.send(what)
 
     def hear(self) -> list[Any]:
         """One word from each."""
         try:
-            return [line.recv() for line in self._lines]
+            return [line.recv() for line in self.lines]
         except EOFError:
             raise RuntimeError("a process failed: see above") from None
 

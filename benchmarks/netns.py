@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
@@ -109,9 +110,9 @@ class Town(Room):
             do("ip", "link", "set", "dev", port, "master", "bridge", "up")
         self.tell("connected")
 
-    def shape(self, rate: str) -> None:
-        """Hold what each receives to `rate`; what it sends is its own to shape."""
-        for index in range(len(self.processes)):
+    def shape(self, rate: str, which: Iterable[int] | None = None) -> None:
+        """Hold what each of these (None: of all) receives to `rate`; what it sends is its own to shape."""
+        for index in range(len(self.processes)) if which is None else which:
             _shape(f"port{index}", rate)
 
 

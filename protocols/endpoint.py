@@ -21,7 +21,7 @@ from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
 from .link.telling import tell_all
 from .pipes import Pipes
-from .shaping.way import ShapedTo
+from .shaping.path import ShapedTo
 from .testpoints import buggify
 from .transport import Arrivals, PeerId, Transport
 from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of

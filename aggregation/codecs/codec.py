@@ -226,7 +226,8 @@ def check_count(count: int) -> None:
 
 
 def check_scales(scales: Tensor, levels: int) -> None:
-    """Raises ValueError unless all ``scales`` are within 0 and `scale_max` of ``levels``."""
+    """Raises ValueError if any of the ``scales`` read from a payload is NaN, negative or above `scale_max`, beyond
+    which a decoded value could overflow. ``levels``: the largest magnitude of a code."""
     if not bool(((scales >= 0) & (scales <= scale_max(levels))).all()):
         raise ValueError("a scale in the payload is negative, not finite or too large")
 

@@ -1,8 +1,8 @@
 """Period policies: how many local steps peers take until the next average. A policy maps a state and a round's numbers
 to the next state.
 
-Every peer must be given identical numbers, as from `mean.combine`. All peers then choose the same period without
-further messages.
+Peers that are given identical numbers, as from `mean.combine`, choose the same period without further messages. In
+gossip each peer has its own numbers and its own period.
 """
 
 import math

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ...protocols.members.inviting import REINVITE_S
+from ...protocols.members.invite_change import REINVITE_S
 from ..launch.run_folder import SETTINGS_FILE
 from ..launch.run_socket import ask
 from ..launch.ways_in import asking

@@ -23,8 +23,8 @@ from ...protocols.limits import VIEW_MEMBERS_MAX, beyond
 from ...protocols.link.congestion import WINDOW_BYTES_MAX, suiting_chunk
 from ...protocols.link_spec import LinkSpec
 from ..records.units import bytes_text, count_text, seconds_text
-from ..report.graph_chart import graph_chart
 from ..report.plan_chart import Bar, plan_chart
+from ..report.plan_graph import graph_chart
 from ..settings.link_text import parse_duration, parse_link, parse_size
 from . import plan_gossip
 from .fitting import Folded

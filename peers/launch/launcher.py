@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...protocols.members.inviting import REINVITE_S
+from ...protocols.members.invite_change import REINVITE_S
 from ..errors import RunFailed
 from ..records.records import ExchangeRecord, Record, read_record
 from ..settings.settings import Settings
@@ -102,8 +102,8 @@ class Launch:
             await self._spawner.close()
 
     async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Send the request `asked` about the run's invite (`inviting`) to the first peer that is a member, or to the
-        next one if that ends meanwhile. Returns its answer."""
+        """Send the request `asked` about the run's invite (`invite_request`) to the first peer that is a member, or to
+        the next one if that ends meanwhile. Returns its answer."""
         within_s = 2 * REINVITE_S * self._patience_s
         try:
             async with asyncio.timeout(within_s):

@@ -16,8 +16,8 @@ from typing import Any
 
 from ...protocols.endpoint import Endpoint
 from ...protocols.members.invitation import Invitation
-from ...protocols.shaping.budgeted import Budgeted
-from ...protocols.shaping.transport import Shaped
+from ...protocols.shaping.budgeted_transport import Budgeted
+from ...protocols.shaping.shaped_transport import Shaped
 from ...protocols.transport import PeerId, Transport
 from ...protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from ..checkpoints.votes import Votes, votes_folder
@@ -34,7 +34,7 @@ from ..settings.link_text import parse_link
 from ..settings.settings import Settings
 from ..training.stop import Stop
 from .control import Control, Orders, control_of_this_process
-from .inviting import invitation_of, reinvited
+from .invite_request import invitation_of, reinvited
 from .run_socket import Answer, answered
 from .spec import log_path
 
@@ -113,7 +113,7 @@ class Session:
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """This peer's answer to the request `asked` about the run's invite (`inviting`)."""
+        """This peer's answer to the request `asked` about the run's invite (`invite_request`)."""
         if self._peer is None:
             return {"error": "this peer takes no part in the run yet: try again"}
         return await reinvited(self._peer.membership.inviting, asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import one_line
-from .inviting import invitation_of, question
+from .invite_request import invitation_of, question
 from .keys import Invite
 from .run_folder import WAYS_IN_FILE
 

@@ -15,7 +15,8 @@ from .records import SCHEMA, check_schema
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PeerSummary:
-    """One peer's totals for the run: local steps, bytes on the wire, bytes shared, and seconds."""
+    """One peer's totals over the run: local steps, exchanges, bytes sent and received over the network, bytes exchanged
+    through shared memory, and the seconds that it spent computing, waiting, transferring and evaluating."""
 
     peer: str
     """Its name."""
@@ -24,9 +25,9 @@ class PeerSummary:
     exchanges: int
     """Number of exchanges in which it took part."""
     bytes_sent: int
-    """Bytes on the wire."""
+    """Bytes sent over the network, packet headers included."""
     bytes_received: int
-    """Bytes on the wire."""
+    """Bytes received over the network, packet headers included."""
     model_bytes: int = 0
     """Bytes of the model that it averaged with others, in all exchanges together, before a codec makes them fewer."""
     bytes_shared: int = 0

@@ -47,7 +47,7 @@ class Losses:
         return self.mean
 
     def begin(self) -> None:
-        """Forget the losses of the previous round, because a round begins."""
+        """Begins a round: forgets the losses of the round before, but keeps `mean`."""
         self._sum, self._count = 0.0, 0
 
 

@@ -66,7 +66,8 @@ class Declared:
                 object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
 
     def values(self) -> dict[str, Any]:
-        """Name -> value of each setting, as text, number, boolean or None."""
+        """Returns all settings declared with `setting`, by their field's name. A `Parsed` value becomes its text, so
+        that each value is a text, a number, a boolean or None. Other fields are left out."""
         found = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self) if "rule" in field.metadata
         }

@@ -26,10 +26,10 @@ from ..task.task import Task, TaskError, made_by
 from ..task.tensors import check_values, load_tensors, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
-from .hooks import Hooks, TaskRun
 from .local_step import LocalStep
 from .replica import Write
 from .schedule import Schedule
+from .task_hooks import Hooks, TaskRun
 
 _SCHEDULE = "schedule"
 """The key of the schedule's state in a checkpoint, among those of the optimizer's."""

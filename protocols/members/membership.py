@@ -21,7 +21,7 @@ from .attached import Attached, Standing
 from .departure import Departure
 from .edges import Edges
 from .invitation import Invitation
-from .inviting import Inviting
+from .invite_change import Inviting
 from .learning import Learning, Unattached
 from .ledger import Ledger, Store, Vote
 from .messages import Stale, Welcome

@@ -36,7 +36,9 @@ class Roster(Waiting):
         self.given = False
         """Whether `base` existed before the run started, as a checkpoint's version does."""
         self.gone: dict[PeerId, Gone] = {}
+        """Members that this peer cannot work with: lost, suspected, or joining anew."""
         self.leaving: dict[PeerId, str] = {}
+        """Members that have said that they leave, and the reason."""
         self.finished: set[PeerId] = set()
         self.newcomers: dict[PeerId, Introduce] = {}
         self.places = Places(channel.endpoint.patience_s)
@@ -100,7 +102,7 @@ class Roster(Waiting):
 
     @property
     def staying(self) -> list[PeerId]:
-        """Members that are neither gone nor leaving."""
+        """Members of the view, this peer included, that are neither `gone` nor `leaving`, in the view's order."""
         return [peer for peer in self.view.ids if self.stays(peer)]
 
     def stays(self, peer: PeerId) -> bool:

@@ -47,7 +47,8 @@ class Waiting:
         self.notify()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, tested again on each `notify`. Raises the error passed to `fail`."""
+        """Returns once `condition()` holds. It is tested at once, and again after each `notify`, without a time limit.
+        Raises the error passed to `fail`, also if `fail` was called before and although the condition holds."""
         while True:
             if self.failed is not None:
                 raise self.failed

@@ -132,7 +132,8 @@ class Store:
             copy.enlisted.clear()
 
     def packed(self, copy: Copy) -> bytes:
-        """The values and the state of a copy as the payload of a message."""
+        """Returns the values of a copy, and then the tensors of its server function's state in the order of their
+        names, as raw bytes. Names, version and clocks are not among them: the message's header has these."""
         return b"".join(raw(tensor) for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))))
 
     def unpacked(self, range: int, names: Sequence[str], payload: bytes | bytearray | memoryview) -> Copy:

@@ -158,13 +158,15 @@ class Stalls:
     def waiting(
         self, awaited: Callable[[], Collection[PeerId]] | None = None, filling: Filling | None = None
     ) -> Iterator[None]:
-        """Context in which stalls are watched for: of a round, or, with `awaited`, of the peers that it returns.
-        `filling`: this peer's contribution while it is incomplete: until it is complete no other peer is reported."""
+        """Context in which this peer waits for others. A peer that has told that it is Stalled is reported at once, a
+        silent one later. `awaited` returns the peers that are waited for; None: those of a round. `filling`: this
+        peer's own contribution while it is incomplete; until it is complete no other peer is reported. The context is
+        not reentrant."""
         over = False
 
         def begin() -> None:
             if not over:
-                self._wait(awaited or (lambda: self.meter.late))
+                self._wait(awaited or self._late)
 
         if filling is None:
             begin()
@@ -234,10 +236,17 @@ class Stalls:
             self._hear(peer, said)
 
     def _hear(self, peer: PeerId, said: Stalled) -> None:
-        """Report `peer` if this peer waits for its contribution."""
-        if self._awaited is not None and said.round <= self._round() + 1:
+        """Report `peer` if this peer waits for its contribution. In a round the meter does not always know for whom it
+        waits (in a ring it sees the next peer only), so any peer that is stalled is reported then."""
+        awaited = self._awaited
+        if awaited is None or said.round > self._round() + 1:
+            return
+        if awaited == self._late or peer in awaited():
             self._tell(peer, _in_words(said), work=said.work)
             self._judge()
+
+    def _late(self) -> Collection[PeerId]:
+        return self.meter.late
 
     def _is_over(self, peer: PeerId, why: str) -> None:
         self._heard.pop(peer, None)

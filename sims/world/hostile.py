@@ -61,7 +61,7 @@ class Speech:
 
     @property
     def channels(self) -> list[str]:
-        """The channels that were heard, and one that does not exist."""
+        """The channel last heard for each family of messages, and "", which no conversation has."""
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
@@ -121,8 +121,8 @@ class Speech:
         if hint is bool:
             return chance.random() < 0.5
         if hint is int:
-            near = (value + chance.choice((-1, 0, 0, 1)) for value in self._ints)
-            return min(INT_MAX, max(0, chance.choice((*_INTS, *near))))
+            value = chance.choice((*_INTS, *self._ints))
+            return min(INT_MAX, max(0, value + chance.choice((-1, 0, 0, 1))))
         if hint is float:
             return chance.choice(_FLOATS)
         if hint is str:

@@ -27,7 +27,7 @@ from ...peers.training.stop import Stop
 from ...peers.training.task_replica import TaskReplica
 from ...peers.training.trainer import Trainer
 from ...protocols.members.roster import TRY_FOR
-from ...protocols.shaping.budgeted import Budgeted
+from ...protocols.shaping.budgeted_transport import Budgeted
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId, Transport
 from ..scenarios.scenario import Group

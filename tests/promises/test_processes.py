@@ -154,7 +154,7 @@ from torch import nn
 
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.shaping.down_link import DownLink
-from samovar.protocols.shaping.transport import Shaped
+from samovar.protocols.shaping.shaped_transport import Shaped
 
 mine, steps = None, 0
 

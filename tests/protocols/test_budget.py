@@ -16,7 +16,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.protocols.budget import DAY_S, Budget, Day
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import link_bytes
-from samovar.protocols.shaping.budgeted import Budgeted
+from samovar.protocols.shaping.budgeted_transport import Budgeted
 from samovar.sims.world.network import Network
 from samovar.sims.world.transport import SimulatedTransport
 from samovar.sims.world.ways import Frame

@@ -15,9 +15,9 @@ from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec, link_bytes
-from samovar.protocols.shaping import waiting
-from samovar.protocols.shaping.transport import Shaped
-from samovar.protocols.shaping.way import ShapedTo
+from samovar.protocols.shaping import delay_queue
+from samovar.protocols.shaping.path import ShapedTo
+from samovar.protocols.shaping.shaped_transport import Shaped
 from samovar.protocols.transport import Arrivals, Transport, wire_bytes
 from samovar.protocols.wire.frames import encode
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
@@ -146,7 +146,7 @@ def test_jitter_makes_late_and_never_overtakes(theirs: str | None) -> None:
 
 
 def test_what_waits_on_a_slow_link_is_bounded_and_not_counted_as_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "WAITING_BYTES_MAX", 50_000)
+    monkeypatch.setattr(delay_queue, "WAITING_BYTES_MAX", 50_000)
     sizes: list[int] = []
     post = Post({"a": "8kbit,0ms", "b": None})
     post.play((0.0, lambda post: sizes.extend(post.send("a", "b") for _ in range(9))))
@@ -155,7 +155,7 @@ def test_what_waits_on_a_slow_link_is_bounded_and_not_counted_as_sent(monkeypatc
 
 
 def test_what_comes_faster_than_the_link_is_dropped_when_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "WAITING_BYTES_MAX", 50_000)
+    monkeypatch.setattr(delay_queue, "WAITING_BYTES_MAX", 50_000)
     post = Post({"a": None, "b": "8kbit,0ms"}).play(stream("a", "b", 9), stream("a", "b", 1, at_s=200.0))
     assert [header[0] for *_, header in post.arrived] == [0, 1, 2, 3, 0]
 

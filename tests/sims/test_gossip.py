@@ -11,7 +11,7 @@ from live import verb
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
 
-from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
@@ -191,3 +191,12 @@ def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
 def test_a_slow_peer_delays_nobody_where_pairs_average() -> None:
     assert exchanges_beside_a_slow_peer("ad_psgd", 0.5) >= 0.9 * exchanges_beside_a_slow_peer("ad_psgd", 0.05)
     assert exchanges_beside_a_slow_peer("d_psgd", 0.5) < 0.5 * exchanges_beside_a_slow_peer("d_psgd", 0.05)
+
+
+def test_a_peer_whose_step_hangs_is_reported_by_the_peers_that_wait_for_it_and_no_others() -> None:
+    settings = Settings(peers=6, steps=60, period="4", protocol="gossip", topology="ring", device="cpu")
+    scenario = replace(Scenario.plain(settings), faults=(Fault(kind=Kind.HANG, who=(3,), at_s=0.3, for_s=40.0),))
+    records = list[Record]()
+    run_virtual(World(load_task(UNION), scenario, records.append).run(within_s=300), seed=0)
+    reports = [(one.peer, one.subject) for one in records if isinstance(one, EventRecord) and one.event == "stalled"]
+    assert set(reports) == {("2", "3"), ("3", "3"), ("4", "3")}

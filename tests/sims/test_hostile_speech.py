@@ -48,10 +48,13 @@ def kept(life: Life) -> int:
 
 
 def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
-    scenario = draw(seed, "allreduce")
+    scenario = replace(draw(seed, "allreduce"), toy_size=1000)  # the log keeps each vector that is brought
     settings = replace(scenario.settings, steps=1500, patience_s=5.0)
     speaks = Fault(kind=Kind.HOSTILE, who=who, at_s=1.0, for_s=for_s)
-    quiet = replace(scenario, settings=settings, faults=(speaks,), arrivals=(), priorities=None, buggify=False)
+    groups = tuple(replace(group, step_s=0.1) for group in scenario.groups)  # what honest peers say costs time here
+    quiet = replace(
+        scenario, settings=settings, groups=groups, faults=(speaks,), arrivals=(), priorities=None, buggify=False
+    )
     return World(toy_task(quiet.toy_size), quiet)
 
 

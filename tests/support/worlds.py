@@ -12,7 +12,7 @@ from samovar.protocols.addresses import NOWHERE
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.link_spec import LinkSpec
-from samovar.protocols.shaping.transport import Shaped
+from samovar.protocols.shaping.shaped_transport import Shaped
 from samovar.protocols.transport import Transport
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.world.loop import run_virtual

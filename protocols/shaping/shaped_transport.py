@@ -15,9 +15,9 @@ import random
 from ..link_spec import LinkSpec, link_bytes
 from ..transport import PeerId, Transport, wire_bytes
 from ..wire.frames import Buffer, encode
+from .delay_queue import Delayed, Waiting
 from .down_link import DownLink
-from .waiting import Delayed, Waiting
-from .way import ShapedTo, Way, behind
+from .path import ShapedTo, Way, behind
 from .wrapped import Wrapped
 
 _WAYS_MAX = 1 << 15

@@ -12,7 +12,7 @@ import asyncio
 from ..budget import Budget
 from ..transport import PeerId, Transport, wire_bytes
 from ..wire.frames import Buffer
-from .lines import Lines
+from .send_queues import Lines
 from .wrapped import Wrapped
 
 _LOOK_S = 0.5

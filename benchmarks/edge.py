@@ -1,0 +1,322 @@
+"""Edge peers behind thin links: two peers that can only dial out, and one that they reach.
+
+    python benchmarks/edge.py [--quick] [--json FILE]
+
+Each of the three has a network namespace of its own. The links of the two edge peers, which join by `--edge --budget`,
+are held to 1 Mbit/s in each direction by the kernel (tbf), and no packet passes between them but through the third
+peer's process. They train the network of the digits example, and a convolutional network of 1.6 million parameters.
+All three mix with each other, so the two talk through a relay. One of them is then suspended (SIGSTOP) for a minute.
+
+Goals: in every second at most the budget and one chunk in either direction, as the edge's network interface counts it,
+with all headers; nobody is lost who was not suspended; the suspended peer mixes again; resident memory of at most
+64 MiB and three models above that of a process that has imported PyTorch; between two exchanges at most 1 % of a core.
+The namespaces end with this script. Where it may not make any, it says so and ends with code 77.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import _edge_cnn
+import _edge_digits
+import psutil
+from common import MISSED, SKIPPED, Row, arguments
+from netns import Town, do, enter, host, shape_own, usual_tcp
+
+from samovar.peers.records.run import peer_file
+from samovar.peers.settings.link_text import parse_rate
+from samovar.protocols.budget import Budget
+
+RATE, BUDGET = "1mbit", "800kbit"
+EDGES = (1, 2)
+HUB_PORT, PATIENCE_S, LIMIT_S = 4701, 10.0, 400.0
+SAMPLE_S, WINDOW_S = 0.02, 1.0
+SPARE_BYTES, IDLE_CPU, IDLE_S = 64 << 20, 0.01, 4.0
+FRAME_BYTES = 1024
+"""What a chunk takes beside its payload, at most: the headers of its message and of its packets."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A training: `own`, the words of its command; `mixes`, exchanges of each edge with both others until it is over;
+    `model_bytes`: of its model, in float32."""
+
+    name: str
+    task: Path
+    own: tuple[str, ...]
+    mixes: int
+    model_bytes: int
+
+
+DIGITS = Work("digits", Path(_edge_digits.__file__), ("--period", "16"), 30, 4 * 4810)
+CNN = Work(
+    "CNN of 1.6 M parameters", Path(_edge_cnn.__file__),
+    ("--period", "16", "--algorithm", "choco", "--codec", "topk:0.01"), 6,
+    4 * sum(parameter.numel() for parameter in _edge_cnn.model().parameters()),
+)  # fmt: skip
+
+
+@dataclass
+class Traffic:
+    """Bytes that the interface of one edge has sent and received until each time."""
+
+    times_s: list[float] = field(default_factory=list)
+    up: list[int] = field(default_factory=list)
+    down: list[int] = field(default_factory=list)
+
+    def read(self, pid: int) -> None:
+        """Add a sample, from the namespace of a process."""
+        line = next(line for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines() if "cable" in line)
+        counts = line.partition(":")[2].split()
+        self.times_s.append(time.monotonic())
+        self.up.append(int(counts[8]))
+        self.down.append(int(counts[0]))
+
+
+def most_in_a_window(times_s: list[float], total: list[int]) -> int:
+    """The most bytes in any window of `WINDOW_S`."""
+    most = begin = 0
+    for end in range(len(times_s)):
+        while times_s[end] - times_s[begin] > WINDOW_S:
+            begin += 1
+        most = max(most, total[end] - total[begin])
+    return most
+
+
+class Three(Town):
+    """The three namespaces."""
+
+    def __init__(self, ends: ExitStack) -> None:
+        super().__init__(ends, 1 + len(EDGES), inhabit)
+        self.shape(RATE, EDGES)
+        for index in EDGES:
+            do("ip", "link", "set", "dev", f"port{index}", "type", "bridge_slave", "isolated", "on")
+        self.tell(usual_tcp())
+        self.hear()
+
+    def ask(self, index: int, what: object) -> Any:
+        """The answer of one process."""
+        self.lines[index].send(what)
+        return self.lines[index].recv()
+
+
+class Trio:
+    """The hub and two edges at work. `folder`: where the run folders are, named after the peers."""
+
+    def __init__(self, town: Three, work: Work, folder: Path) -> None:
+        self._town, self._work, self.folder, self.pids = town, work, folder, dict[str, int]()
+        address = f"tcp://{host(0)}:{HUB_PORT}"
+        common = ("--patience-s", str(PATIENCE_S), "--no-report", "--json", "--run")
+        hub = ("train", str(work.task), "--peers", "1", "--protocol", "gossip", "--topology", "complete", *work.own)
+        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", address, "--evaluate-every", "10", *common))
+        line = self.until(lambda: _words(folder / "0" / "join.txt"), "the hub's join line")
+        for index in EDGES:
+            edge = ("join", line[2], str(work.task), "--invite", line[-1], "--edge", "--budget", BUDGET)
+            self._start(index, f"edge{index}", (*edge, "--name", f"edge{index}", *common))
+
+    @property
+    def edges(self) -> list[str]:
+        return [name for name in self.pids if name != "0"]
+
+    def _start(self, index: int, name: str, words: tuple[str, ...]) -> None:
+        command = [sys.executable, "-m", "samovar", *words, str(self.folder / name)]
+        self.pids[name] = self._town.ask(index, (command, str(self.folder / f"{name}.txt")))
+
+    def rows(self, name: str, kind: str) -> list[dict[str, Any]]:
+        """A peer's records of this kind so far."""
+        file = peer_file(self.folder / name, name)
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+        return [row for row in (json.loads(line) for line in lines if line.endswith("\n")) if row["kind"] == kind]
+
+    def mixes(self, name: str, members: int = 3) -> int:
+        """Exchanges in which a peer has mixed with the others, all three together."""
+        return sum(row["members"] >= members and not row["caught_up"] for row in self.rows(name, "exchange"))
+
+    def has_mixed(self, name: str, times: int) -> bool:
+        return self.mixes(name) >= times
+
+    def lost(self) -> list[str]:
+        """Who has lost whom."""
+        return [
+            f"{row['peer']} lost {row['about']}: {row['why']}"
+            for name in self.pids
+            for row in self.rows(name, "event")
+            if row["event"] == "lost"
+        ]
+
+    def until(self, found: Callable[[], Any], what: str) -> Any:
+        ends = time.monotonic() + LIMIT_S
+        while time.monotonic() < ends:
+            if value := found():
+                return value
+            if dead := [name for name, pid in self.pids.items() if not psutil.pid_exists(pid)]:
+                said = (self.folder / f"{dead[0]}.txt").read_text(encoding="utf-8")
+                raise RuntimeError(f"{self._work.name}: {dead[0]} has ended: {said[-500:]}")
+            time.sleep(0.1)
+        raise RuntimeError(f"{self._work.name}: no {what} within {LIMIT_S:g} s")
+
+    def end(self) -> None:
+        for pid in self.pids.values():
+            process = psutil.Process(pid)
+            process.send_signal(signal.SIGINT)
+
+
+def _words(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").split() if file.exists() else []
+
+
+def inhabit(index: int, line: Connection) -> None:
+    """A namespace: shapes what it sends if it is an edge, and starts the commands that it is told."""
+    tcp = line.recv()
+    if index in EDGES:
+        shape_own(RATE, tcp)
+    line.send("shaped")
+    started = []
+    while True:
+        command, said = line.recv()
+        with open(said, "w", encoding="utf-8") as output:
+            started.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL))
+        line.send(started[-1].pid)
+
+
+@contextmanager
+def watched(pids: dict[str, int]) -> Iterator[dict[str, Traffic]]:
+    """Sample the interfaces of these processes' namespaces while the body runs."""
+    found, over = {name: Traffic() for name in pids}, Event()
+
+    def sample() -> None:
+        while not over.wait(SAMPLE_S):
+            for name, pid in pids.items():
+                found[name].read(pid)
+
+    thread = Thread(target=sample)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def bare_bytes() -> int:
+    """Resident memory of a process that has imported PyTorch."""
+    program = "import torch, psutil; torch.set_num_threads(1); print(psutil.Process().memory_info().rss)"
+    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+
+
+def listeners(pid: int) -> int:
+    """Sockets that listen at an address other than the loopback's, in the namespace of a process."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "0A" and not row[1].startswith("0100007F") for row in rows)
+
+
+def idle_share(trio: Trio, name: str) -> float:
+    """The share of a core that an edge takes while it waits for the hub, which is suspended, for less than a
+    patience."""
+    hub, edge = psutil.Process(trio.pids["0"]), psutil.Process(trio.pids[name])
+    stopped = [hub, *hub.children(recursive=True)]
+    for process in stopped:
+        process.suspend()
+    time.sleep(2.0)  # the edge has come to its wait
+    before = sum(edge.cpu_times()[:2])
+    time.sleep(IDLE_S)
+    share = (sum(edge.cpu_times()[:2]) - before) / IDLE_S
+    for process in stopped:
+        process.resume()
+    return share
+
+
+def measured(town: Three, work: Work, bare: int, suspended_s: float) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        trio = Trio(town, work, Path(folder))
+        began = time.monotonic()
+        edges = {name: trio.pids[name] for name in trio.edges}
+        with watched(edges) as traffic:
+            for name in edges:
+                trio.until(partial(trio.has_mixed, name, work.mixes), f"{work.mixes} mixes of {name}")
+        took_s = time.monotonic() - began
+        listening = max(map(listeners, edges.values()))
+        held = max(psutil.Process(pid).memory_info().rss for pid in edges.values()) - bare
+        lost = trio.lost()
+        idle = statistics.median(idle_share(trio, name) for name in edges)
+        accuracy = [row["metrics"]["accuracy"] for row in trio.rows("0", "exchange") if row["metrics"]][-1]
+        resumed_s = suspend(trio, suspended_s) if suspended_s else None
+        lost += [line for line in trio.lost() if "edge1" not in line and line not in lost]
+        trio.end()
+        for pid in trio.pids.values():
+            psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
+    limit = parse_rate(BUDGET) * WINDOW_S + (Budget(parse_rate(BUDGET), None, 0).chunk_bytes or 0) + FRAME_BYTES
+    found: dict[str, tuple[float, float | None]] = {
+        "bytes up in a second, at most": (
+            max(most_in_a_window(one.times_s, one.up) for one in traffic.values()), limit,
+        ),
+        "bytes down in a second, at most": (
+            max(most_in_a_window(one.times_s, one.down) for one in traffic.values()), limit,
+        ),
+        "peers lost": (len(lost), 0),
+        "ports open to the network": (listening, 0),
+        "bytes resident above PyTorch's": (held, SPARE_BYTES + 3 * work.model_bytes),
+        "share of a core while it waits": (idle, IDLE_CPU),
+        "accuracy": (accuracy, None),
+    }  # fmt: skip
+    if resumed_s is not None:
+        found["seconds until it mixes again"] = (resumed_s, None)
+    for line in lost:
+        print(f"  {line}", file=sys.stderr)
+    return [
+        {"work": f"{work.name}: {what}", "system": "samovar", "median_s": took_s, "ratio": None, "goal": goal,
+         "figure": figure}
+        for what, (figure, goal) in found.items()
+    ]  # fmt: skip
+
+
+def suspend(trio: Trio, for_s: float) -> float:
+    """Stop the first edge for so long. Returns the seconds until it has mixed with another peer again."""
+    name = trio.edges[0]
+    before, process = trio.mixes(name, 2), psutil.Process(trio.pids[name])
+    process.suspend()
+    time.sleep(for_s)
+    process.resume()
+    began = time.monotonic()
+    trio.until(lambda: trio.mixes(name, 2) >= before + 2, f"mixes of {name} after its suspension")
+    return time.monotonic() - began
+
+
+def main() -> int:
+    options = arguments(__doc__)
+    if why := enter():
+        print(f"skipped: no network namespaces can be made here: {why}", file=sys.stderr)
+        return SKIPPED
+    bare, rows = bare_bytes(), list[Row]()
+    with ExitStack() as ends:
+        town = Three(ends)
+        rows += measured(town, DIGITS, bare, 10.0 if options.quick else 60.0)
+        if not options.quick:
+            rows += measured(town, CNN, bare, 0.0)
+    print(f"two edges of {RATE}, budget {BUDGET}; {os.cpu_count()} cores")
+    for row in rows:
+        goal = "" if row["goal"] is None else f"  at most {row['goal']:g}"
+        print(f"{row['work']:<56} {row['figure']:>14,.4g}{goal}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    short = [row for row in rows if row["goal"] is not None and row["figure"] > row["goal"]]
+    return MISSED if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
