@@ -214,7 +214,8 @@ def norms(vectors: Tensor) -> Tensor:
 
 def norm_of(vector: Tensor) -> float:
     """The norm (`norms`) of one vector [n]."""
-    square: float = torch.dot(vector.detach(), vector.detach()).item()
+    vector = vector.detach()
+    square: float = vector.dot(vector).item()
     return math.sqrt(square) if math.isfinite(square) else float(norms(vector))
 
 

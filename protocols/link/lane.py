@@ -212,7 +212,8 @@ class Inbound:
         if seq < self.next_seq or seq in self.early:
             return
         received_bytes = self.received_bytes + item.cost
-        if received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
+        allowed_bytes = self.told_limit_bytes + MESSAGE_BYTES_MAX  # or more: the limit only grows
+        if received_bytes > allowed_bytes and received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
             raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always

@@ -91,7 +91,7 @@ def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None
 
 def mean_of(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int, *, gain: float = 1.0) -> Mean | None:
     """The mean of a summed message; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
-    if total[-1] == 0:
+    if total[-1].item() == 0:
         return None
     mean = combine(total, signals)
     reducer.check(mean, anchor, gain)

@@ -50,8 +50,7 @@ class Lane(IntEnum):
     LOOSE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A decoded header. `incarnation` is the sender's, `towards` the incarnation it is bound to at the receiver."""
 
     incarnation: int

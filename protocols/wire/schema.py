@@ -130,7 +130,7 @@ def _boolean(value: object) -> bool:
 
 
 def integer(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= INT_MAX:
+    if type(value) is not int or value >> 63:  # of a negative number this is negative
         raise ValueError("an integer from 0 to 2^63-1 was due")
     return value
 
