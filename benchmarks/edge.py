@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -171,9 +170,12 @@ class Trio:
         raise RuntimeError(f"{self._work.name}: no {what} within {LIMIT_S:g} s")
 
     def end(self) -> None:
-        for pid in self.pids.values():
-            process = psutil.Process(pid)
-            process.send_signal(signal.SIGINT)
+        """End all three, however they take it."""
+        processes = [psutil.Process(pid) for pid in self.pids.values() if psutil.pid_exists(pid)]
+        for process in processes:
+            process.terminate()
+        for process in psutil.wait_procs(processes, timeout=20)[1]:
+            process.kill()
 
 
 def _words(file: Path) -> list[str]:
@@ -242,8 +244,9 @@ def idle_share(trio: Trio, name: str) -> float:
 
 
 def measured(town: Three, work: Work, bare: int, suspended_s: float) -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         trio = Trio(town, work, Path(folder))
+        ends.callback(trio.end)
         began = time.monotonic()
         edges = {name: trio.pids[name] for name in trio.edges}
         with watched(edges) as traffic:
@@ -257,9 +260,6 @@ def measured(town: Three, work: Work, bare: int, suspended_s: float) -> list[Row
         accuracy = [row["metrics"]["accuracy"] for row in trio.rows("0", "exchange") if row["metrics"]][-1]
         resumed_s = suspend(trio, suspended_s) if suspended_s else None
         lost += [line for line in trio.lost() if "edge1" not in line and line not in lost]
-        trio.end()
-        for pid in trio.pids.values():
-            psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
     limit = parse_rate(BUDGET) * WINDOW_S + (Budget(parse_rate(BUDGET), None, 0).chunk_bytes or 0) + FRAME_BYTES
     found: dict[str, tuple[float, float | None]] = {
         "bytes up in a second, at most": (

@@ -21,7 +21,7 @@ from .echoes import RANKS, Echoes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import Roster
-from .view import NOBODY, Decree, Version
+from .view import NOBODY, Decree, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far a ballot may lie above the promised one: a million tries (`view_change`). The far limit holds for ballots of
@@ -60,7 +60,7 @@ class Acceptor:
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
         self.unsettled_s = 0.0
         """When this member first promised anything in this generation, on the loop's clock."""
-        self._view, self._me = NOBODY, roster.me
+        self._me = roster.me
         self._adopted = Adoption()
         self._latest: Decree | None = None
         self.courtesy_s = channel.endpoint.interval_s
@@ -86,6 +86,10 @@ class Acceptor:
         return self._roster.id in self._view.ids
 
     @property
+    def _view(self) -> View:
+        return NOBODY if self._latest is None else self._latest.view
+
+    @property
     def latest(self) -> Decree | None:
         """The decree of the present view."""
         return self._latest
@@ -97,7 +101,7 @@ class Acceptor:
 
     def go_on(self, former: Former) -> None:
         """Go on as the acceptor of a former life."""
-        self._view, self._me, self._latest = former.seat.decree.view, former.seat.me, former.seat.decree
+        self._me, self._latest = former.seat.me, former.seat.decree
         if former.ballot is not None:
             self.promised = former.ballot.promised
             self._adopted = Adoption(former.ballot.adopted, former.ballot.decree)
@@ -115,7 +119,6 @@ class Acceptor:
         self.promised, self._adopted, self._latest, self._voted = 0, Adoption(), decree, None
         self._told.clear()
         self.echoes.begin()
-        self._view = NOBODY if decree is None else decree.view
         if decree is not None and self.votes:
             self._ledger.keep(Seat(self._me, decree))
         else:
