@@ -98,8 +98,8 @@ class ExchangeRecord:
     """Bytes on the wire in this exchange."""
     model_bytes: int = 0
     """Bytes of the model that this peer averaged with others in this exchange, before a codec makes them fewer: with
-    `--fragments` those of the fragment, with `--average gradients` those of the gradients. Frozen parameters are not among
-    them. 0: none, or the conversation does not tell."""
+    `--fragments` those of the fragment, with `--average gradients` those of the gradients. Frozen parameters are not
+    among them. 0: none, or the conversation does not tell."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
