@@ -34,6 +34,7 @@ from .messages import NEWEST, Given, Published, Took, Want
 from .mixing import Own
 from .periods import Told
 from .shares import Shares
+from .showing import Showing
 
 _IDLE_ROUNDS = 64
 """A peer takes local steps in each of its rounds, but for few."""
@@ -94,9 +95,13 @@ class NeighbourExchange:
         """The questions whose vectors have not arrived yet."""
         self._ahead: dict[PeerId, _Question] = {}
         self.giving = Giving(channel, self._vectors, first, codec, shares, by_rounds=self.by_rounds)
-        self.showing = self.giving.showing
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
+
+    @property
+    def showing(self) -> Showing:
+        """What neighbours on one machine are shown."""
+        return self.giving.showing
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
         """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
