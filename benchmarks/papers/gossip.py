@@ -22,19 +22,20 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 from _common import Claim, chart, conclude, parser
 from _gossip_mixing import CURVES, choco, moshpit, pairings, push_sum, rates
 from _gossip_runs import Found, Row, accuracy_and_bytes, equal, paces, ran, steps_in_ring
 from _tasks import mlp_s
 
-D_PSGD = {"protocol": "gossip", "topology": "exponential"}
+D_PSGD: Mapping[str, Any] = {"protocol": "gossip", "topology": "exponential"}
 LAGS = (10, 10, 11, 12, 13, 14, 15, 16, 17)
 """Local steps of peers in a ring while one of them takes ten, by their distance from it: PAPERS.md, G1."""
 
 
 def crossover(quick: bool) -> Found:
-    systems: Mapping[str, Mapping[str, str]] = {
+    systems: Mapping[str, Mapping[str, Any]] = {
         "allreduce": {"protocol": "allreduce"},
         "D-PSGD, exponential": D_PSGD,
         "D-PSGD, ring": {"protocol": "gossip", "topology": "ring"},
@@ -68,14 +69,18 @@ def _crossing(gains: Mapping[float, float]) -> str:
 def rounds(quick: bool) -> Found:
     """How long a round takes on a ring, and the loss after as many steps as by allreduce."""
     took, until_s = dict[str, float](), 1.0 if quick else 4.0
-    for name, settings in (("ring allreduce", {"schedule": "ring"}), ("ring gossip", D_PSGD | {"topology": "ring"})):
+    rings: Mapping[str, Mapping[str, Any]] = {
+        "ring allreduce": {"schedule": "ring"}, "ring gossip": {**D_PSGD, "topology": "ring"},
+    }  # fmt: skip
+    for name, settings in rings.items():
         run = ran(mlp_s(0, 0.1), equal(16, "10gbit,5ms", 1e-4), until_s, period="1", steps=10**9,
                   evaluate_every=10**6, **settings)  # fmt: skip
         first, *_, last = run.of(0)
         took[name] = 1e3 * (last.time_s - first.time_s) / (last.version - first.version)
     rows: list[Row] = [{"work": "c: ms a round, 16 peers, 5 ms", "system": name, "ms": ms} for name, ms in took.items()]
     losses = dict[str, float]()
-    for name, settings in (("allreduce", {}), ("D-PSGD, exponential", D_PSGD)):
+    equally: Mapping[str, Mapping[str, Any]] = {"allreduce": {}, "D-PSGD, exponential": D_PSGD}
+    for name, settings in equally.items():
         run = ran(mlp_s(0, 0.1), equal(16, "100mbit,5ms", 0.01), period="1", steps=60 if quick else 1000,
                   evaluate_every=10**6, **settings)  # fmt: skip
         losses[name] = statistics.mean(run.ends)
