@@ -42,8 +42,8 @@ from common import MISSED, Row, usual_parser
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.limits import WHOLE_PEERS_MAX
-from samovar.protocols.swim.outside import DeclaredDead, HeardDead, Suspected
-from samovar.protocols.swim.tempo import Tempo
+from samovar.protocols.swim.effects import DeclaredDead, HeardDead, Suspected
+from samovar.protocols.swim.timing import Timing
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.crowd import Crowd
 from samovar.sims.world.loop import run_virtual
@@ -58,7 +58,7 @@ EXPECTED = 1 / (1 - math.exp(-1))
 
 def crowd_of(count: int, *, links: int | None) -> Crowd:
     """So many peers after they have come in, each through a random one of those before it, and have settled."""
-    crowd = Crowd(count, tempo=Tempo(period_s=1.0), links=links, seed=1)
+    crowd = Crowd(count, timing=Timing(period_s=1.0), links=links, seed=1)
     crowd.kept = (Suspected, DeclaredDead, HeardDead)
     if links is None:
         crowd.acquaint()
@@ -122,7 +122,7 @@ def membership(count: int, links: int | None) -> Row:
     crowd = crowd_of(count, links=links)
     _, idle_Bps, _ = quiet(crowd, 5.0)
     told = failures(crowd)
-    degree = count - 1 if links is None else max(len(peer.swim.book) for peer in crowd.peers if peer.here)
+    degree = count - 1 if links is None else max(len(peer.swim.table) for peer in crowd.peers if peer.here)
     crowd.network.loss = LOSS
     share, lossy_Bps, dead = quiet(crowd, max(10.0, 60_000 / count))
     return {

@@ -12,19 +12,19 @@ from collections.abc import Collection
 
 from ..members.view import Member
 from ..transport import PeerId
-from .book import Book
-from .dials import Dials
-from .outside import Outside
+from .dial_limit import DialLimit
+from .effects import Effects
+from .member_table import MemberTable
 
 _VOUCHED_MAX = 256
 """The most peers beside neighbours and their neighbours that are let in because a neighbour has vouched for them."""
 
 
 class Acquaintances:
-    """One peer's acquaintances. Its neighbours are the members in `book`."""
+    """One peer's acquaintances. Its neighbours are the members in `table`."""
 
-    def __init__(self, book: Book, outside: Outside, dials: Dials, chance: random.Random) -> None:
-        self._book, self._outside, self._dials, self._chance = book, outside, dials, chance
+    def __init__(self, table: MemberTable, effects: Effects, dial_limit: DialLimit, chance: random.Random) -> None:
+        self._table, self._effects, self._dial_limit, self._chance = table, effects, dial_limit, chance
         self._near: dict[PeerId, tuple[Member, ...]] = {}
         """The neighbours of each neighbour, as it has told."""
         self._vouched: OrderedDict[PeerId, Member] = OrderedDict()
@@ -37,11 +37,11 @@ class Acquaintances:
 
     def vouch(self, member: Member) -> None:
         """A neighbour vouches for `member`: let it in."""
-        if member.id == self._book.me.id or member.id in self._book.entries:
+        if member.id == self._table.me.id or member.id in self._table.entries:
             return
         self._vouched[member.id], self._new = member, True
         self._vouched.move_to_end(member.id)
-        self._outside.reach(member)
+        self._effects.reach(member)
         if len(self._vouched) > _VOUCHED_MAX:
             self._vouched.popitem(last=False)
 
@@ -49,8 +49,8 @@ class Acquaintances:
         """`neighbour` has links with these, and vouches for them."""
         self._near[neighbour], self._new = members, True
         for member in members:
-            if member.id != self._book.me.id and member.id not in self._book.entries:
-                self._outside.reach(member)
+            if member.id != self._table.me.id and member.id not in self._table.entries:
+                self._effects.reach(member)
 
     def linked(self, peer: PeerId) -> None:
         """There is a link with `peer` now."""
@@ -64,42 +64,42 @@ class Acquaintances:
 
     def knows(self, peer: PeerId) -> bool:
         """Whether `peer` is one of the run's members, as far as this peer has heard."""
-        known = peer in self._book.entries or peer in self._vouched or peer in self._book.graves
+        known = peer in self._table.entries or peer in self._vouched or peer in self._table.graves
         return known or any(one.id == peer for members in self._near.values() for one in members)
 
     def candidates(self, taken: Collection[PeerId]) -> list[Member]:
         """Peers to ask for a link, without those that are `taken`."""
-        known = {peer: grave.member for peer, grave in self._book.graves.items() if not grave.left} | self._vouched
+        known = {peer: grave.member for peer, grave in self._table.graves.items() if not grave.left} | self._vouched
         return [member for peer, member in known.items() if peer not in taken]
 
     def helpers(self, target: PeerId, count: int) -> list[PeerId]:
         """Other neighbours of `target`, which may help to probe it: those first to which there is a connection."""
-        near = [member.id for member in self._near.get(target, ()) if member.id != self._book.me.id]
+        near = [member.id for member in self._near.get(target, ()) if member.id != self._table.me.id]
         self._chance.shuffle(near)
-        near.sort(key=lambda peer: peer not in self._book.entries and peer not in self._called)
+        near.sort(key=lambda peer: peer not in self._table.entries and peer not in self._called)
         return [peer for peer in near[:count] if self.may_call(peer)]
 
     def may_call(self, peer: PeerId) -> bool:
         """Whether to send to `peer` now: a new connection counts."""
-        if peer in self._book.entries or peer in self._called:
+        if peer in self._table.entries or peer in self._called:
             return True
-        if not self._dials.take(self._outside.now()):
+        if not self._dial_limit.take(self._effects.now()):
             return False
         self._called.add(peer)
         return True
 
     def settle(self) -> None:
         """Once a period: forget what was of former neighbours, and let in no more keys than due."""
-        entries = self._book.entries
+        entries = self._table.entries
         gone = [peer for peer in self._near if peer not in entries]
         if not gone and not self._new:
             return
         for peer in gone:
             for member in self._near.pop(peer):
                 self.vouch(member)
-        due = {*entries, *self._vouched, *self._book.graves}
+        due = {*entries, *self._vouched, *self._table.graves}
         due.update(member.id for members in self._near.values() for member in members)
         for peer in sorted(self._let_in - due):
             self._called.discard(peer)
-            self._outside.lapse(peer)
+            self._effects.lapse(peer)
         self._let_in, self._new = due, False

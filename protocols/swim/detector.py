@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..transport import PeerId
-from .tempo import Tempo
+from .timing import Timing
 
 _ERRANDS_MAX = 64
 
@@ -44,8 +44,8 @@ class Errand:
 class Detector:
     """One peer's probes."""
 
-    def __init__(self, tempo: Tempo, chance: random.Random) -> None:
-        self._tempo, self._chance = tempo, chance
+    def __init__(self, timing: Timing, chance: random.Random) -> None:
+        self._timing, self._chance = timing, chance
         self._order: list[PeerId] = []
         self._urgent: dict[PeerId, None] = {}
         """Members to be probed beside the regular order, each in turn."""
@@ -79,7 +79,7 @@ class Detector:
             if (peer := self._order.pop()) in members:
                 chosen.append(peer)
         for peer in list(self._urgent):
-            if len(chosen) > self._tempo.extra:
+            if len(chosen) > self._timing.extra:
                 break
             del self._urgent[peer]
             if peer in members:
@@ -135,7 +135,7 @@ class Detector:
     def choose_helpers(self, attempt: Attempt, among: Iterable[PeerId]) -> None:
         """Draw the helpers of a probe among these peers."""
         others = [peer for peer in among if peer != attempt.target]
-        attempt.helpers = tuple(self._chance.sample(others, min(len(others), self._tempo.helpers)))
+        attempt.helpers = tuple(self._chance.sample(others, min(len(others), self._timing.helpers)))
 
     # For others
 
@@ -144,7 +144,7 @@ class Detector:
         if len(self._errands) >= _ERRANDS_MAX:
             return None
         self._number += 1
-        self._errands[self._number] = Errand(asker, number, target, now_s + self._tempo.direct * self._tempo.period_s)
+        self._errands[self._number] = Errand(asker, number, target, now_s + self._timing.direct * self._timing.period_s)
         return self._number
 
     def in_vain(self, now_s: float) -> list[Errand]:

@@ -12,8 +12,7 @@ from ..members.neighbours import UNLINKED
 from ..members.view import Member
 from ..transport import PeerId
 from ..wire.frames import Lane, lane_of
-from .book import Book
-from .judge import ANEW
+from .member_table import MemberTable
 from .messages import (
     Ack,
     AskProbe,
@@ -30,21 +29,22 @@ from .messages import (
     Vouch,
     Walk,
 )
+from .suspicion import ANEW
 from .swim import Swim
-from .tempo import Tempo
+from .timing import Timing
 
 _KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Table, Tell, Unlink, Vouch, Walk)
 
 
 class Driver:
-    """One peer's state machine and its world (`outside`). `changed` is called after each step that has changed who is
+    """One peer's state machine and its world (`effects`). `changed` is called after each step that has changed who is
     a member."""
 
     def __init__(
         self,
         channel: Channel,
-        book: Book,
-        tempo: Tempo,
+        table: MemberTable,
+        timing: Timing,
         *,
         founders: int,
         links: int | None,
@@ -52,7 +52,7 @@ class Driver:
     ) -> None:
         self._channel, self._loop = channel, asyncio.get_running_loop()
         chance = random.Random(channel.endpoint.draw())
-        self.swim = Swim(book, tempo, self, chance, founders=founders, links=links)
+        self.swim = Swim(table, timing, self, chance, founders=founders, links=links)
         self.on_departed: list[Callable[[Member, str, bool], None]] = []
         """Called with a member that was lost, why, and whether it left of its own will."""
         self.on_joined: list[Callable[[Member], None]] = []
@@ -140,7 +140,7 @@ class Driver:
             told(member, why, left)
 
     def _forget(self, member: Member) -> None:
-        if member.id not in self.swim.book.entries:
+        if member.id not in self.swim.table.entries:
             self._channel.endpoint.forget(member.id)
 
     def unknown_to(self, peer: PeerId) -> None:

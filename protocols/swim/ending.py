@@ -36,7 +36,7 @@ class Ending:
 
     @property
     def _others(self) -> list[PeerId]:
-        return list(self._driver.swim.book.entries)
+        return list(self._driver.swim.table.entries)
 
     async def leave(self, why: str) -> None:
         """Tell others that this peer leaves. Returns when they have heard, or after two patiences."""
@@ -81,21 +81,21 @@ class Ending:
         return had
 
     def _joined(self, member: Member) -> None:
-        if self._driver.swim.book.me.id in self.finished:
+        if self._driver.swim.table.me.id in self.finished:
             self._channel.post(member.id, Done())
 
     def _on_goes(self, envelope: Envelope) -> None:
         swim = self._driver.swim
-        entry = swim.book.entries.get(envelope.sender)
+        entry = swim.table.entries.get(envelope.sender)
         if entry is not None:
             why = in_words(envelope.message.why)
-            self._driver.do(lambda: swim.judge.bury(entry, why, told=True, left=True))
+            self._driver.do(lambda: swim.suspicion.bury(entry, why, told=True, left=True))
 
     def _on_done(self, envelope: Envelope) -> None:
-        book, peer = self._driver.swim.book, envelope.sender
-        if book.me.id in self.finished and peer not in book.entries and peer not in self.finished:
+        table, peer = self._driver.swim.table, envelope.sender
+        if table.me.id in self.finished and peer not in table.entries and peer not in self.finished:
             self._channel.post(peer, Done())  # it knows this peer, which has not told it
         self.finished.add(peer)  # this peer may hear only next that it has a link with that one
         if len(self.finished) > _FINISHED_MAX:
-            self.finished &= {*self._others, self._driver.swim.book.me.id}
+            self.finished &= {*self._others, self._driver.swim.table.me.id}
         self._waiting.notify()

@@ -23,12 +23,12 @@ from ..members.view import NOBODY, Member, View
 from ..members.waiting import Waiting
 from ..testpoints import witness
 from ..transport import PeerId
-from .book import Book
-from .door import Door
+from .admission import Admission
 from .driver import Driver
 from .ending import Ending
-from .invited import InvitedKeys
-from .tempo import Tempo
+from .invite_uses import InvitedKeys
+from .member_table import MemberTable
+from .timing import Timing
 
 if TYPE_CHECKING:
     from ..members.port import RunMembers
@@ -49,25 +49,27 @@ class SwimMembership(Waiting):
         self.on_view: list[Callable[[View], None]] = []
         self.view = NOBODY
         """This peer and its neighbours. The generation counts this peer's own views."""
-        book = Book(replace(me, life=endpoint.draw(), since=1), WHOLE_ROOM)
+        table = MemberTable(replace(me, life=endpoint.draw(), since=1), WHOLE_ROOM)
         self._driver = Driver(
             channel,
-            book,
-            Tempo(period_s=endpoint.interval_s),
+            table,
+            Timing(period_s=endpoint.interval_s),
             founders=terms.founders,
             links=links,
             changed=self._refresh,
         )
         self._ending = Ending(channel, self._driver, self)
-        alone = View(0, (book.me,), False)
+        alone = View(0, (table.me,), False)
         self.inviting = InvitedKeys(
             channel,
             invitation,
             view=lambda: self.view if self.view.ids else alone,
-            others=lambda: list(book.entries),
+            others=lambda: list(table.entries),
             changed=self._refresh,
         )
-        self._door = Door(channel, self._driver, terms, self.inviting, self._ending, lambda: self.view.generation > 0)
+        self._admission = Admission(
+            channel, self._driver, terms, self.inviting, self._ending, lambda: self.view.generation > 0
+        )
         self._let_go = Backoff[PeerId](endpoint.patience_s)
         self._went: dict[PeerId, str] = {}
         """Members that went since the last view, and why."""
@@ -77,7 +79,7 @@ class SwimMembership(Waiting):
 
     @property
     def me(self) -> Member:
-        return self._driver.swim.book.me
+        return self._driver.swim.table.me
 
     @property
     def knows_all(self) -> bool:
@@ -103,10 +105,10 @@ class SwimMembership(Waiting):
 
     async def knock(self, contact: PeerId) -> None:
         """Have `contact` let this peer in. Raises JoinRefused, or PeerLost when it may be asked again, or another."""
-        welcome = await self._door.knock(contact)
+        welcome = await self._admission.knock(contact)
         if not self.view.generation:
             self._driver.begin()
-        self._door.enter(welcome, contact)
+        self._admission.enter(welcome, contact)
         if self._driver.swim.overlay is None:
             self._refresh(enters=True)
 
@@ -119,7 +121,7 @@ class SwimMembership(Waiting):
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:
-        self._door.close()
+        self._admission.close()
         self._driver.close()
 
     def lost(self, peer: PeerId, why: str) -> None:
@@ -143,14 +145,14 @@ class SwimMembership(Waiting):
         return envelope.sender in self.view.ids
 
     def _shun(self, peer: PeerId, seconds: float, why: str) -> None:
-        book, now, overlay = self._driver.swim.book, self._now(), self._driver.swim.overlay
-        entry = book.entries.get(peer)
+        table, now, overlay = self._driver.swim.table, self._now(), self._driver.swim.overlay
+        entry = table.entries.get(peer)
         if entry is None:
             return
-        if not book.shuns(peer, now):
+        if not table.shuns(peer, now):
             self.removals.add(removal_of(entry.member, now, why, left=False))
-        book.shun(peer, now, max(now + seconds, book.shunned.get(peer, now)))
-        asyncio.get_running_loop().call_at(book.shunned[peer], self._refresh)
+        table.shun(peer, now, max(now + seconds, table.shunned.get(peer, now)))
+        asyncio.get_running_loop().call_at(table.shunned[peer], self._refresh)
         if overlay is not None:
             self._driver.do(lambda: overlay.unlink(entry))
         self._went[peer] = UNREACHABLE
@@ -161,10 +163,10 @@ class SwimMembership(Waiting):
     def _lost(self, peer: PeerId, why: str) -> None:
         """The endpoint has lost `peer`."""
         swim = self._driver.swim
-        if (entry := swim.book.entries.get(peer)) is None:
+        if (entry := swim.table.entries.get(peer)) is None:
             return
         if self._driver.has_ended(peer):
-            self._driver.do(lambda: swim.judge.bury(entry, why, told=True))
+            self._driver.do(lambda: swim.suspicion.bury(entry, why, told=True))
         else:
             swim.detector.hasten(peer)
             if why != BEGAN_ANEW:
@@ -173,24 +175,24 @@ class SwimMembership(Waiting):
     def _departed(self, member: Member, why: str, left: bool) -> None:
         done = self._ending.departed(member.id)
         self._went[member.id] = why
-        if why != UNLINKED and not self._driver.swim.book.shuns(member.id, self._now()):
+        if why != UNLINKED and not self._driver.swim.table.shuns(member.id, self._now()):
             why = f"left: {why}" if left else "left: it has finished" if done else why
             self.removals.add(removal_of(member, self._now(), why, left=left or done))
 
     def _unknown_to(self, peer: PeerId) -> None:
         """A member does not know this peer: a partition has lasted very long, perhaps."""
-        self._door.knock_again(peer)
+        self._admission.knock_again(peer)
 
     def _refresh(self, *, enters: bool = False) -> None:
         """Members have come or gone, or the run has started: go on to the next view."""
         swim, now = self._driver.swim, self._now()
-        book = swim.book
-        if not (enters or self.view.generation or book.entries):
+        table = swim.table
+        if not (enters or self.view.generation or table.entries):
             return
         if not self.view.generation:
             witness(Moved(State.OUTSIDE, State.MEMBER))
-        others = [entry.member for entry in book if not book.shuns(entry.member.id, now)]
-        me = replace(book.me, since=0)  # to itself each peer is the most senior: it decides for itself
+        others = [entry.member for entry in table if not table.shuns(entry.member.id, now)]
+        me = replace(table.me, since=0)  # to itself each peer is the most senior: it decides for itself
         members = tuple(sorted((me, *others), key=lambda member: member.rank))
         view = self.inviting.seen(View(self.view.generation, members, swim.gathering.started))
         if _news(view) != _news(self.view):

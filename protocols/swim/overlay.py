@@ -26,11 +26,11 @@ from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .acquaintances import Acquaintances
-from .book import Book, Entry
-from .dials import Dials
-from .judge import Judge
+from .dial_limit import DialLimit
+from .effects import Effects
+from .member_table import Entry, MemberTable
 from .messages import Found, Instead, Link, Linked, Near, Unlink, Vouch, Walk
-from .outside import Outside
+from .suspicion import Suspicion
 from .walks import Walks
 from .words import INCARNATION_MAX, check_member
 
@@ -48,14 +48,21 @@ _INSTEAD_MAX = 16
 
 
 class Overlay:
-    """One peer's links, which are the members in its `book`. `links`: how many it wishes."""
+    """One peer's links, which are the members in its `table`. `links`: how many it wishes."""
 
     def __init__(
-        self, book: Book, judge: Judge, outside: Outside, dials: Dials, chance: random.Random, links: int
+        self,
+        table: MemberTable,
+        suspicion: Suspicion,
+        effects: Effects,
+        dial_limit: DialLimit,
+        chance: random.Random,
+        links: int,
     ) -> None:
-        self._book, self._judge, self._outside, self._chance, self.links = book, judge, outside, chance, links
-        self.acquaintances = Acquaintances(book, outside, dials, chance)
-        self._walks = Walks(book, self.acquaintances, outside, chance, self._found)
+        self._table, self._suspicion, self._effects = table, suspicion, effects
+        self._chance, self.links = chance, links
+        self.acquaintances = Acquaintances(table, effects, dial_limit, chance)
+        self._walks = Walks(table, self.acquaintances, effects, chance, self._found)
         self._asked: dict[PeerId, int] = {}
         """The peers that this one has asked for a link, and the period in which it did."""
         self._instead: dict[PeerId, PeerId] = {}
@@ -78,14 +85,14 @@ class Overlay:
 
     def begin_period(self) -> None:
         """Look for links if there are too few, and tell neighbours of changes."""
-        entries, period = self._book.entries, self._judge.period
+        entries, period = self._table.entries, self._suspicion.period
         self._walks.begin_period()
         self.acquaintances.settle()
-        if self._judge.changed:
-            self._judge.changed = False
-            near = Near(tuple(entry.member for entry in self._book))
+        if self._suspicion.changed:
+            self._suspicion.changed = False
+            near = Near(tuple(entry.member for entry in self._table))
             for peer in entries:
-                self._outside.send(peer, near)
+                self._effects.send(peer, near)
         self._asked = {peer: since for peer, since in self._asked.items() if period - since < _PATIENCE}
         missing = self.links - len(entries) - len(self._asked)
         if missing > 0:
@@ -102,27 +109,27 @@ class Overlay:
 
     def _seek(self) -> None:
         """Look for one more link: by a walk; or at a peer that this one knew, where walks lead nowhere."""
-        if self._book.entries and self._lacks % _IN_VAIN:
+        if self._table.entries and self._lacks % _IN_VAIN:
             self._walks.begin()
-        elif candidates := self.acquaintances.candidates({*self._asked, *self._book.entries}):
+        elif candidates := self.acquaintances.candidates({*self._asked, *self._table.entries}):
             sometimes("a peer asks one that it knew for a link")
             self._ask(self._chance.choice(candidates))
 
     def look_for_lost(self) -> None:
         """Ask a lost neighbour for a link again: a partition may have healed."""
-        grave = self._book.next_grave()
+        grave = self._table.next_grave()
         if grave is not None and grave.member.id not in self._asked:
             self._ask(grave.member)
 
     def _ask(self, member: Member) -> None:
         if self.acquaintances.may_call(member.id):
-            self._asked[member.id] = self._judge.period
-            self._outside.reach(member)
-            self._outside.send(member.id, Link(self._book.me, self._book.incarnation, len(self._book)))
+            self._asked[member.id] = self._suspicion.period
+            self._effects.reach(member)
+            self._effects.send(member.id, Link(self._table.me, self._table.incarnation, len(self._table)))
 
     def _found(self, finder: Member) -> None:
-        wishes = len(self._book) + len(self._asked) < self.links
-        if wishes and finder.id not in (*self._book.entries, *self._asked):
+        wishes = len(self._table) + len(self._asked) < self.links
+        if wishes and finder.id not in (*self._table.entries, *self._asked):
             self._ask(finder)
 
     # Messages
@@ -143,56 +150,56 @@ class Overlay:
             self._take_near(sender, message)
         elif isinstance(message, Vouch):
             check_member(message.newcomer)
-            if sender in self._book.entries:
+            if sender in self._table.entries:
                 self.acquaintances.vouch(message.newcomer)
-        elif isinstance(message, Unlink) and (entry := self._book.entries.get(sender)) is not None:
+        elif isinstance(message, Unlink) and (entry := self._table.entries.get(sender)) is not None:
             self._give_up(entry)
 
     def _link(self, sender: PeerId, link: Link) -> None:
         _check(sender, link.member, link.incarnation)
-        entry, beside, count = self._book.entries.get(sender), None, len(self._book)
-        yes = self.acquaintances.knows(sender) and not self._book.shuns(sender, self._outside.now())
+        entry, beside, count = self._table.entries.get(sender), None, len(self._table)
+        yes = self.acquaintances.knows(sender) and not self._table.shuns(sender, self._effects.now())
         if yes and (entry is None or entry.member.life != link.member.life):
             if sender in self._instead:
                 yes = count < self.links + MOST
             elif count >= self.links + SLACK:
-                wishes = link.links < self.links or sender in self._book.graves
+                wishes = link.links < self.links or sender in self._table.graves
                 yes = wishes and count < self.links + 2 * SLACK
                 beside = self._give_way(link.member) if yes else self._refer(link.member) if wishes else None
             if yes:
                 self._enter(link.member, link.incarnation)
-        self._outside.send(sender, Linked(yes, self._book.me, self._book.incarnation, beside))
+        self._effects.send(sender, Linked(yes, self._table.me, self._table.incarnation, beside))
         if yes:
             self._changes_links(sender)
 
     def _give_way(self, newcomer: Member) -> Member:
         """Put `newcomer` in the midst of a link of this peer, which has enough. The link is given up once both of the
         new ones are there, so whoever was connected stays so."""
-        entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
-        self._outside.send(entry.member.id, Instead(newcomer))
+        entry = self._chance.choice([one for one in self._table if one.member.id != newcomer.id])
+        self._effects.send(entry.member.id, Instead(newcomer))
         return entry.member
 
     def _refer(self, newcomer: Member) -> Member:
         """Refer `newcomer` to a neighbour: very many come at once."""
-        entry = self._chance.choice([one for one in self._book if one.member.id != newcomer.id])
-        self._outside.send(entry.member.id, Vouch(newcomer))
+        entry = self._chance.choice([one for one in self._table if one.member.id != newcomer.id])
+        self._effects.send(entry.member.id, Vouch(newcomer))
         return entry.member
 
     def _take_instead(self, sender: PeerId, instead: Instead) -> None:
         check_member(instead.newcomer)
         newcomer = instead.newcomer.id
-        if sender in self._book.entries and newcomer not in (sender, self._book.me.id):
+        if sender in self._table.entries and newcomer not in (sender, self._table.me.id):
             self.acquaintances.vouch(instead.newcomer)
             self._instead[newcomer] = sender
             if len(self._instead) > _INSTEAD_MAX:
                 del self._instead[next(iter(self._instead))]
-            if newcomer in self._book.entries:
+            if newcomer in self._table.entries:
                 self._changes_links(newcomer)
 
     def _changes_links(self, newcomer: PeerId) -> None:
         """There is a link with `newcomer`: the one whose place it takes is given up."""
-        entry = self._book.entries.get(self._instead.pop(newcomer, ""))
-        if entry is not None and len(self._book) > self.links:
+        entry = self._table.entries.get(self._instead.pop(newcomer, ""))
+        if entry is not None and len(self._table) > self.links:
             self.unlink(entry)
 
     def _linked(self, sender: PeerId, linked: Linked) -> None:
@@ -201,39 +208,39 @@ class Overlay:
             check_member(linked.beside)
         if self._asked.pop(sender, None) is None:
             return
-        entry, beside = self._book.entries.get(sender), linked.beside
+        entry, beside = self._table.entries.get(sender), linked.beside
         if linked.yes and (entry is None or entry.member.life != linked.member.life):
-            if entry is None and len(self._book) >= self.links + 2 * SLACK:
-                self._outside.send(sender, Unlink())
+            if entry is None and len(self._table) >= self.links + 2 * SLACK:
+                self._effects.send(sender, Unlink())
                 return
             self._enter(linked.member, linked.incarnation)
             self._changes_links(sender)
         most = self.links + SLACK if linked.yes else self.links - len(self._asked)
-        if beside is not None and len(self._book) < most:
+        if beside is not None and len(self._table) < most:
             self.acquaintances.vouch(beside)
-            if beside.id not in (*self._book.entries, *self._asked):
+            if beside.id not in (*self._table.entries, *self._asked):
                 self._ask(beside)
 
     def _enter(self, member: Member, incarnation: int) -> None:
         if self._way_in is not None and self._way_in.id == member.id:
             self._way_in = None
         self._asked.pop(member.id, None)
-        self._judge.enter(member, incarnation, member.id)
+        self._suspicion.enter(member, incarnation, member.id)
         self.acquaintances.linked(member.id)
 
     def unlink(self, entry: Entry) -> None:
         """Give up a link."""
-        self._outside.send(entry.member.id, Unlink())
+        self._effects.send(entry.member.id, Unlink())
         self._give_up(entry)
 
     def _give_up(self, entry: Entry) -> None:
-        self._judge.unlink(entry)
+        self._suspicion.unlink(entry)
         self.acquaintances.vouch(entry.member)
 
     def unknown_to(self, peer: PeerId) -> None:
         """A neighbour does not know of its link with this peer."""
-        entry = self._book.entries.get(peer)
-        if entry is not None and self._judge.period - entry.came > _YOUNG:
+        entry = self._table.entries.get(peer)
+        if entry is not None and self._suspicion.period - entry.came > _YOUNG:
             self._give_up(entry)
 
     def _take_near(self, sender: PeerId, near: Near) -> None:
@@ -242,7 +249,7 @@ class Overlay:
             raise PeerMisbehaved(f"has {len(near.members)} links, at most {most} can be")
         for member in near.members:
             check_member(member)
-        if sender in self._book.entries:
+        if sender in self._table.entries:
             self.acquaintances.near(sender, near.members)
 
 

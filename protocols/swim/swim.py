@@ -1,9 +1,9 @@
 """SWIM as a state machine: one peer's membership without IO. Messages and the passing of time go in; messages, and the
-members that come and go, come out (`outside`).
+members that come and go, come out (`effects`).
 
     each period                 a probe of one member, and of some suspects                      Probe
       after a third of it       those without an answer again, through three helpers             AskProbe, Probed
-      at its end                without an answer: suspected, later declared dead (`judge`)
+      at its end                without an answer: suspected, later declared dead (`suspicion`)
     on a probe                  an answer                                                        Ack
     on fresh words              told to three members at once, and then on probes and answers    Tell
 
@@ -23,17 +23,17 @@ from ..members.view import Member
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .beliefs import Begun
-from .book import Book
 from .detector import Attempt, Detector
-from .dials import Dials
+from .dial_limit import DialLimit
+from .dissemination import Dissemination
+from .effects import Effects, Known
 from .gathering import Gathering
-from .judge import Judge
+from .member_table import MemberTable
 from .messages import WORDS_SENT, Ack, AskProbe, Beat, Probe, Probed, Table, Tell, check_beat
-from .outside import Known, Outside
 from .overlay import Overlay
-from .rumours import Rumours
-from .telling import Telling
-from .tempo import Tempo
+from .push_sync import PushSync
+from .suspicion import Suspicion
+from .timing import Timing
 from .words import Kind, Word, alive, mark
 
 _REUNION = 8
@@ -41,53 +41,53 @@ _REUNION = 8
 
 
 class Swim:
-    """One peer's membership. Makes up the state of the peer in `book`. `founders`: how many peers gather before the run
-    starts. `links`: how many links each peer wishes; None: each knows all."""
+    """One peer's membership. `table`: the members that it knows. `founders`: how many peers gather before the
+    run starts. `links`: how many links each peer wishes; None: each knows all."""
 
     def __init__(
         self,
-        book: Book,
-        tempo: Tempo,
-        outside: Outside,
+        table: MemberTable,
+        timing: Timing,
+        effects: Effects,
         chance: random.Random,
         *,
         founders: int,
         links: int | None = None,
     ) -> None:
-        self.book, self._tempo, self._outside, self._chance = book, tempo, outside, chance
+        self.table, self._timing, self._effects, self._chance = table, timing, effects, chance
         self.gathering = Gathering(founders, chance, marks=links is not None)
-        self.detector = Detector(tempo, chance)
-        self.telling = Telling(book, tempo, outside, chance, self.beat)
-        self.rumours = Rumours(lambda: max(len(book) + 1, founders if links else 0), self.telling.fresh)
-        self.judge = Judge(book, tempo, self.detector, self.rumours, outside, whole=links is None)
+        self.detector = Detector(timing, chance)
+        self.push_sync = PushSync(table, timing, effects, chance, self.beat)
+        self.dissemination = Dissemination(lambda: max(len(table) + 1, founders if links else 0), self.push_sync.fresh)
+        self.suspicion = Suspicion(table, timing, self.detector, self.dissemination, effects, whole=links is None)
         self.overlay: Overlay | None = None
         if links is not None:
-            self.overlay = Overlay(book, self.judge, outside, Dials(tempo.dials), chance, links)
+            self.overlay = Overlay(table, self.suspicion, effects, DialLimit(timing.dial_limit), chance, links)
         self._end_s = self._ask_s = math.inf
         """When the period ends, and when helpers are asked, on the clock."""
 
     def begin(self) -> None:
         """Begin to probe, at a random moment of the period."""
-        book = self.book
-        witness(Begun(book.me.life))
-        self.gathering.add((mark(book.me.id, book.me.life),))
-        self._end_s = self._outside.now() + self._chance.random() * self._tempo.period_s
+        table = self.table
+        witness(Begun(table.me.life))
+        self.gathering.add((mark(table.me.id, table.me.life),))
+        self._end_s = self._effects.now() + self._chance.random() * self._timing.period_s
 
     @property
     def wake_s(self) -> float:
         """When `tick` is due."""
         errand_s = self.detector.next_errand_s
-        return min(self._end_s, self._ask_s, self.telling.flush_s, math.inf if errand_s is None else errand_s)
+        return min(self._end_s, self._ask_s, self.push_sync.flush_s, math.inf if errand_s is None else errand_s)
 
     # Time
 
     def tick(self) -> None:
         """Do what is due now."""
-        now_s, period_s = self._outside.now(), self._tempo.period_s
-        if now_s >= self.telling.flush_s:
-            self.telling.flush()
+        now_s, period_s = self._effects.now(), self._timing.period_s
+        if now_s >= self.push_sync.flush_s:
+            self.push_sync.flush()
         for errand in self.detector.in_vain(now_s):
-            self._outside.send(errand.asker, Probed(errand.number, 0, 0))
+            self._effects.send(errand.asker, Probed(errand.number, 0, 0))
         if now_s >= self._ask_s:
             self._ask_s = math.inf
             for attempt in self.detector.unanswered():
@@ -96,32 +96,32 @@ class Swim:
             stood_still = now_s - self._end_s > period_s / 2
             self._end_period(forgiven=stood_still)
             self._end_s = now_s + period_s if stood_still else self._end_s + period_s
-            self._ask_s = now_s + self._tempo.direct * period_s
-            self.telling.begin_period()
+            self._ask_s = now_s + self._timing.direct * period_s
+            self.push_sync.begin_period()
             self._begin_period(now_s)
 
     def _end_period(self, *, forgiven: bool) -> None:
-        """Judge by the probes of the period; not if this process stood still: then nothing that came was taken."""
+        """Suspect by the probes of the period; not if this process stood still: then nothing that came was taken."""
         for attempt in self.detector.end():
-            entry = self.book.entries.get(attempt.target)
+            entry = self.table.entries.get(attempt.target)
             if entry is None or forgiven:
                 continue
             if attempt.answered:
-                self.judge.succeeded(entry)
+                self.suspicion.succeeded(entry)
             else:
-                self.judge.failed(entry, alone=bool(attempt.helpers) and not attempt.helped)
-        for peer in self.book.forgotten if self.overlay is None else ():
-            self._outside.lapse(peer)
-        self.book.forgotten.clear()
-        self.judge.end_period()
-        witness(Known(len(self.book), len(self.book.graves), len(self.rumours)))
+                self.suspicion.failed(entry, alone=bool(attempt.helpers) and not attempt.helped)
+        for peer in self.table.forgotten if self.overlay is None else ():
+            self._effects.lapse(peer)
+        self.table.forgotten.clear()
+        self.suspicion.end_period()
+        witness(Known(len(self.table), len(self.table.graves), len(self.dissemination)))
 
     def _begin_period(self, now_s: float) -> None:
-        for target in self.detector.targets(self.book.entries):
-            self._outside.send(target, Probe(self.detector.begin(target, now_s), self.beat(target)))
+        for target in self.detector.targets(self.table.entries):
+            self._effects.send(target, Probe(self.detector.begin(target, now_s), self.beat(target)))
         if self.overlay is not None:
             self.overlay.begin_period()
-        if (self.judge.period + self.book.me.life) % _REUNION == 0 or not self.book.entries:
+        if (self.suspicion.period + self.table.me.life) % _REUNION == 0 or not self.table.entries:
             self._look_for_lost()
 
     def _look_for_lost(self) -> None:
@@ -129,20 +129,20 @@ class Swim:
         refutes that."""
         if self.overlay is not None:
             self.overlay.look_for_lost()
-        elif (grave := self.book.next_grave()) is not None:
-            self._outside.reach(grave.member)
-            self._outside.send(grave.member.id, Probe(0, self.beat(grave.member.id)))
+        elif (grave := self.table.next_grave()) is not None:
+            self._effects.reach(grave.member)
+            self._effects.send(grave.member.id, Probe(0, self.beat(grave.member.id)))
 
     def _ask_helpers(self, attempt: Attempt) -> None:
-        entry = self.book.entries.get(attempt.target)
+        entry = self.table.entries.get(attempt.target)
         if entry is None:
             return
         if self.overlay is not None:
-            attempt.helpers = tuple(self.overlay.acquaintances.helpers(attempt.target, self._tempo.helpers))
+            attempt.helpers = tuple(self.overlay.acquaintances.helpers(attempt.target, self._timing.helpers))
         else:
-            self.detector.choose_helpers(attempt, self.book.entries)
+            self.detector.choose_helpers(attempt, self.table.entries)
         for helper in attempt.helpers:
-            self._outside.send(helper, AskProbe(attempt.number, attempt.target, entry.accuses))
+            self._effects.send(helper, AskProbe(attempt.number, attempt.target, entry.accuses))
 
     # Messages
 
@@ -152,7 +152,7 @@ class Swim:
             check_beat(message.beat)
         if isinstance(message, Probe):
             self._take(sender, message.beat)
-            self._outside.send(sender, Ack(message.number, self.beat(sender)))
+            self._effects.send(sender, Ack(message.number, self.beat(sender)))
         elif isinstance(message, Ack):
             self._acked(sender, message)
         elif isinstance(message, Tell):
@@ -163,79 +163,79 @@ class Swim:
             self._helped(sender, message)
         elif isinstance(message, Table):
             if self.overlay is None:
-                self.telling.take(sender, message, self.judge)
+                self.push_sync.take(sender, message, self.suspicion)
         elif self.overlay is not None:
             self.overlay.heard(sender, message)
 
     def _take(self, sender: PeerId, beat: Beat) -> None:
-        known = sender in self.book.entries
-        if self.judge.sign(sender, beat) is None:
+        known = sender in self.table.entries
+        if self.suspicion.sign(sender, beat) is None:
             return
         for word in beat.words:
-            self.judge.hear(word, sender)
+            self.suspicion.hear(word, sender)
         self._counts()
         self._started(self.gathering.add(beat.marks))
         if beat.started:
             self._hear_of_start(sender)
         if not known:
             self._sync(sender)  # a partition has healed, perhaps: then others are back too
-        elif beat.digest not in (0, self.book.digest) and not len(self.rumours):
+        elif beat.digest not in (0, self.table.digest) and not len(self.dissemination):
             self._sync(sender)  # and no words are under way that might be the difference
 
     def _acked(self, sender: PeerId, ack: Ack) -> None:
-        entry = self.book.entries.get(sender)
+        entry = self.table.entries.get(sender)
         known = entry is not None and entry.member.life == ack.beat.life  # another life has not answered for this one
         if (errand := self.detector.answered(ack.number, sender, known=known)) is not None:
-            self._outside.send(errand.asker, Probed(errand.number, ack.beat.life, ack.beat.incarnation))
+            self._effects.send(errand.asker, Probed(errand.number, ack.beat.life, ack.beat.incarnation))
         self._take(sender, ack.beat)
-        if not ack.beat.knows and sender in self.book.entries:
+        if not ack.beat.knows and sender in self.table.entries:
             if ack.beat.accuses:
-                self._outside.send(
+                self._effects.send(
                     sender, Tell(self.beat(sender))
                 )  # it took this peer for dead: here is the refutation
             elif self.overlay is not None:
                 self.overlay.unknown_to(sender)
             else:
-                self._outside.unknown_to(sender)
+                self._effects.unknown_to(sender)
 
     def _help(self, asker: PeerId, asked: AskProbe) -> None:
         """Probe the target for a member. A helper has links to the target already, or knows it as a member."""
-        if asker not in self.book.entries and self.overlay is None:
+        if asker not in self.table.entries and self.overlay is None:
             return
-        entry = self.book.entries.get(asked.target)
+        entry = self.table.entries.get(asked.target)
         number = None
         if entry is not None:
-            number = self.detector.errand(asker, asked.number, asked.target, self._outside.now())
+            number = self.detector.errand(asker, asked.number, asked.target, self._effects.now())
         if number is None:
-            self._outside.send(asker, Probed(asked.number, 0, 0))
+            self._effects.send(asker, Probed(asked.number, 0, 0))
             return
         beat = self.beat(asked.target)
-        self._outside.send(asked.target, Probe(number, replace(beat, accuses=max(beat.accuses, asked.accuses))))
+        self._effects.send(asked.target, Probe(number, replace(beat, accuses=max(beat.accuses, asked.accuses))))
 
     def _helped(self, helper: PeerId, probed: Probed) -> None:
         if (target := self.detector.asked_for(probed.number, helper)) is None:
             return
-        entry = self.book.entries.get(target)
+        entry = self.table.entries.get(target)
         there = entry is not None and entry.member.life == probed.life
         if there and self.detector.is_open(probed.number):
             sometimes("a helper reached whom a peer did not")
         self.detector.helped(probed.number, there=there)
         if entry is not None and there:
-            self.judge.heard_of(entry, probed.incarnation)
+            self.suspicion.heard_of(entry, probed.incarnation)
 
     def beat(self, to: PeerId) -> Beat:
         """What this peer tells `to` now."""
-        book, entry = self.book, self.book.entries.get(to)
-        grave = None if entry is not None else book.graves.get(to)
+        table, entry = self.table, self.table.entries.get(to)
+        grave = None if entry is not None else table.graves.get(to)
         accuses = entry.accuses if entry is not None else 0 if grave is None else grave.incarnation + 1
         return Beat(
-            life=book.me.life,
-            incarnation=book.incarnation,
+            life=table.me.life,
+            incarnation=table.incarnation,
             accuses=accuses,
             knows=entry is not None,
             started=self.gathering.started,
-            digest=book.digest if self.overlay is None else 0,
-            words=self.rumours.pick(to, WORDS_SENT),
+            digest=table.digest if self.overlay is None else 0,
+            words=self.dissemination.pick(to, WORDS_SENT),
             marks=() if self.gathering.started else self.gathering.pick(),
         )
 
@@ -248,50 +248,50 @@ class Swim:
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)
             return incarnation
-        if (entry := self.book.entries.get(peer)) is not None:
+        if (entry := self.table.entries.get(peer)) is not None:
             incarnation = max(entry.incarnation, entry.accused) + 1
-        elif (grave := self.book.graves.get(peer)) is not None:
+        elif (grave := self.table.graves.get(peer)) is not None:
             incarnation = grave.incarnation + 1
-        self.judge.enter(newcomer, incarnation, self.book.me.id)
-        self.rumours.add(alive(newcomer, incarnation))
+        self.suspicion.enter(newcomer, incarnation, self.table.me.id)
+        self.dissemination.add(alive(newcomer, incarnation))
         self._counts()
         return incarnation
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
         """`contact` has let this peer in, with this incarnation, and tells `words` on the members that it knows."""
-        self.book.take(self.book.me, max(incarnation, self.book.incarnation))
+        self.table.take(self.table.me, max(incarnation, self.table.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
                 self.overlay.begin(word.member)
                 break
-            if word.member is not None and self.book.is_news(word) and len(self.book) < self.book.room:
-                self.judge.enter(word.member, word.incarnation, contact)
+            if word.member is not None and self.table.is_news(word) and len(self.table) < self.table.room:
+                self.suspicion.enter(word.member, word.incarnation, contact)
         self._counts()
         if started:
             self._hear_of_start(contact)
 
     def leave(self) -> None:
         """Tell some members that this peer leaves: they pass it on."""
-        book = self.book
-        self.rumours.add(Word(Kind.DEAD, book.me.id, book.me.life, book.incarnation, book.me.id))
-        self.telling.flush()
+        table = self.table
+        self.dissemination.add(Word(Kind.DEAD, table.me.id, table.me.life, table.incarnation, table.me.id))
+        self.push_sync.flush()
 
     # What members know
 
     def _counts(self) -> None:
         """Members have come: have enough gathered?"""
-        self._started(self.gathering.count(len(self.book) + 1))
+        self._started(self.gathering.count(len(self.table) + 1))
 
     def _hear_of_start(self, teller: PeerId) -> None:
-        self._started(self.gathering.hear(self.judge.period, len(self.book) + 1))
+        self._started(self.gathering.hear(self.suspicion.period, len(self.table) + 1))
         if not self.gathering.started:
             self._sync(teller, soon=True)  # the run waits for this peer
 
     def _started(self, now: bool) -> None:
         if now:
-            self.telling.fresh()
-            self._outside.starts()
+            self.push_sync.fresh()
+            self._effects.starts()
 
     def _sync(self, peer: PeerId, *, soon: bool = False) -> None:
         if self.overlay is None:
-            self.telling.sync(peer, self.judge.period, soon=soon)
+            self.push_sync.sync(peer, self.suspicion.period, soon=soon)

@@ -13,9 +13,9 @@ from ..members.view import Member
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .acquaintances import Acquaintances
-from .book import Book
+from .effects import Effects
+from .member_table import MemberTable
 from .messages import Found, Walk
-from .outside import Outside
 from .words import check_member
 
 _STEPS = 6
@@ -28,13 +28,13 @@ class Walks:
 
     def __init__(
         self,
-        book: Book,
+        table: MemberTable,
         acquaintances: Acquaintances,
-        outside: Outside,
+        effects: Effects,
         chance: random.Random,
         found: Callable[[Member], None],
     ) -> None:
-        self._book, self._acquaintances, self._outside = book, acquaintances, outside
+        self._table, self._acquaintances, self._effects = table, acquaintances, effects
         self._chance, self._on_found = chance, found
         self._passed_on = 0
 
@@ -43,12 +43,12 @@ class Walks:
 
     def begin(self) -> None:
         """Begin a walk; there has to be a link."""
-        me = self._book.me
-        self._outside.send(self._chance.choice(list(self._book.entries)), Walk(me, _STEPS, (me.id,)))
+        me = self._table.me
+        self._effects.send(self._chance.choice(list(self._table.entries)), Walk(me, _STEPS, (me.id,)))
 
     def walk(self, sender: PeerId, walk: Walk) -> None:
         """Pass a walk on, or answer it. Raises PeerMisbehaved for one that no honest peer can send."""
-        me, path, links = self._book.me.id, walk.path, self._book.entries
+        me, path, links = self._table.me.id, walk.path, self._table.entries
         check_member(walk.seeker)
         if walk.steps + len(path) > _STEPS + 1 or not path or (path[0], path[-1]) != (walk.seeker.id, sender):
             raise PeerMisbehaved(f"passed on a walk of {len(path)} steps that does not come from it")
@@ -58,21 +58,21 @@ class Walks:
         self._passed_on += 1
         ahead = [peer for peer in links if peer not in path]
         if walk.steps > 0 and ahead:
-            self._outside.send(self._chance.choice(ahead), Walk(walk.seeker, walk.steps - 1, (*path, me)))
+            self._effects.send(self._chance.choice(ahead), Walk(walk.seeker, walk.steps - 1, (*path, me)))
         elif walk.seeker.id not in links:
             self._acquaintances.vouch(walk.seeker)
-            self._outside.send(sender, Found(self._book.me, path))
+            self._effects.send(sender, Found(self._table.me, path))
 
     def found(self, sender: PeerId, found: Found) -> None:
         """Pass the answer to a walk back. Raises PeerMisbehaved for one that no honest peer can send."""
         check_member(found.finder)
-        if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._book.me.id:
+        if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._table.me.id:
             raise PeerMisbehaved(f"passed back a walk of {len(found.path)} steps that did not come this way")
-        if sender not in self._book.entries or self._passed_on >= _WALKS_MAX:
+        if sender not in self._table.entries or self._passed_on >= _WALKS_MAX:
             return
         self._passed_on += 1
         if len(found.path) > 1:
-            self._outside.send(found.path[-2], Found(found.finder, found.path[:-1]))
+            self._effects.send(found.path[-2], Found(found.finder, found.path[:-1]))
         else:
             self._acquaintances.vouch(found.finder)
             self._on_found(found.finder)

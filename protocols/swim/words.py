@@ -18,7 +18,7 @@ from ..wire.frames import PeerMisbehaved
 INCARNATION_MAX = 1 << 48
 AHEAD_MAX = 1024
 """How far the incarnation in a word may be above the one that is known. A peer that is refuted, and accused again, for
-so long has lost its word before (`accusations`)."""
+so long has lost its word before (`false_suspicions`)."""
 ID_LETTERS_MAX, ADDRESS_LETTERS_MAX, MACHINE_LETTERS_MAX = 64, 300, 128
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...protocols.members.states import Moved, State
 from ...protocols.swim.beliefs import TABLE, Begun, Belief, Believes
-from ...protocols.swim.outside import Refuted
+from ...protocols.swim.effects import Refuted
 from ..scenarios.scenario import Kind, Scenario
 from ..world.event_log import Entry, Fell, Gone
 from .common import Check

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 from ...protocols.members.view import Attributes, Member
-from ...protocols.swim.book import Book
+from ...protocols.swim.member_table import MemberTable
 from ...protocols.swim.messages import SWIM
 from ...protocols.swim.swim import Swim
-from ...protocols.swim.tempo import Tempo
+from ...protocols.swim.timing import Timing
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId
 from .lean_network import LeanNetwork
@@ -21,14 +21,14 @@ _AGAIN_S = 1.0
 
 class Bystander:
     """One process of a peer of a crowd: `index` is the number of the peer, `life` that of the process, from 1 on. It is
-    the world of its state machine (`protocols.swim.outside`)."""
+    the world of its state machine (`protocols.swim.effects`)."""
 
     def __init__(self, crowd: Crowd, index: int, life: int = 1) -> None:
         self.index, self.here, self._crowd = index, True, crowd
         member = Member(f"{index:064x}", str(index), f"sim://{index}", Attributes(data_shard=index), 0, "", life)
         chance = random.Random(f"{crowd.seed} {index} {life}")
         self.swim = Swim(
-            Book(member, crowd.room), crowd.tempo, self, chance, founders=crowd.founders, links=crowd.links
+            MemberTable(member, crowd.room), crowd.timing, self, chance, founders=crowd.founders, links=crowd.links
         )
         self.let_in: set[PeerId] = set()
         """Keys that members have vouched for: nothing else arrives."""
@@ -39,7 +39,7 @@ class Bystander:
 
     @property
     def id(self) -> PeerId:
-        return self.swim.book.me.id
+        return self.swim.table.me.id
 
     def now(self) -> float:
         return self._crowd.network.now_s
@@ -77,14 +77,14 @@ class Crowd:
         self,
         count: int,
         *,
-        tempo: Tempo,
+        timing: Timing,
         seed: int = 0,
         loss: float = 0.0,
         room: int = 1 << 20,
         founders: int = 1,
         links: int | None = None,
     ) -> None:
-        self.tempo, self.seed, self.room, self.founders, self.links = tempo, seed, room, founders, links
+        self.timing, self.seed, self.room, self.founders, self.links = timing, seed, room, founders, links
         self.network = LeanNetwork(self._arrive, loss=loss, seed=seed)
         self.events: list[tuple[float, int, object]] = []
         """The events of all peers: the time, the number of the peer, the event."""
@@ -97,7 +97,7 @@ class Crowd:
     def acquaint(self) -> None:
         """All know each other from the start, and begin to probe."""
         for peer in self.peers:
-            others = [other.swim.book.own_word for other in self.peers if other is not peer]
+            others = [other.swim.table.own_word for other in self.peers if other is not peer]
             self.inside(peer, partial(peer.swim.enter, 0, others, "", started=True))
             self.begin(peer)
 
@@ -118,15 +118,15 @@ class Crowd:
 
     def let_in(self, newcomer: Bystander, contact: Bystander) -> None:
         """The newcomer knocks at the contact. While that has no room, it knocks again."""
-        if len(contact.swim.book) >= contact.swim.book.room and self.links is None:
+        if len(contact.swim.table) >= contact.swim.table.room and self.links is None:
             self.network.at(self.network.now_s + _AGAIN_S, self.let_in, newcomer, contact)
             return
-        words = contact.swim.book.words() if self.links is None else (contact.swim.book.own_word,)
+        words = contact.swim.table.words() if self.links is None else (contact.swim.table.own_word,)
         incarnation = 0
 
         def admit() -> None:
             nonlocal incarnation
-            incarnation = contact.swim.let_in(newcomer.swim.book.me)
+            incarnation = contact.swim.let_in(newcomer.swim.table.me)
 
         self.inside(contact, admit)
         started = contact.swim.gathering.started
@@ -136,7 +136,7 @@ class Crowd:
         """The peer with this number is restarted under its key, and joins again."""
         before = self.peers[index]
         before.here = False
-        peer = self.peers[index] = Bystander(self, index, before.swim.book.me.life + 1)
+        peer = self.peers[index] = Bystander(self, index, before.swim.table.me.life + 1)
         self.by_id[peer.id] = peer
         self.join(index, contact)
         return peer

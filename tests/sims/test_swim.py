@@ -12,10 +12,10 @@ from tiers import soaked
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.swim.beliefs import Begun, Belief, Believes
-from samovar.protocols.swim.book import Book, Entry
-from samovar.protocols.swim.judge import Judge
+from samovar.protocols.swim.effects import DeclaredDead, Refuted
+from samovar.protocols.swim.member_table import Entry, MemberTable
 from samovar.protocols.swim.messages import Tell
-from samovar.protocols.swim.outside import DeclaredDead, Refuted
+from samovar.protocols.swim.suspicion import Suspicion
 from samovar.protocols.swim.words import Kind, Word
 from samovar.sims.checkers.swim import (
     a_peer_believes_only_what_the_table_of_beliefs_says,
@@ -25,7 +25,7 @@ from samovar.sims.checkers.swim import (
 )
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.sweeps.draw import draw
-from samovar.sims.sweeps.verdict import judge
+from samovar.sims.sweeps.verdict import suspicion
 from samovar.sims.world import event_log
 from samovar.sims.world.event_log import Gone
 from samovar.sims.world.loop import run_virtual
@@ -48,7 +48,7 @@ def _swims(scenario: Scenario) -> bool:
 @pytest.mark.parametrize(("first", "count"), [(0, 2), soaked(100, 12)])
 def test_swim_keeps_its_promises_under_drawn_faults(first: int, count: int) -> None:
     """`samovar simulate --sweep 300 --protocol gossip` judges more of them."""
-    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in by_swim(first, count)}
+    wrong = {seed: suspicion(draw(seed, "gossip")).broken for seed in by_swim(first, count)}
     assert {seed: how for seed, how in wrong.items() if how} == {}
 
 
@@ -62,30 +62,30 @@ def test_a_third_of_the_sweeps_gossip_is_by_swim_with_links_and_without() -> Non
 
 
 def refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judge, "refute", lambda self, incarnation: None)
+    monkeypatch.setattr(Suspicion, "refute", lambda self, incarnation: None)
 
 
 def takes_older_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
-    hear = Judge._hear_of_member
+    hear = Suspicion._hear_of_member
 
-    def older(self: Judge, entry: Entry, word: Word, bringer: str) -> None:
+    def older(self: Suspicion, entry: Entry, word: Word, bringer: str) -> None:
         entry.incarnation = min(entry.incarnation, word.incarnation)
         hear(self, entry, word, bringer)
 
-    monkeypatch.setattr(Judge, "_hear_of_member", older)
+    monkeypatch.setattr(Suspicion, "_hear_of_member", older)
 
 
 def forgets_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    drop = Book.drop
+    drop = MemberTable.drop
 
-    def without_a_grave(self: Book, entry: Entry, by: str, *, left: bool = False, grave: bool = True) -> None:
+    def without_a_grave(self: MemberTable, entry: Entry, by: str, *, left: bool = False, grave: bool = True) -> None:
         drop(self, entry, by, left=left, grave=False)
 
-    monkeypatch.setattr(Book, "drop", without_a_grave)
+    monkeypatch.setattr(MemberTable, "drop", without_a_grave)
 
 
 def declares_nobody_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judge, "failed", lambda self, entry, *, alone: None)
+    monkeypatch.setattr(Suspicion, "failed", lambda self, entry, *, alone: None)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_planted_defect_of_the_membership_is_found(
 ) -> None:
     scenario = draw(seed, "gossip")
     plant(monkeypatch)
-    assert judge(scenario).promise == promise
+    assert suspicion(scenario).promise == promise
 
 
 # The predicates themselves
@@ -160,8 +160,8 @@ def test_a_dead_peer_that_stays_a_member_is_found() -> None:
 def accuses_all(liar: Life, others: list[Life]) -> None:
     """The liar tells each other peer that all the others do not answer."""
     driver = liar.peer.membership._driver
-    book = driver.swim.book
-    words = [Word(Kind.SUSPECT, one.member.id, one.member.life, one.incarnation, liar.id) for one in book]
+    table = driver.swim.table
+    words = [Word(Kind.SUSPECT, one.member.id, one.member.life, one.incarnation, liar.id) for one in table]
     for other in others:
         beat = replace(driver.swim.beat(other.id), words=tuple(words))
         liar.machine.context.run(driver.send, other.id, Tell(beat))

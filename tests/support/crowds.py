@@ -1,13 +1,13 @@
 """Crowds of SWIM for tests: who knows whom, and what was told."""
 
-from samovar.protocols.swim.tempo import Tempo
+from samovar.protocols.swim.timing import Timing
 from samovar.sims.world.crowd import Bystander, Crowd
 
-TEMPO = Tempo(period_s=1.0)
+TEMPO = Timing(period_s=1.0)
 
 
 def crowd_of(count: int, **more: object) -> Crowd:
-    crowd = Crowd(count, tempo=TEMPO, **more)
+    crowd = Crowd(count, timing=TEMPO, **more)
     crowd.acquaint()
     return crowd
 
@@ -29,7 +29,7 @@ def number(peer: str) -> int:
 
 def members_of(peer: Bystander) -> set[int]:
     """The numbers of the members that a peer knows."""
-    return {number(one) for one in peer.swim.book.entries}
+    return {number(one) for one in peer.swim.table.entries}
 
 
 def all_know_all(crowd: Crowd) -> bool:

@@ -6,9 +6,9 @@ import pytest
 from crowds import TEMPO, number, told
 
 from samovar.protocols.members.view import Attributes, Member
-from samovar.protocols.swim.dials import Dials
+from samovar.protocols.swim.dial_limit import DialLimit
+from samovar.protocols.swim.effects import DeclaredDead, HeardDead, Suspected
 from samovar.protocols.swim.messages import AskProbe, Found, Link, Linked, Near, Probe, Walk
-from samovar.protocols.swim.outside import DeclaredDead, HeardDead, Suspected
 from samovar.protocols.wire.frames import PeerMisbehaved
 from samovar.sims.world.crowd import Crowd
 
@@ -17,7 +17,7 @@ LINKS, MOST = 5, 11
 
 def founded(count: int, *, seed: int = 0, loss: float = 0.0) -> Crowd:
     """Each has come in through a random one of those before it, all within five periods, and the run has started."""
-    crowd = Crowd(count, tempo=TEMPO, seed=seed, loss=loss, links=LINKS, founders=count)
+    crowd = Crowd(count, timing=TEMPO, seed=seed, loss=loss, links=LINKS, founders=count)
     chance = random.Random(seed)
     crowd.begin(crowd.peers[0])
     for index in range(1, count):
@@ -28,7 +28,7 @@ def founded(count: int, *, seed: int = 0, loss: float = 0.0) -> Crowd:
 
 def links_of(crowd: Crowd) -> dict[int, set[int]]:
     return {
-        peer.index: {number(one) for one in peer.swim.book.entries if crowd.by_id[one].here}
+        peer.index: {number(one) for one in peer.swim.table.entries if crowd.by_id[one].here}
         for peer in crowd.peers
         if peer.here
     }
@@ -112,8 +112,8 @@ def test_who_restarts_under_its_key_comes_in_again_with_a_new_life() -> None:
     crowd.run(60.0)
     assert are_well(crowd)
     for other in crowd.peers:
-        if peer.id in other.swim.book.entries:
-            assert other.swim.book.entries[peer.id].member.life == 2
+        if peer.id in other.swim.table.entries:
+            assert other.swim.table.entries[peer.id].member.life == 2
 
 
 def test_a_newcomer_whose_contact_is_lost_at_once_stays_alone_without_a_storm() -> None:
@@ -122,7 +122,7 @@ def test_a_newcomer_whose_contact_is_lost_at_once_stays_alone_without_a_storm() 
     fresh = crowd.restart(11, contact=3)
     crowd.end(3)
     crowd.run(60.0)
-    assert not fresh.swim.book.entries
+    assert not fresh.swim.table.entries
     sent = crowd.network.sent["Link"]
     fresh.here = False
     crowd.run(120.0)
@@ -158,9 +158,9 @@ def test_keys_that_are_let_in_and_new_connections_are_bounded() -> None:
 
 
 def test_dials_are_bounded_by_the_minute() -> None:
-    dials = Dials(30)
-    assert sum(dials.take(0.0) for _ in range(100)) == 15
-    assert sum(dials.take(float(second)) for second in range(1, 121) for _ in range(5)) == 60
+    dial_limit = DialLimit(30)
+    assert sum(dial_limit.take(0.0) for _ in range(100)) == 15
+    assert sum(dial_limit.take(float(second)) for second in range(1, 121) for _ in range(5)) == 60
 
 
 def test_nobody_sends_more_when_there_are_more_peers() -> None:
@@ -200,15 +200,15 @@ def somebody(name: str) -> Member:
 )
 def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(crowd: Crowd, message: object) -> None:
     peer = crowd.peers[5]
-    before, neighbour = peer.swim.book.words(), next(iter(peer.swim.book.entries))
+    before, neighbour = peer.swim.table.words(), next(iter(peer.swim.table.entries))
     with pytest.raises(PeerMisbehaved):
         crowd.inside(peer, lambda: peer.swim.heard(neighbour, message(peer.id, neighbour)))
-    assert peer.swim.book.words() == before
+    assert peer.swim.table.words() == before
 
 
 def test_who_was_vouched_for_by_nobody_gets_no_link_and_no_walk(crowd: Crowd) -> None:
     peer = crowd.peers[5]
-    before = dict(peer.swim.book.entries)
+    before = dict(peer.swim.table.entries)
     for message in (Link(somebody("stranger"), 0, 0), Walk(somebody("stranger"), 6, ("stranger",))):
         crowd.inside(peer, lambda message=message: peer.swim.heard("stranger", message))
-    assert peer.swim.book.entries == before
+    assert peer.swim.table.entries == before

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from crowds import TEMPO, all_know_all, crowd_of, members_of, number, told
 
-from samovar.protocols.swim.outside import DeclaredDead, HeardDead, Known, Suspected
-from samovar.protocols.swim.tempo import Tempo
+from samovar.protocols.swim.effects import DeclaredDead, HeardDead, Known, Suspected
+from samovar.protocols.swim.timing import Timing
 from samovar.sims.world.crowd import Crowd
 
 
@@ -18,7 +18,7 @@ def test_a_failure_is_found_by_somebody_within_the_bound_and_known_to_all_after_
     (1 - 1/(n-1))^(n-1), about 1/e: the expected time until it is probed is 1 / (1 - 1/e) = 1.58 periods."""
     found_s, known_s = [], []
     for seed in range(12):
-        crowd = Crowd(60, tempo=Tempo(period_s=1.0, eager=eager), seed=seed)
+        crowd = Crowd(60, timing=Timing(period_s=1.0, eager=eager), seed=seed)
         crowd.acquaint()
         crowd.run(5.0)
         crowd.peers[7].here = False
@@ -54,7 +54,7 @@ def test_who_restarts_under_its_key_is_somebody_new_to_all_and_its_old_life_is_o
     assert all_know_all(crowd)
     for other in crowd.peers:
         if other is not peer:
-            assert other.swim.book.entries[peer.id].member.life == 2
+            assert other.swim.table.entries[peer.id].member.life == 2
             assert ("4", "it was restarted", False) in other.departures
     assert told(crowd, DeclaredDead) == []
 
@@ -128,7 +128,7 @@ def test_a_peer_that_leaves_is_gone_at_once_and_not_looked_for() -> None:
 
 
 def test_newcomers_come_in_through_any_member_and_all_hear_of_them() -> None:
-    crowd = Crowd(40, tempo=TEMPO, founders=40)
+    crowd = Crowd(40, timing=TEMPO, founders=40)
     crowd.begin(crowd.peers[0])
     for index in range(1, 40):
         crowd.network.at(0.1 * index, crowd.join, index, (index - 1) // 2)
@@ -138,7 +138,7 @@ def test_newcomers_come_in_through_any_member_and_all_hear_of_them() -> None:
 
 
 def test_of_many_that_come_at_once_all_begin_within_a_few_periods() -> None:
-    crowd = Crowd(60, tempo=TEMPO, founders=60)
+    crowd = Crowd(60, timing=TEMPO, founders=60)
     crowd.begin(crowd.peers[0])
     for index in range(1, 60):
         crowd.network.at(0.01, crowd.join, index, 0)
@@ -148,7 +148,7 @@ def test_of_many_that_come_at_once_all_begin_within_a_few_periods() -> None:
 
 def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
     """Three hundred come and go, one after the other."""
-    crowd = Crowd(320, tempo=TEMPO, room=40)
+    crowd = Crowd(320, timing=TEMPO, room=40)
     for index in range(320):
         if index < 20:
             crowd.network.at(0.0, *((crowd.join, index, 0) if index else (crowd.begin, crowd.peers[0])))
@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
     known = [event for _, _, event in crowd.events if isinstance(event, Known)]
     assert max(one.members for one in known) <= 40
     assert max(one.graves for one in known) <= 64
-    assert max(one.rumours for one in known) <= 128
+    assert max(one.dissemination for one in known) <= 128
     assert {members_of(peer) == {*range(20)} - {peer.index} for peer in crowd.peers[:20]} == {True}
 
 

@@ -7,8 +7,8 @@ import pytest
 from crowds import TEMPO, all_know_all, crowd_of, members_of, told
 
 from samovar.protocols.members.view import Attributes, Member
+from samovar.protocols.swim.effects import DeclaredDead, Known
 from samovar.protocols.swim.messages import MARKS_MAX, SWIM, TABLE_MAX, WORDS_MAX, Beat, Probe, Table, Tell
-from samovar.protocols.swim.outside import DeclaredDead, Known
 from samovar.protocols.swim.words import AHEAD_MAX, INCARNATION_MAX, Kind, Word
 from samovar.protocols.wire.frames import PeerMisbehaved
 from samovar.sims.world.crowd import Crowd
@@ -24,8 +24,8 @@ def said_by(crowd: Crowd, speaker: int, words: list[Word], to: int) -> None:
 
 
 def accusation(crowd: Crowd, accused: int, by: int, *, kind: int = Kind.SUSPECT, ahead: int = 0) -> Word:
-    book = crowd.peers[accused].swim.book
-    return Word(kind, book.me.id, book.me.life, book.incarnation + ahead, crowd.peers[by].id)
+    table = crowd.peers[accused].swim.table
+    return Word(kind, table.me.id, table.me.life, table.incarnation + ahead, crowd.peers[by].id)
 
 
 def flood(crowd: Crowd, words: Callable[[int], list[Word]], *, every_s: float = 0.1, until_s: float) -> None:
@@ -53,11 +53,11 @@ def test_a_flood_of_accusations_is_refuted_and_its_author_is_named_and_believed_
     assert all_know_all(crowd)
     for peer in crowd.peers[1:]:
         assert set(peer.distrusted) == {crowd.peers[LIAR].id}
-    incarnations = [peer.swim.book.incarnation for peer in crowd.peers]
+    incarnations = [peer.swim.table.incarnation for peer in crowd.peers]
     crowd.run(60.0)
     flood(crowd, lambda turn: [accusation(crowd, one, LIAR, kind=kind) for one in range(1, 17)], until_s=75.0)
     crowd.run(80.0)
-    later = [peer.swim.book.incarnation for peer in crowd.peers]
+    later = [peer.swim.table.incarnation for peer in crowd.peers]
     assert max(one - other for one, other in zip(later, incarnations, strict=True)) <= 8
     assert all_know_all(crowd)
 
@@ -69,7 +69,7 @@ def test_accusations_in_the_name_of_another_cost_that_one_nothing_and_kill_nobod
     crowd.run(50.0)
     assert told(crowd, DeclaredDead) == []
     assert not any(peer.distrusted for peer in crowd.peers)
-    assert max(peer.swim.book.incarnation for peer in crowd.peers) <= 50, "at most one refutation a period"
+    assert max(peer.swim.table.incarnation for peer in crowd.peers) <= 50, "at most one refutation a period"
     assert all_know_all(crowd)
 
 
@@ -79,7 +79,7 @@ def test_incarnations_at_the_end_of_the_range_change_nothing() -> None:
     ends = (INCARNATION_MAX, AHEAD_MAX + 1)
     flood(crowd, lambda turn: [accusation(crowd, 7, LIAR, ahead=end) for end in ends], until_s=20.0)
     crowd.run(25.0)
-    assert crowd.peers[7].swim.book.incarnation == 0
+    assert crowd.peers[7].swim.table.incarnation == 0
     assert all_know_all(crowd)
 
 
@@ -87,8 +87,8 @@ def test_a_peer_at_the_end_of_the_range_stays_as_long_as_it_answers() -> None:
     crowd = crowd_of(12)
     for peer in crowd.peers:
         if peer.index != 7:
-            peer.swim.book.entries[crowd.peers[7].id].incarnation = INCARNATION_MAX
-    crowd.peers[7].swim.book.incarnation = INCARNATION_MAX
+            peer.swim.table.entries[crowd.peers[7].id].incarnation = INCARNATION_MAX
+    crowd.peers[7].swim.table.incarnation = INCARNATION_MAX
     flood(crowd, lambda turn: [accusation(crowd, 7, 3, kind=Kind.DEAD)], until_s=20.0)
     crowd.run(30.0)
     assert all_know_all(crowd)
@@ -97,14 +97,14 @@ def test_a_peer_at_the_end_of_the_range_stays_as_long_as_it_answers() -> None:
 def test_who_is_said_to_be_elsewhere_says_where_it_is() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
-    moved = replace(crowd.peers[7].swim.book.me, address="sim://nowhere")
+    moved = replace(crowd.peers[7].swim.table.me, address="sim://nowhere")
     forged = Word(Kind.ALIVE, moved.id, moved.life, AHEAD_MAX, "", moved)
     flood(crowd, lambda turn: [forged], every_s=100.0, until_s=4.0)
     crowd.run(15.0)
-    assert crowd.peers[7].swim.book.incarnation == AHEAD_MAX + 1
+    assert crowd.peers[7].swim.table.incarnation == AHEAD_MAX + 1
     for peer in crowd.peers:
         if peer.index != 7:
-            assert peer.swim.book.entries[moved.id].member.address == "sim://7"
+            assert peer.swim.table.entries[moved.id].member.address == "sim://7"
 
 
 def test_replayed_messages_change_nothing() -> None:
@@ -126,7 +126,7 @@ def test_replayed_messages_change_nothing() -> None:
     for sender, to, message in kept:
         carry(sender, to, message, SWIM)
     crowd.run(21.0)
-    incarnations = [peer.swim.book.incarnation for peer in crowd.peers]
+    incarnations = [peer.swim.table.incarnation for peer in crowd.peers]
     crowd.run(35.0)
     assert max(incarnations) <= 2
     assert all_know_all(crowd)
@@ -138,7 +138,7 @@ def made_up(number: int) -> Word:
 
 
 def test_members_that_do_not_exist_take_a_bounded_room_and_are_gone_soon() -> None:
-    crowd = Crowd(20, tempo=TEMPO, room=64)
+    crowd = Crowd(20, timing=TEMPO, room=64)
     crowd.acquaint()
     crowd.run(3.0)
     flood(crowd, lambda turn: [made_up(16 * turn + one) for one in range(16)], until_s=20.0)
@@ -152,7 +152,7 @@ def test_members_that_do_not_exist_take_a_bounded_room_and_are_gone_soon() -> No
 
 def members_of_those_there(crowd: Crowd, index: int) -> set[int]:
     peer = crowd.peers[index]
-    return {crowd.by_id[one].index for one in peer.swim.book.entries if one in crowd.by_id}
+    return {crowd.by_id[one].index for one in peer.swim.table.entries if one in crowd.by_id}
 
 
 SOUND = made_up(1)
@@ -186,21 +186,21 @@ WELL = Beat(1, 0, 0, True, True, 0, ())
 def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(message: object) -> None:
     crowd = crowd_of(3)
     crowd.run(2.0)
-    before = crowd.peers[0].swim.book.words()
+    before = crowd.peers[0].swim.table.words()
     with pytest.raises(PeerMisbehaved):
         crowd.inside(crowd.peers[0], lambda: crowd.peers[0].swim.heard(crowd.peers[1].id, message))
-    assert crowd.peers[0].swim.book.words() == before
+    assert crowd.peers[0].swim.table.words() == before
 
 
 def test_what_a_stranger_says_is_not_heard() -> None:
     crowd = crowd_of(3)
     crowd.run(2.0)
-    before = crowd.peers[0].swim.book.words()
+    before = crowd.peers[0].swim.table.words()
     for message in (
         Probe(1, replace(WELL, words=(SOUND,))),
         Tell(replace(WELL, words=(SOUND,))),
         Table((SOUND,), True),
     ):
         crowd.inside(crowd.peers[0], lambda message=message: crowd.peers[0].swim.heard("stranger", message))
-    assert crowd.peers[0].swim.book.words() == before
+    assert crowd.peers[0].swim.table.words() == before
     assert members_of(crowd.peers[0]) == {1, 2}

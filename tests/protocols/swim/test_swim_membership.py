@@ -178,7 +178,7 @@ def test_newcomers_get_shards_of_the_data_that_nobody_has() -> None:
         for name in ("p1", "p3"):
             await swarm.made(name)
             members = swarm.members[name]
-            members._driver.swim.book.me = swarm.members["p2"].me.__class__(
+            members._driver.swim.table.me = swarm.members["p2"].me.__class__(
                 **{**vars_of(members.me), "attributes": swarm.members["p2"].me.attributes}
             )
             await swarm.enter(name, "p0")
@@ -214,8 +214,8 @@ def test_who_has_finished_says_so_to_one_that_it_does_not_know() -> None:
 
     async def scene(swarm: Swarm) -> None:
         for name, unknown in (("p0", "p1"), ("p2", "p3")):
-            book = swarm.members[name]._driver.swim.book
-            book.drop(book.entries[unknown], "", grave=False)
+            table = swarm.members[name]._driver.swim.table
+            table.drop(table.entries[unknown], "", grave=False)
         clock = asyncio.get_running_loop().time
         began_s, ended_s = clock(), dict[str, float]()
 
@@ -266,7 +266,7 @@ def test_a_member_that_this_peer_cannot_reach_is_no_neighbour_and_stays_a_member
         Channel(swarm.endpoints["p0"], "test").watch({"p1"})  # as a conversation does that waits for it
         await asyncio.sleep(2 * PATIENCE_S)
         assert "p1" not in {one.id for one in swarm.members["p0"].neighbours.now}
-        assert "p1" in swarm.members["p0"]._driver.swim.book.entries
+        assert "p1" in swarm.members["p0"]._driver.swim.table.entries
         for name in ("p2", "p3"):
             assert {"p0", "p1"} <= {one.id for one in swarm.members[name].neighbours.now}
 

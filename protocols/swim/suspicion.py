@@ -1,4 +1,4 @@
-"""The judge: what a peer believes of the members, by its own probes and by the words of others.
+"""Suspicion: what a peer believes of the members, by its own probes and by the words of others.
 
 Only a peer whose own probes have failed declares a member dead. Another peer that hears of it believes it as soon as
 one probe of its own has failed too. So words alone, true or not, remove nobody that answers.
@@ -19,29 +19,36 @@ from ..members.neighbours import UNLINKED
 from ..members.view import Member
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
-from .accusations import Accusations
 from .beliefs import Belief, Believes
-from .book import Book, Entry, Status
 from .detector import Detector
+from .dissemination import Dissemination
+from .effects import DeclaredDead, Effects, HeardDead, Refuted, Suspected
+from .false_suspicions import FalseSuspicions
+from .member_table import Entry, MemberTable, Status
 from .messages import Beat
-from .outside import DeclaredDead, HeardDead, Outside, Refuted, Suspected
-from .rumours import Rumours
-from .tempo import Tempo
+from .timing import Timing
 from .words import AHEAD_MAX, INCARNATION_MAX, Kind, Word
 
 ANEW = "it was restarted"
 LEFT = "it has left"
 
 
-class Judge:
+class Suspicion:
     """One peer's beliefs. `whole`: it knows all members; False: it has links to a few."""
 
     def __init__(
-        self, book: Book, tempo: Tempo, detector: Detector, rumours: Rumours, outside: Outside, *, whole: bool
+        self,
+        table: MemberTable,
+        timing: Timing,
+        detector: Detector,
+        dissemination: Dissemination,
+        effects: Effects,
+        *,
+        whole: bool,
     ) -> None:
-        self._book, self._tempo, self._detector = book, tempo, detector
-        self._rumours, self._outside, self._whole = rumours, outside, whole
-        self._accusations = Accusations(3 * tempo.suspicion)
+        self._table, self._timing, self._detector = table, timing, detector
+        self._dissemination, self._effects, self._whole = dissemination, effects, whole
+        self._false_suspicions = FalseSuspicions(3 * timing.suspicion)
         self.period = 0
         """The number of periods so far."""
         self.changed = False
@@ -56,14 +63,14 @@ class Judge:
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
-        elif entry.accuser == self._book.me.id and not entry.told:
+        elif entry.accuser == self._table.me.id and not entry.told:
             self._clear(entry)  # nobody else has heard of the suspicion
 
     def failed(self, entry: Entry, *, alone: bool) -> None:
         """A probe of the member has failed. `alone`: no helper was heard of either, though there were some: then this
         peer may be the one that is cut off. It accuses nobody, and gives the member up for itself, later."""
         entry.failed += 1
-        peer, me = entry.member.id, self._book.me.id
+        peer, me = entry.member.id, self._table.me.id
         if entry.failed == 1:
             entry.since = self.period
             witness(Suspected(peer, entry.member.life))
@@ -78,41 +85,41 @@ class Judge:
             entry.told = True  # after the first it asks the member alone, which may well have an answer
             self._spread(Word(Kind.SUSPECT, peer, entry.member.life, entry.accused, me))
         lasting = self.period - entry.since
-        if entry.failed > 1 and lasting >= (2 if alone else 1) * self._tempo.suspicion:
-            silent_s = (lasting + 1) * self._tempo.period_s
+        if entry.failed > 1 and lasting >= (2 if alone else 1) * self._timing.suspicion:
+            silent_s = (lasting + 1) * self._timing.period_s
             entry.accuser = me
             self.bury(entry, f"it has answered no probe for {silent_s:.1f} s, nor by helpers", told=not alone)
 
     def bury(self, entry: Entry, why: str, *, told: bool, left: bool = False) -> None:
         """The member is lost, or has `left`. `told`: others are told so."""
-        member, by = entry.member, entry.member.id if left else entry.accuser or self._book.me.id
+        member, by = entry.member, entry.member.id if left else entry.accuser or self._table.me.id
         left = left or by == member.id
         self._detector.calm(member.id)
         self.changed = True
         _believes(entry, Belief.LEFT if left else Belief.LOST)
-        self._book.drop(entry, by, left=left)
+        self._table.drop(entry, by, left=left)
         if told:
-            if by == self._book.me.id:
+            if by == self._table.me.id:
                 sometimes("a member was declared dead")
                 witness(DeclaredDead(member.id, member.life))
-            self._rumours.add(Word(Kind.DEAD, member.id, member.life, max(entry.incarnation, entry.accused), by))
-        self._outside.departed(member, why, left=left)
+            self._dissemination.add(Word(Kind.DEAD, member.id, member.life, max(entry.incarnation, entry.accused), by))
+        self._effects.departed(member, why, left=left)
 
     # Words
 
     def hear(self, word: Word, bringer: PeerId) -> None:
         """Take the word that `bringer` has brought for what it is worth."""
-        book = self._book
+        table = self._table
         accuses = word.kind != Kind.ALIVE
-        if accuses and (self._accusations.distrusts(word.by) or self._accusations.distrusts(bringer)):
+        if accuses and (self._false_suspicions.distrusts(word.by) or self._false_suspicions.distrusts(bringer)):
             return
-        if word.by == book.me.id:
+        if word.by == table.me.id:
             return  # this peer knows by itself whom it accuses
         if accuses and word.by == bringer:
-            self._accusations.heard(bringer, word.id, self.period)
-        if word.id == book.me.id:
+            self._false_suspicions.heard(bringer, word.id, self.period)
+        if word.id == table.me.id:
             self._hear_of_me(word)
-        elif (entry := book.entries.get(word.id)) is None:
+        elif (entry := table.entries.get(word.id)) is None:
             self._hear_of_stranger(word, bringer)
         elif entry.member.life != word.life:
             self._hear_of_new_life(entry, word, bringer)
@@ -122,8 +129,8 @@ class Judge:
     def _hear_of_member(self, entry: Entry, word: Word, bringer: PeerId) -> None:
         if word.member is not None:
             if word.incarnation > entry.described:
-                self._book.describe(entry, word.member, word.incarnation)
-                self._outside.reach(entry.member)
+                self._table.describe(entry, word.member, word.incarnation)
+                self._effects.reach(entry.member)
                 self._spread(word, bringer)
             if word.incarnation > entry.incarnation:
                 self._renew(entry, word.incarnation)
@@ -146,39 +153,39 @@ class Judge:
         self._spread(word, bringer)
 
     def _hear_of_stranger(self, word: Word, bringer: PeerId) -> None:
-        book = self._book
+        table = self._table
         if not self._whole:
-            if word.kind == Kind.DEAD and self._rumours.add(word, bringer):
+            if word.kind == Kind.DEAD and self._dissemination.add(word, bringer):
                 witness(HeardDead(word.id, word.life))
             return
-        if word.member is not None and book.is_news(word) and book.vacant(bringer):
+        if word.member is not None and table.is_news(word) and table.vacant(bringer):
             self._enter(word.member, word.incarnation, bringer)
             self._spread(word, bringer)
 
     def _hear_of_me(self, word: Word) -> None:
         """Refute what others say of this peer, or of a former life under its key. Only its own word of its present
         incarnation needs no answer."""
-        if word.incarnation > self._book.incarnation or word.member != self._book.me:
+        if word.incarnation > self._table.incarnation or word.member != self._table.me:
             self.refute(word.incarnation)
 
     def refute(self, incarnation: int) -> None:
         """Rise above `incarnation`, in which this peer was said to be suspect, dead or somebody else. At most once in a
         period: whoever goes on saying so is told later."""
-        book, rises = self._book, min(incarnation + 1, INCARNATION_MAX)
-        sensible = book.incarnation < rises <= book.incarnation + AHEAD_MAX + 1
+        table, rises = self._table, min(incarnation + 1, INCARNATION_MAX)
+        sensible = table.incarnation < rises <= table.incarnation + AHEAD_MAX + 1
         if not sensible or self._refuted_in == self.period:
             return
-        self._refuted_in, book.incarnation = self.period, rises
+        self._refuted_in, table.incarnation = self.period, rises
         sometimes("a suspicion was refuted")
         witness(Refuted(rises))
-        self._refutation_of(book.me.id)
-        self._spread(book.own_word)
+        self._refutation_of(table.me.id)
+        self._spread(table.own_word)
 
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
         """`sender` itself has sent a beat. Returns its entry; None: it is no member, as far as this peer knows."""
-        entry = self._book.entries.get(sender)
+        entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)
         if entry is None:
@@ -203,31 +210,31 @@ class Judge:
 
     def _risen(self, sender: PeerId, beat: Beat) -> Entry | None:
         """A lost member, which has heard that it is, is back."""
-        grave = self._book.graves.get(sender)
+        grave = self._table.graves.get(sender)
         if grave is None or not self._whole or grave.member.life != beat.life or beat.incarnation <= grave.incarnation:
             return None
-        if len(self._book) >= self._book.room:
+        if len(self._table) >= self._table.room:
             return None
         sometimes("a lost member is back")
         entry = self._enter(grave.member, beat.incarnation, sender)
         self._spread(Word(Kind.ALIVE, sender, beat.life, beat.incarnation, "", grave.member))
         return entry
 
-    # Changes of the book
+    # Changes of the member table
 
     def enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
         """`member` is let in, or has made a link with this peer. A former life of it is over."""
-        if (entry := self._book.entries.get(member.id)) is not None:
+        if (entry := self._table.entries.get(member.id)) is not None:
             self._replace(entry)
         return self._enter(member, incarnation, bringer)
 
     def _enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
-        entry = self._book.add(member, incarnation, bringer, self.period)
-        _believes(entry, Belief.ALIVE, own=bringer in (member.id, self._book.me.id))
+        entry = self._table.add(member, incarnation, bringer, self.period)
+        _believes(entry, Belief.ALIVE, own=bringer in (member.id, self._table.me.id))
         self.changed = True
         self._detector.joins(member.id)
-        self._outside.reach(member)
-        self._outside.joined(member)
+        self._effects.reach(member)
+        self._effects.joined(member)
         return entry
 
     def _replace(self, entry: Entry) -> None:
@@ -242,8 +249,8 @@ class Judge:
     def _drop(self, entry: Entry, why: str) -> None:
         self.changed = True
         _believes(entry, Belief.UNKNOWN)
-        self._book.drop(entry, "", grave=False)
-        self._outside.departed(entry.member, why, left=False)
+        self._table.drop(entry, "", grave=False)
+        self._effects.departed(entry.member, why, left=False)
 
     def _suspect(self, entry: Entry, status: Status, incarnation: int, by: PeerId) -> None:
         entry.status, entry.accused, entry.accuser, entry.told = status, incarnation, by, False
@@ -264,18 +271,18 @@ class Judge:
         self._detector.calm(entry.member.id)
 
     def _refutation_of(self, accused: PeerId) -> None:
-        for accuser in self._accusations.refuted(accused, self.period):
+        for accuser in self._false_suspicions.refuted(accused, self.period):
             sometimes("an accuser lost its word")
-            self._outside.distrusts(accuser)
+            self._effects.distrusts(accuser)
 
     def _spread(self, word: Word, bringer: PeerId = "") -> None:
         """Pass on a word. Where peers have links to a few only, words on the living concern these alone."""
         if self._whole or word.kind == Kind.DEAD:
-            self._rumours.add(word, bringer)
+            self._dissemination.add(word, bringer)
 
     def end_period(self) -> None:
         self.period += 1
-        self._accusations.end_period(self.period)
+        self._false_suspicions.end_period(self.period)
 
 
 def _believes(entry: Entry, belief: Belief, incarnation: int | None = None, *, own: bool = False) -> None:

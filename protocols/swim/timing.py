@@ -1,4 +1,4 @@
-"""The tempo of SWIM: how often a peer probes, and how long it waits and suspects."""
+"""The timing of SWIM: how often a peer probes, and how long it waits and suspects."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tempo:
+class Timing:
     """`period_s`: seconds between two probes of a peer. `direct`: share of a period after which a probe without an
     answer is repeated through `helpers` other peers. `suspicion`: periods from the first failed probe of a peer until
     it is declared dead. `extra`: the most probes of suspects in a period, beside the regular one. `eager`: peers that
-    fresh words are told to at once; 0: words travel on probes and their answers alone. `dials`: the most new
+    fresh words are told to at once; 0: words travel on probes and their answers alone. `dial_limit`: the most new
     connections a minute, where a peer has links to a few others only."""
 
     period_s: float
@@ -19,4 +19,4 @@ class Tempo:
     suspicion: int = 3
     extra: int = 4
     eager: int = 3
-    dials: int = 60
+    dial_limit: int = 60

@@ -1,4 +1,4 @@
-"""The door: how a newcomer is let in by one member, its contact, and how it asks."""
+"""Admission: how a newcomer is let in by one member, its contact, and how it asks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire.frames import in_words
 from .driver import Driver
 from .ending import Ending
-from .invited import InvitedKeys
+from .invite_uses import InvitedKeys
 from .messages import TABLE_MAX, Knock, TurnedAway, Welcome, check_words
 from .words import INCARNATION_MAX, check_member, mark
 
@@ -26,7 +26,7 @@ _AGAIN = 8
 """Periods between two knocks of a peer that is in the run."""
 
 
-class Door:
+class Admission:
     """One peer's side of this, as contact and as newcomer. `inside`: whether this peer is in the run itself."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Door:
         terms, swim, patience_s = self._terms, self._driver.swim, self._channel.endpoint.patience_s
         answer = await self._channel.ask(
             contact,
-            lambda ask: Knock(ask, terms.run, swim.book.me, terms.layout, terms.model),
+            lambda ask: Knock(ask, terms.run, swim.table.me, terms.layout, terms.model),
             answers=(Welcome, TurnedAway),
             within_s=2 * patience_s,
         )
@@ -78,9 +78,9 @@ class Door:
 
     def enter(self, welcome: Welcome, contact: PeerId) -> None:
         """This peer is let in."""
-        swim, me = self._driver.swim, self._driver.swim.book.me
+        swim, me = self._driver.swim, self._driver.swim.table.me
         own = replace(me.attributes, data_shard=welcome.data_shard)
-        swim.book.take(replace(me, attributes=own), swim.book.incarnation)
+        swim.table.take(replace(me, attributes=own), swim.table.incarnation)
         self._keys.enter(welcome)
         self._driver.do(lambda: swim.enter(welcome.incarnation, welcome.words, contact, started=welcome.started))
 
@@ -95,7 +95,7 @@ class Door:
         swim = self._driver.swim
         own = replace(newcomer.attributes, data_shard=self._data_shard(newcomer))
         newcomer = replace(newcomer, attributes=own)
-        words = (swim.book.own_word,) if swim.overlay is not None else swim.book.words()[:TABLE_MAX]
+        words = (swim.table.own_word,) if swim.overlay is not None else swim.table.words()[:TABLE_MAX]
         incarnation = 0
 
         def let_in() -> None:
@@ -110,7 +110,7 @@ class Door:
 
     def _refusal(self, knock: Knock, sender: PeerId) -> tuple[str, bool]:
         """Why the newcomer is not let in, "" if it is; and whether any other member would refuse it too."""
-        terms, book = self._terms, self._driver.swim.book
+        terms, table = self._terms, self._driver.swim.table
         if knock.run != terms.run:
             return f"this is run {terms.run!r}, not {knock.run!r}", True
         if knock.member.id != sender:
@@ -124,18 +124,18 @@ class Door:
             return why, True
         if not self._inside() or self._ending.leaves:
             return "this peer is in no run itself now; ask another, or later", False
-        if self._ending.over(book.me.id):
+        if self._ending.over(table.me.id):
             return "the run is over: its members are done", True
-        if self._driver.swim.overlay is None and sender not in book.entries and len(book) >= book.room:
-            return f"the run is full: {len(book) + 1} members; for more, found it with more --peers", True
+        if self._driver.swim.overlay is None and sender not in table.entries and len(table) >= table.room:
+            return f"the run is full: {len(table) + 1} members; for more, found it with more --peers", True
         return "", False
 
     def _data_shard(self, newcomer: Member) -> int:
         """The shard of the data that the newcomer asks for, or another one if that is taken."""
         swim, founders = self._driver.swim, self._terms.founders
-        known = [entry.member for entry in swim.book if entry.member.id != newcomer.id]
+        known = [entry.member for entry in swim.table if entry.member.id != newcomer.id]
         if swim.overlay is None:
-            return with_data_shards([newcomer], [swim.book.me, *known], founders, 1)[0].attributes.data_shard
+            return with_data_shards([newcomer], [swim.table.me, *known], founders, 1)[0].attributes.data_shard
         asked = newcomer.attributes.data_shard
         if asked < founders and not (swim.gathering.started and asked == 0):
             return asked

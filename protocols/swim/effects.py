@@ -1,4 +1,4 @@
-"""The world of the state machine: what it asks for, and what it tells."""
+"""The effects of the state machine: the calls by which it asks for something or tells something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..members.view import Member
 from ..transport import PeerId
 
 
-class Outside(Protocol):
+class Effects(Protocol):
     """All that `Swim` does. It calls these from within its own methods, and they must not call it back."""
 
     def now(self) -> float:
@@ -85,7 +85,7 @@ class Refuted:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a peer remembers at the end of a period: so many members, lost members, and rumours."""
+    """What a peer remembers at the end of a period: so many members, lost members, and words on their way."""
 
     members: int
     graves: int

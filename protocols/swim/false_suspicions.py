@@ -1,8 +1,8 @@
-"""Accusations: a peer whose suspicions are refuted over and over loses its word on others.
+"""False suspicions: a peer whose suspicions are refuted over and over loses its word on others.
 
 Only what the accuser itself has said to this peer counts against it: whoever passes a word on may have made up its
 author. An accusation that is refuted long after it was made counts for nothing either: a partition may have healed.
-On failure: an accuser that spreads its accusations over very many peers is found by each of them later.
+On failure: an accuser that spreads its suspicions over very many peers is found by each of them later.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections import Counter
 from ..transport import PeerId
 
 _MOST = 16
-"""So many refuted accusations cost a peer its word; below half as many it has it again."""
+"""So many refuted suspicions cost a peer its word; below half as many it has it again."""
 _FORGIVE = 8
 """Each peer is forgiven one in so many periods."""
 _OPEN_MAX, _TALLIED_MAX = 512, 256
 
 
-class Accusations:
-    """The accusations that one peer has heard from the accusers themselves. `prompt`: periods within which a refutation
+class FalseSuspicions:
+    """The suspicions that one peer has heard from the accusers themselves. `prompt`: periods within which a refutation
     counts."""
 
     def __init__(self, prompt: int) -> None:
@@ -39,7 +39,7 @@ class Accusations:
             self._open[accused, accuser] = period
 
     def refuted(self, accused: PeerId, period: int) -> list[PeerId]:
-        """`accused` has refuted all accusations so far. Returns the accusers that lose their word by it."""
+        """`accused` has refuted all suspicions so far. Returns the accusers that lose their word by it."""
         lost = []
         for key in [key for key in self._open if key[0] == accused]:
             if period - self._open.pop(key) > self._prompt:
@@ -53,7 +53,7 @@ class Accusations:
         return lost
 
     def end_period(self, period: int) -> None:
-        """Forget old accusations, and forgive some that were refuted."""
+        """Forget old suspicions, and forgive some that were refuted."""
         if period % _FORGIVE:
             return
         self._open = {key: since for key, since in self._open.items() if period - since <= self._prompt}

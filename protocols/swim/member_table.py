@@ -1,4 +1,4 @@
-"""The book: the members that one peer knows, and a bounded number of those that it has lost.
+"""The member table: the members that one peer knows, and a bounded number of those that it has lost.
 
 Where a peer has links to a few others only, these are its members here.
 """
@@ -67,8 +67,8 @@ class Grave:
         return Word(Kind.DEAD, self.member.id, self.member.life, self.incarnation, self.by)
 
 
-class Book:
-    """One peer's book. `room`: the most members beside this peer."""
+class MemberTable:
+    """One peer's table. `room`: the most members beside this peer."""
 
     def __init__(self, me: Member, room: int) -> None:
         self.me, self.incarnation, self.room = me, 0, room

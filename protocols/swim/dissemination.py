@@ -1,4 +1,4 @@
-"""Rumours: fresh words on their way through all peers, as they ride on probes and answers.
+"""Dissemination: fresh words on their way through all peers, as they ride on probes and answers.
 
 Each peer tells a word 3 log2(n + 1) times, those that it has told least first, and never to the peer that brought it.
 So a word reaches all of n peers after O(log n) periods, with high probability, and then dies out.
@@ -18,7 +18,7 @@ from .words import Word
 
 _TIMES = 3
 _ROOM, _ROOM_OF_ONE = 128, 32
-"""The most rumours that a peer passes on at a time, and the most of these that one other peer has brought."""
+"""The most words that a peer passes on at a time, and the most of these that one other peer has brought."""
 _HEARD_MAX = 1024
 """So many of the latest words are recognised when they come again."""
 
@@ -30,8 +30,8 @@ class _Rumour:
     told: int = 0
 
 
-class Rumours:
-    """One peer's rumours. `peers`: returns about how many peers there are. `fresh` is called with each new rumour."""
+class Dissemination:
+    """One peer's part in it. `peers`: returns about how many peers there are. `fresh` is called at each new word."""
 
     def __init__(self, peers: Callable[[], int], fresh: Callable[[], None]) -> None:
         self._peers, self._fresh = peers, fresh

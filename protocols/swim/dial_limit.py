@@ -6,8 +6,8 @@ _BURST = 0.5
 """The share of a minute's dials that may be made at once."""
 
 
-class Dials:
-    """One peer's dials: `a_minute`, and half as many at once."""
+class DialLimit:
+    """One peer may make so many dials `a_minute`, and half as many at once."""
 
     def __init__(self, a_minute: int) -> None:
         self._a_minute = a_minute
