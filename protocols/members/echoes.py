@@ -132,6 +132,10 @@ class Echoes:
         """The members that have adopted the decree with this mark last."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
+    def is_silent(self, peer: PeerId) -> bool:
+        """Whether `peer` has told of no decree that it has adopted in this view."""
+        return peer not in self._said
+
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether a third member has adopted `decree` from another proposer than this one."""
         mark, rank = mark_of(decree), self._roster.view.ids.index(proposer)

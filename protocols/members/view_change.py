@@ -214,6 +214,9 @@ class Change:
         asked: dict[PeerId, float] = {}
         began_s, took_s = now(), 0.0
         self._question, self._reminded = question, set()
+        for peer in roster.gone if isinstance(question, Adopt) else ():  # the others count on its echo if it lives
+            if self._channel.endpoint.is_lost(peer) is None:
+                self._channel.post(peer, question)
         try:
             while roster.view.generation == question.generation:
                 self.acceptor.promised = max(self.promised, *(answer.promised for answer in answers.values()))

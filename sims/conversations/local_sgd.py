@@ -70,6 +70,7 @@ SIMULATION = Simulation(
         "the peers of a site did not agree on who sums",
         "a mate went on without the mean that it holds",
         "a parameter was not unfrozen by all at once",
+        "members heard different wishes",
         "a parameter was unfrozen during the run",
         "a peer cannot know whether a mate took what both summed",
         "a result differed and was not taken",

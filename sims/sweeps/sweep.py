@@ -34,6 +34,7 @@ PLACES = (
 )
 TOO_RARE = (
     "a broken edge works again",
+    "a leader told two members two decrees",
     "a learner gave way to a newcomer",
     "a learner is too slow",
     "newcomers wait as changes took too long",

@@ -124,7 +124,7 @@ def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="nobody listens; is the run still there"):
             samovar.join(address, peer_key="ab" * 16, insecure=True, patience_s=0.5, listen=HERE, run=tmp_path / "run")
     for wrong, said in [
-        ({"perid": 3}, 'unknown key "perid"; did you mean "period"?'),
+        ({"perid": 3}, 'no such argument "perid"; did you mean "period"?'),
         ({"steps": 5}, "a training script decides that itself: leave out steps"),
         ({"period": 0}, "period must be a whole number of local steps from 1 to"),
         ({"address": "here"}, "'here' is no address"),

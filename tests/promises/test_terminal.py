@@ -155,7 +155,7 @@ def test_who_joins_with_a_site_is_told_when_the_run_has_no_use_for_it(
     with run_here(tmp_path / "run", **settings) as invitation:
         way = (invitation["address"], "small.py", "--invite", invitation["invite"], "--name", "late")
         terminal = Terminal(tmp_path, 80, "join", *way, *flags, "--run", "late", "--threads", 1)
-        terminal.until(idle if told else "getting together")
+        terminal.until(idle if told else "getting together|in the first round")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == STOPPED, terminal.screen
     assert (idle in terminal.screen) == told

@@ -198,8 +198,8 @@ def test_a_slow_peer_delays_nobody_where_pairs_average() -> None:
 
 
 def test_a_peer_whose_step_hangs_is_reported_by_the_peers_that_wait_for_it_and_no_others() -> None:
-    settings = Settings(peers=6, steps=60, period="4", protocol="gossip", topology="ring", device="cpu")
-    scenario = replace(Scenario.plain(settings), faults=(Fault(kind=Kind.HANG, who=(3,), at_s=0.3, for_s=40.0),))
+    settings = Settings(peers=6, steps=100, period="4", protocol="gossip", topology="ring", device="cpu")
+    scenario = replace(Scenario.plain(settings), faults=(Fault(kind=Kind.HANG, who=(3,), at_s=0.1, for_s=40.0),))
     records = list[Record]()
     run_virtual(World(load_task(UNION), scenario, records.append).run(within_s=300), seed=0)
     reports = [(one.peer, one.subject) for one in records if isinstance(one, EventRecord) and one.event == "stalled"]

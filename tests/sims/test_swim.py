@@ -25,7 +25,7 @@ from samovar.sims.checkers.swim import (
 )
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.sweeps.draw import draw
-from samovar.sims.sweeps.verdict import suspicion
+from samovar.sims.sweeps.verdict import judge
 from samovar.sims.world import event_log
 from samovar.sims.world.event_log import Gone
 from samovar.sims.world.loop import run_virtual
@@ -48,7 +48,7 @@ def _swims(scenario: Scenario) -> bool:
 @pytest.mark.parametrize(("first", "count"), [(0, 2), soaked(100, 12)])
 def test_swim_keeps_its_promises_under_drawn_faults(first: int, count: int) -> None:
     """`samovar simulate --sweep 300 --protocol gossip` judges more of them."""
-    wrong = {seed: suspicion(draw(seed, "gossip")).broken for seed in by_swim(first, count)}
+    wrong = {seed: judge(draw(seed, "gossip")).broken for seed in by_swim(first, count)}
     assert {seed: how for seed, how in wrong.items() if how} == {}
 
 
@@ -102,7 +102,7 @@ def test_a_planted_defect_of_the_membership_is_found(
 ) -> None:
     scenario = draw(seed, "gossip")
     plant(monkeypatch)
-    assert suspicion(scenario).promise == promise
+    assert judge(scenario).promise == promise
 
 
 # The predicates themselves

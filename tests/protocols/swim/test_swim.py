@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
     known = [event for _, _, event in crowd.events if isinstance(event, Known)]
     assert max(one.members for one in known) <= 40
     assert max(one.graves for one in known) <= 64
-    assert max(one.dissemination for one in known) <= 128
+    assert max(one.rumours for one in known) <= 128
     assert {members_of(peer) == {*range(20)} - {peer.index} for peer in crowd.peers[:20]} == {True}
 
 
