@@ -74,32 +74,31 @@ class Attempts:
 
     def hopeful(self, attempt: AttemptId) -> bool:
         """Whether this attempt can still succeed on this peer."""
-        membership = self._membership
-        return self._lag.behind is None and membership.settled and membership.view.generation == attempt[0]
+        settled, generation = self._membership.settled, self._membership.view.generation
+        return settled and generation == attempt[0] and self._lag.behind is None
 
     @asynccontextmanager
-    async def at(
-        self,
-        attempt: AttemptId,
-        filling: Filling | None = None,
-        decide: Callable[[AttemptId], None] = lambda attempt: None,
-    ) -> AsyncIterator[bool]:
-        """Context of this attempt, cancelled when the attempt can no longer succeed. Gives whether it can succeed now.
-        A peer that is lost inside is reported, and the end of the attempt awaited. Join again if this peer is given up
-        in it. `filling`: tracks this peer's contribution while it is incomplete. `decide` is called at the end."""
+    async def at(self, attempt: AttemptId, filling: Filling | None = None) -> AsyncIterator[None]:
+        """Context of this attempt. Join again if this peer is given up in it. `filling`: tracks this peer's
+        contribution while it is incomplete."""
         if buggify("an attempt begins late"):
             await asyncio.sleep(_LATE_S)
         try:
             with self._membership.busy(), self._lateness.of(attempt, filling), self._stalls.waiting(filling=filling):
-                try:
-                    async with self._membership.only_while(lambda: self.hopeful(attempt)):
-                        yield self.hopeful(attempt)
-                except PeerLost as lost:
-                    self._membership.lost(lost.peer, lost.why)
-                    await self._membership.until(lambda: not self.hopeful(attempt))
-                decide(attempt)
+                yield
         except Expelled as expelled:
             await self._come_back(expelled)
+
+    @asynccontextmanager
+    async def while_hopeful(self, attempt: AttemptId) -> AsyncIterator[bool]:
+        """Context that is cancelled when this attempt can no longer succeed. Gives whether it can succeed now. A peer
+        that is lost inside is reported, and the end of the attempt awaited."""
+        try:
+            async with self._membership.only_while(lambda: self.hopeful(attempt)):
+                yield self.hopeful(attempt)
+        except PeerLost as lost:
+            self._membership.lost(lost.peer, lost.why)
+            await self._membership.until(lambda: not self.hopeful(attempt))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`; fetch the state while this peer is a learner."""

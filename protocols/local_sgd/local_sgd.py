@@ -205,9 +205,11 @@ class LocalSGD:
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(attempt)
-            async with self._attempts.at(attempt, contribution.filling, self._decide) as hopeful:
-                if hopeful:
-                    await self._attempt(attempt, contribution)
+            async with self._attempts.at(attempt, contribution.filling):
+                async with self._attempts.while_hopeful(attempt) as hopeful:
+                    if hopeful:
+                        await self._attempt(attempt, contribution)
+                self._decide(attempt)
             if self.state is before:
                 meter.in_vain(before_s)
         self._amid = False
@@ -229,7 +231,7 @@ class LocalSGD:
         self.meter.begin(computing=False, goes_on=self._amid)
         self._amid = True
         while mean is None and (attempt := await self._attempts.next(before)) is not None:
-            async with self._attempts.at(attempt) as hopeful:
+            async with self._attempts.at(attempt), self._attempts.while_hopeful(attempt) as hopeful:
                 if hopeful:
                     mean = await self._sites.mean(contribution, before.vector, attempt, turn)
         self.meter.read()
