@@ -165,9 +165,11 @@ class NeighbourExchange:
             self._give_up_ahead(peer)
         self.giving.close()
 
-    def gone(self, peer: PeerId) -> None:
-        """`peer` has ended: what it has not taken it never will, and what it has taken is lost with it."""
-        self._forget(peer)
+    def gone(self, peer: PeerId, *, anew: bool = False) -> None:
+        """`peer` has ended: what it has not taken it never will, and what it has taken is lost with it. `anew`: it is
+        here again under its key, and may have asked something already: the end of its former link was told before."""
+        if not anew:
+            self._forget(peer)
         self._took.pop(peer, None)
         if self._shares is not None:
             self._shares.told(peer, 0)

@@ -270,7 +270,8 @@ class Neighbourhood:
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
         if why not in STILL_THERE:
-            self._exchange.gone(member.id)
+            anew = any(one.id == member.id for one in self._members.neighbours.now)
+            self._exchange.gone(member.id, anew=anew)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
