@@ -13,7 +13,7 @@ from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..checkers.gossip import GOSSIP
 from ..checkers.swim import SWIM
 from ..scenarios.scenario import Group
-from .simulation import Simulation
+from .simulation import OF_ROUNDS, Simulation
 
 _BY_SWIM = 1 / 3
 _PERIODS = ("1", "2", "4", "8", "adaptive", "auto")
@@ -60,6 +60,7 @@ SIMULATION = Simulation(
         "an accuser lost its word",
         "neighbours by capacity",
     ),
+    out_of_reach=OF_ROUNDS,
     messages=("Want", "Given", "Took", "Capable"),
     draw=draw,
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,

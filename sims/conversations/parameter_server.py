@@ -12,7 +12,7 @@ from ...protocols.parameter_server.algorithms.algorithm import Algorithm
 from ...protocols.parameter_server.algorithms.registry import parse_algorithm
 from ..checkers.parameter_server import PARAMETER_SERVER
 from ..scenarios.scenario import Group
-from .simulation import Simulation
+from .simulation import OF_ROUNDS, Simulation
 
 _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
 _ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "softsync:2", "easgd:0.2:2")
@@ -42,6 +42,7 @@ SIMULATION = Simulation(
     checkers=PARAMETER_SERVER,
     places=("a push came again", "a range has moved"),
     too_rare=("a chain was repaired", "a push came before an earlier one"),
+    out_of_reach=OF_ROUNDS,
     messages=("Push", "Pushed", "Pull", "Pulled", "Apply", "Applied", "Install", "Settled", "Survey", "Holdings"),
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,

@@ -48,6 +48,10 @@ class Simulation:
         return (*self.places, *(f"buggify: {site}" for site in self.sites))
 
 
+OF_ROUNDS = ("buggify: a donor is busy", "buggify: newcomers do not wait")
+"""Common places that only a conversation reaches whose members make rounds together and give each other snapshots."""
+
+
 def simulation(protocol: str) -> Simulation:
     """The declaration for simulations of the conversation that `--protocol` names. A conversation without one is
     simulated with the defaults of its settings, and held to the common promises."""
