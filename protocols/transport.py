@@ -137,8 +137,9 @@ class Transport(Protocol):
         ...
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Forget the connection to `peer` and the frames that wait for it. `call`: also close the connection that
-        `peer` has made to this one, so that nothing more is read from it. The peer may call again."""
+        """Forget the connection to `peer` and the frames that wait for it, and make no other one until `dial`. `call`:
+        also close the connection that `peer` has made to this one, so that nothing more is read from it. The peer stays
+        admitted, and may call again."""
         ...
 
     def close(self) -> None:

@@ -27,8 +27,8 @@ def _lattice(count: int, degree: int) -> list[Edge]:
 
 @dataclass(frozen=True, slots=True)
 class RandomRegular(Static):
-    """A connected random graph in which each vertex has `degree` neighbours. All are neighbours where there are too few
-    vertices for it, and an odd degree is one higher where the count is odd."""
+    """A connected random graph, the same in all rounds. Each vertex has `degree` neighbours; all others where there are
+    too few vertices for it, and one more where `degree` and the number of vertices are both odd."""
 
     degree: int = 4
     seed: int = 0

@@ -86,7 +86,9 @@ class LocalSGDConversation:
     # Coming and going
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Raises JoinRefused, NoQuorum, PeerLost, CatchUpFailed."""
+        """Found the run, or join it through `contact`; wait until enough peers have gathered, and start the clock.
+        `steps`: local steps that the replica has taken since the position it was resumed from. Raises JoinRefused,
+        NoQuorum, PeerLost and CatchUpFailed, and ValueError in a run that averages gradients if others have begun."""
         if contact is None:
             self.membership.found()
         else:

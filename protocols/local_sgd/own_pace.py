@@ -58,7 +58,9 @@ class Pace:
 
 
 async def renew(variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
-    """Update the control variate after a round in which a contribution represented `steps` local steps."""
+    """Update the control variate after a round. `brought`: this peer's contribution to it; `steps`: the effective local
+    steps that each contribution stood for (`Pace.effective`). Where this peer's contribution is not in the mean, the
+    next round has no correction."""
     counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
     mean = outcome.state.vector if counted else None
     await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))

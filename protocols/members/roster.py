@@ -126,7 +126,8 @@ class Roster(Waiting):
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """A member has answered: it is alive. `former`: it was restarted and votes on behalf of its former life."""
+        """A member has answered, so it is not gone, unless it is a newcomer. `former`: it was restarted, and votes on
+        behalf of its former life; its vote counts, but it is gone until it joins anew."""
         if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)
             self.suspect(peer, _ANEW)
