@@ -65,7 +65,7 @@ class Work:
 DIGITS = Work("digits", Path(_edge_digits.__file__), ("--period", "16"), 30, 4 * 4810)
 CNN = Work(
     "CNN of 1.6 M parameters", Path(_edge_cnn.__file__),
-    ("--period", "16", "--algorithm", "choco", "--codec", "topk:0.01"), 6,
+    ("--period", "16", "--algorithm", "choco", "--codec", "top_k:0.01"), 6,
     4 * sum(parameter.numel() for parameter in _edge_cnn.model().parameters()),
 )  # fmt: skip
 
@@ -163,7 +163,7 @@ class Trio:
         while time.monotonic() < ends:
             if value := found():
                 return value
-            if dead := [name for name, pid in self.pids.items() if not psutil.pid_exists(pid)]:
+            if dead := [name for name, pid in self.pids.items() if not lives(pid)]:
                 said = (self.folder / f"{dead[0]}.txt").read_text(encoding="utf-8")
                 raise RuntimeError(f"{self._work.name}: {dead[0]} has ended: {said[-500:]}")
             time.sleep(0.1)
@@ -176,6 +176,10 @@ class Trio:
             process.terminate()
         for process in psutil.wait_procs(processes, timeout=20)[1]:
             process.kill()
+
+
+def lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def _words(file: Path) -> list[str]:
