@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import psutil
+
 Inhabitant = Callable[[int, Connection], None]
 """What runs in a process, given its number and a line to whoever started it: a function of a module, as it is imported
 where it runs. It ends with EOFError when the line is closed."""
@@ -45,6 +47,14 @@ class Room:
             return [line.recv() for line in self.lines]
         except EOFError:
             raise RuntimeError("a process failed: see above") from None
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:

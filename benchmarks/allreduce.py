@@ -19,7 +19,6 @@ its mean is wrong, as when a peer of its came too late, that is told and measure
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import ExitStack
 
@@ -27,7 +26,7 @@ from _company import LINK_WAYS, MIB, Company, Work, below_bound, compared, place
 from _environments import HIVEMIND
 from _sums import GlooSums, Hivemind, OurSums
 from _systems import WAYS, System
-from common import MISSED, SKIPPED, grid_parser, missed, show, with_usual
+from common import MISSED, SKIPPED, against_options, missed, show
 from netns import enter, host
 
 from samovar.peers.settings.link_text import parse_rate, parse_size
@@ -58,7 +57,9 @@ def system_of(way: str, work: Work, index: int) -> System:
 
 
 def main() -> int:
-    options = _options()
+    options = against_options(
+        __doc__, RIVALS, quick=("4", "4KiB,1MiB,64MiB", 5), whole=("2,4,8", "4KiB,1MiB,16MiB,64MiB", 9)
+    )
     rivals = [rival for rival in options.against.split(",") if rival]
     if "hivemind" in rivals and (why_not := HIVEMIND.install()):
         print(f"without hivemind, which cannot be installed here: {why_not}", file=sys.stderr)
@@ -83,23 +84,6 @@ def main() -> int:
     show(rows, options.json)
     slow = below_bound(rows) if options.link else False
     return missed([row for row in rows if row["goal"] is not None]) or (MISSED if slow else 0)
-
-
-def _options() -> argparse.Namespace:
-    parser = grid_parser(__doc__)
-    parser.add_argument("--against", default="gloo", help="rivals")
-    parser.add_argument("--link", default="", help="rates of the links between the peers")
-    options = parser.parse_args()
-    if options.link:
-        usual = ("4", "16MiB", 2) if options.quick else ("4", "64MiB", 3)
-    else:
-        usual = ("4", "4KiB,1MiB,64MiB", 5) if options.quick else ("2,4,8", "4KiB,1MiB,16MiB,64MiB", 9)
-    with_usual(options, *usual)
-    if unknown := {*options.against.split(",")} - {*RIVALS, ""}:
-        parser.error(f"there is no rival {unknown.pop()!r}: there are {', '.join(RIVALS)}")
-    if options.link and "," in options.peers:
-        parser.error("--link takes one number of peers")
-    return options
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _processes import lives
 from common import MISSED, usual_parser
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
@@ -84,7 +85,7 @@ class Run:
         for run in self.newcomers:  # each is its own launcher
             with contextlib.suppress(psutil.NoSuchProcess):
                 found[run.folder.name] = run, psutil.Process(run.process.pid)
-        return {name: one for name, one in found.items() if lives(one[1])}
+        return {name: one for name, one in found.items() if lives(one[1].pid)}
 
     def replace(self) -> None:
         """Kill a peer, and start another one."""
@@ -134,13 +135,6 @@ class Run:
             if run.process.poll() is None:
                 run.signal(signal.SIGINT)
         return sum(len(run.end().left) for run in [*self.all, *self.others])
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def evaluated(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,24 @@ def grid_parser(description: str | None) -> argparse.ArgumentParser:
 def with_usual(options: argparse.Namespace, peers: str, size: str, turns: int) -> argparse.Namespace:
     """What was not said is the usual."""
     options.peers, options.size, options.turns = options.peers or peers, options.size or size, options.turns or turns
+    return options
+
+
+def against_options(
+    description: str | None, rivals: Collection[str], *, quick: tuple[str, str, int], whole: tuple[str, str, int]
+) -> argparse.Namespace:
+    """The options of a benchmark beside `rivals`, on this machine or on links of given rates. `quick`, `whole`: the
+    usual numbers of peers, sizes and turns, with --quick and without."""
+    parser = grid_parser(description)
+    parser.add_argument("--against", default="gloo", help="rivals")
+    parser.add_argument("--link", default="", help="rates of the links between the peers")
+    options = parser.parse_args()
+    on_links = ("4", "16MiB", 2) if options.quick else ("4", "64MiB", 3)
+    with_usual(options, *(on_links if options.link else quick if options.quick else whole))
+    if unknown := {*options.against.split(",")} - {*rivals, ""}:
+        parser.error(f"there is no rival {unknown.pop()!r}: there are {', '.join(rivals)}")
+    if options.link and "," in options.peers:
+        parser.error("--link takes one number of peers")
     return options
 
 

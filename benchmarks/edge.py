@@ -22,45 +22,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any
 
 import _edge_cnn
 import _edge_digits
 import psutil
+from _edge_trio import BUDGET, RATE, WINDOW_S, Three, Trio, Work, most_in_a_window, watched
 from common import MISSED, SKIPPED, Row, arguments
-from netns import Town, do, enter, host, shape_own, usual_tcp
+from netns import enter
 
-from samovar.peers.records.run import peer_file
 from samovar.peers.settings.link_text import parse_rate
 from samovar.protocols.budget import Budget
 
-RATE, BUDGET = "1mbit", "800kbit"
-EDGES = (1, 2)
-HUB_PORT, PATIENCE_S, LIMIT_S = 4701, 10.0, 400.0
-SAMPLE_S, WINDOW_S = 0.02, 1.0
 SPARE_BYTES, IDLE_CPU, IDLE_S = 64 << 20, 0.01, 4.0
 FRAME_BYTES = 1024
 """What a chunk takes beside its payload, at most: the headers of its message and of its packets."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A training: `own`, the words of its command; `mixes`, exchanges of each edge with both others until it is over;
-    `model_bytes`: of its model, in float32."""
-
-    name: str
-    task: Path
-    own: tuple[str, ...]
-    mixes: int
-    model_bytes: int
-
 
 DIGITS = Work("digits", Path(_edge_digits.__file__), ("--period", "16"), 30, 4 * 4810)
 CNN = Work(
@@ -68,155 +46,6 @@ CNN = Work(
     ("--period", "16", "--algorithm", "choco", "--codec", "top_k:0.01"), 6,
     4 * sum(parameter.numel() for parameter in _edge_cnn.model().parameters()),
 )  # fmt: skip
-
-
-@dataclass
-class Traffic:
-    """Bytes that the interface of one edge has sent and received until each time."""
-
-    times_s: list[float] = field(default_factory=list)
-    up: list[int] = field(default_factory=list)
-    down: list[int] = field(default_factory=list)
-
-    def read(self, pid: int) -> None:
-        """Add a sample, from the namespace of a process."""
-        line = next(line for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines() if "cable" in line)
-        counts = line.partition(":")[2].split()
-        self.times_s.append(time.monotonic())
-        self.up.append(int(counts[8]))
-        self.down.append(int(counts[0]))
-
-
-def most_in_a_window(times_s: list[float], total: list[int]) -> int:
-    """The most bytes in any window of `WINDOW_S`."""
-    most = begin = 0
-    for end in range(len(times_s)):
-        while times_s[end] - times_s[begin] > WINDOW_S:
-            begin += 1
-        most = max(most, total[end] - total[begin])
-    return most
-
-
-class Three(Town):
-    """The three namespaces."""
-
-    def __init__(self, ends: ExitStack) -> None:
-        super().__init__(ends, 1 + len(EDGES), inhabit)
-        self.shape(RATE, EDGES)
-        for index in EDGES:
-            do("ip", "link", "set", "dev", f"port{index}", "type", "bridge_slave", "isolated", "on")
-        self.tell(usual_tcp())
-        self.hear()
-
-    def ask(self, index: int, what: object) -> Any:
-        """The answer of one process."""
-        self.lines[index].send(what)
-        return self.lines[index].recv()
-
-
-class Trio:
-    """The hub and two edges at work. `folder`: where the run folders are, named after the peers."""
-
-    def __init__(self, town: Three, work: Work, folder: Path) -> None:
-        self._town, self._work, self.folder, self.pids = town, work, folder, dict[str, int]()
-        address = f"tcp://{host(0)}:{HUB_PORT}"
-        common = ("--patience-s", str(PATIENCE_S), "--no-report", "--json", "--run")
-        hub = ("train", str(work.task), "--peers", "1", "--protocol", "gossip", "--topology", "complete", *work.own)
-        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", address, "--evaluate-every", "10", *common))
-        line = self.until(lambda: _words(folder / "0" / "join.txt"), "the hub's join line")
-        for index in EDGES:
-            edge = ("join", line[2], str(work.task), "--invite", line[-1], "--edge", "--budget", BUDGET)
-            self._start(index, f"edge{index}", (*edge, "--name", f"edge{index}", *common))
-
-    @property
-    def edges(self) -> list[str]:
-        return [name for name in self.pids if name != "0"]
-
-    def _start(self, index: int, name: str, words: tuple[str, ...]) -> None:
-        command = [sys.executable, "-m", "samovar", *words, str(self.folder / name)]
-        self.pids[name] = self._town.ask(index, (command, str(self.folder / f"{name}.txt")))
-
-    def rows(self, name: str, kind: str) -> list[dict[str, Any]]:
-        """A peer's records of this kind so far."""
-        file = peer_file(self.folder / name, name)
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-        return [row for row in (json.loads(line) for line in lines if line.endswith("\n")) if row["kind"] == kind]
-
-    def mixes(self, name: str, members: int = 3) -> int:
-        """Exchanges in which a peer has mixed with the others, all three together."""
-        return sum(row["members"] >= members and not row["caught_up"] for row in self.rows(name, "exchange"))
-
-    def has_mixed(self, name: str, times: int) -> bool:
-        return self.mixes(name) >= times
-
-    def lost(self) -> list[str]:
-        """Who has lost whom."""
-        return [
-            f"{row['peer']} lost {row['about']}: {row['why']}"
-            for name in self.pids
-            for row in self.rows(name, "event")
-            if row["event"] == "lost"
-        ]
-
-    def until(self, found: Callable[[], Any], what: str) -> Any:
-        ends = time.monotonic() + LIMIT_S
-        while time.monotonic() < ends:
-            if value := found():
-                return value
-            if dead := [name for name, pid in self.pids.items() if not lives(pid)]:
-                said = (self.folder / f"{dead[0]}.txt").read_text(encoding="utf-8")
-                raise RuntimeError(f"{self._work.name}: {dead[0]} has ended: {said[-500:]}")
-            time.sleep(0.1)
-        raise RuntimeError(f"{self._work.name}: no {what} within {LIMIT_S:g} s")
-
-    def end(self) -> None:
-        """End all three, however they take it."""
-        processes = [psutil.Process(pid) for pid in self.pids.values() if psutil.pid_exists(pid)]
-        for process in processes:
-            process.terminate()
-        for process in psutil.wait_procs(processes, timeout=20)[1]:
-            process.kill()
-
-
-def lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def _words(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").split() if file.exists() else []
-
-
-def inhabit(index: int, line: Connection) -> None:
-    """A namespace: shapes what it sends if it is an edge, and starts the commands that it is told."""
-    tcp = line.recv()
-    if index in EDGES:
-        shape_own(RATE, tcp)
-    line.send("shaped")
-    started = []
-    while True:
-        command, said = line.recv()
-        with open(said, "w", encoding="utf-8") as output:
-            started.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL))
-        line.send(started[-1].pid)
-
-
-@contextmanager
-def watched(pids: dict[str, int]) -> Iterator[dict[str, Traffic]]:
-    """Sample the interfaces of these processes' namespaces while the body runs."""
-    found, over = {name: Traffic() for name in pids}, Event()
-
-    def sample() -> None:
-        while not over.wait(SAMPLE_S):
-            for name, pid in pids.items():
-                found[name].read(pid)
-
-    thread = Thread(target=sample)
-    thread.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        thread.join()
 
 
 def bare_bytes() -> int:

@@ -20,7 +20,6 @@ an idle link may send at once.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ from _company import LINK_WAYS, MIB, Company, Work, below_bound, compared, place
 from _environments import DECENT_DP
 from _mixes import DecentDP, GlooMixes, OurMixes, OurRounds
 from _systems import System
-from common import MISSED, SKIPPED, Row, grid_parser, missed, show, with_usual
+from common import MISSED, SKIPPED, Row, against_options, missed, show
 from netns import enter, host
 
 from samovar.peers.settings.link_text import parse_rate, parse_size
@@ -73,7 +72,7 @@ def empty_round(company: Company, peers: int, turns: int) -> Row:
 
 
 def main() -> int:
-    options = _options()
+    options = against_options(__doc__, RIVALS, quick=("4", "4KiB,1MiB,64MiB", 3), whole=("4", "4KiB,1MiB,64MiB", 9))
     rivals = [rival for rival in options.against.split(",") if rival]
     if "decent-dp" in rivals and (why_not := DECENT_DP.install()):
         print(f"without decent-dp, which cannot be installed here: {why_not}", file=sys.stderr)
@@ -101,23 +100,6 @@ def main() -> int:
     show(rows, options.json)
     slow = below_bound(rows) if options.link else any(row["median_s"] > row.get("goal_median_s", 1e9) for row in rows)
     return missed([row for row in rows if row["goal"] is not None]) or (MISSED if slow else 0)
-
-
-def _options() -> argparse.Namespace:
-    parser = grid_parser(__doc__)
-    parser.add_argument("--against", default="gloo", help="rivals")
-    parser.add_argument("--link", default="", help="rates of the links between the peers")
-    options = parser.parse_args()
-    if options.link:
-        usual = ("4", "16MiB", 2) if options.quick else ("4", "64MiB", 3)
-    else:
-        usual = ("4", "4KiB,1MiB,64MiB", 3) if options.quick else ("4", "4KiB,1MiB,64MiB", 9)
-    with_usual(options, *usual)
-    if unknown := {*options.against.split(",")} - {*RIVALS, ""}:
-        parser.error(f"there is no rival {unknown.pop()!r}: there are {', '.join(RIVALS)}")
-    if options.link and "," in options.peers:
-        parser.error("--link takes one number of peers")
-    return options
 
 
 if __name__ == "__main__":

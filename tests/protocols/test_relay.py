@@ -16,6 +16,7 @@ from worlds import CurveRelays, InsecureRelays, SimulatedRelays
 
 from samovar.protocols.addresses import NOWHERE
 from samovar.protocols.channel import Channel
+from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.pipes import Pipe
 from samovar.protocols.relay.ends import Ends, in_order
 from samovar.protocols.relay.messages import RELAY
@@ -113,7 +114,8 @@ async def test_who_cannot_be_dialled_listens_at_no_address_of_the_network(town: 
     assert {*(listening() - before)} == {"127.0.0.1", "0.0.0.0"}  # what is not there before
 
 
-async def test_what_a_pipe_brings_is_told_as_coming_from_no_host_and_counts_once(town: Town) -> None:
+async def two_behind_a_relay(town: Town) -> tuple[Endpoint, Endpoint, Endpoint]:
+    """Two peers that cannot be dialled, and a relay that carries between them."""
     a, b = await town.endpoint(listen=NOWHERE), await town.endpoint(listen=NOWHERE)
     r = await town.endpoint()
     Relay(Channel(r, RELAY), lambda: {a.id, b.id})
@@ -123,6 +125,11 @@ async def test_what_a_pipe_brings_is_told_as_coming_from_no_host_and_counts_once
         for other in {a, b, r} - {one}:
             one.dial(other.id, other.address)
             other.dial(one.id, one.address)
+    return a, b, r
+
+
+async def test_what_a_pipe_brings_is_told_as_coming_from_no_host_and_counts_once(town: Town) -> None:
+    a, b, r = await two_behind_a_relay(town)
     at_b = collect(b)
     for n in range(10):
         await over(a).send(b.id, Parcel(n), bytes(100_000))
@@ -207,15 +214,7 @@ def test_pairs_are_spread_over_the_relays_and_both_ends_agree() -> None:
 async def test_peers_that_talked_through_a_relay_leave_nothing() -> None:
     async def life() -> None:
         async with Town() as town:
-            a, b = await town.endpoint(listen=NOWHERE), await town.endpoint(listen=NOWHERE)
-            r = await town.endpoint()
-            Relay(Channel(r, RELAY), lambda: {a.id, b.id})
-            for one in (a, b):
-                assert one.pipes is not None
-                Ends(Channel(one, RELAY), one.pipes, lambda far: [r.id])
-                for other in {a, b, r} - {one}:
-                    one.dial(other.id, other.address)
-                    other.dial(one.id, one.address)
+            a, b, _ = await two_behind_a_relay(town)
             solve(b)
             assert await ask(a, b, 1) == 2
             for n in range(20):  # much is under way when they end
