@@ -126,8 +126,9 @@ def means(totals: Tensor, signals: int = 0) -> Means:
 
 
 def combine(total: Tensor, signals: int = 0) -> Mean:
-    """As `means` for one sum [n + signals + 1], with the signals, weight and norm as numbers: tensors of single numbers
-    would take as long as all else in the round of a small model."""
+    """As `means`, but for one sum [n + signals + 1], with the signals, weight and norm as numbers: to make a tensor of
+    each would take as long as all else in the round of a small model. Raises BadSum as `means` does, and ValueError on
+    a sum that is no vector or too short."""
     if total.ndim != 1:
         raise ValueError(f"a sum of shape {tuple(total.shape)} is no vector and cannot carry one round's weight")
     n = _elements(total, signals)

@@ -13,11 +13,11 @@ TEXT_MAX = 60
 
 
 class OptionError(ValueError):
-    """The name is known, but its options are invalid. One line."""
+    """Raised for a known name whose options are invalid. Its message is one line."""
 
 
 def spelled(text: str) -> str:
-    """`text` with its name, up to the first colon, as the tables spell it: ``top-k:0.01`` becomes ``top_k:0.01``."""
+    """`text` with its hyphens before the first colon replaced by underscores: ``top-k:0.01`` becomes ``top_k:0.01``."""
     name, colon, options = text.partition(":")
     return name.replace("-", "_") + colon + options
 

@@ -23,8 +23,8 @@ def blocks_in(count: int, block: int) -> int:
 
 
 def to_blocks(values: Tensor, block: int) -> Tensor:
-    """``values`` [..., n] as blocks [..., blocks, block], the last one of each row padded with zeros; a view where no
-    padding is needed."""
+    """``values`` [..., n] cut into blocks [..., blocks, block]. The last block of each row is padded with zeros.
+    Returns a view where no padding is needed."""
     missing = -values.shape[-1] % block
     padded = pad(values, (0, missing)) if missing else values
     blocks: Tensor = padded.unflatten(-1, (padded.shape[-1] // block, block))
@@ -56,7 +56,8 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, count: int, bits: int) -> Tensor:
-    """The codes (uint8) that `pack` packed. Raises ValueError where the padding bits of the last bytes are not 0."""
+    """The first ``count`` codes (uint8 [count]) that `pack` packed. Raises ValueError where the padding bits of the
+    last bytes are not 0."""
     mask = (1 << bits) - 1
     codes = torch.cat([(packed >> (bits * index)) & mask for index in range(8 // bits)])
     if bool(codes[count:].any()):

@@ -32,7 +32,8 @@ from .top_k import check_fraction
 
 @dataclass(frozen=True, slots=True)
 class RandomK:
-    """Has one stage, the chosen elements, the same for all rows, and no state."""
+    """A sketch codec with one stage, in which the chosen elements are averaged. The choice is the same for all rows of
+    [..., n]. It keeps no state between rounds."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "random_k"

@@ -16,7 +16,8 @@ FLOAT_MAX = math.nextafter(math.inf, 0)
 
 
 class Motion(NamedTuple):
-    """The timing of the last round but one and the motion of the peers in it, each as a mean over the peers.
+    """How the peers moved in the round before the last one, and how long that took: means over the peers. (The motion
+    of a round is known only once its mean is, so the next round's contributions carry it.)
 
     With x_i the model of peer i after its local steps, x the mean of all, d_i = x_i - x, and x', d_i' of the round
     before. ``early`` and ``late``: as ``drift``, for the displacement in the first and in the second half of the local
@@ -86,7 +87,8 @@ class PeriodPolicy(Protocol):
         ...
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """The state after an averaging round; call it once after each."""
+        """The state after an averaging round, in which the next period is ``state.period``. The caller calls it once
+        after each committed round, with that round's averaged numbers, which are equal on all peers."""
         ...
 
 
@@ -105,6 +107,6 @@ def check_number(name: str, value: float, low: float = 0.0) -> None:
 
 
 def recall(state: PeriodState, count: int) -> tuple[float, ...]:
-    """The policy's memory. It is ``count`` zeros before the first round, and when the memory is another policy's, as in
-    a resumed run."""
+    """The memory of a policy that keeps ``count`` numbers. Returns ``count`` zeros before the first round, and when the
+    memory is another policy's, as in a run that was resumed with another policy."""
     return state.memory if len(state.memory) == count else (0.0,) * count

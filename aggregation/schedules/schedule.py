@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Op(Enum):
-    """The receiver's operation: it adds the part to its own, or replaces its own by it."""
+    """What the receiver does with a received part: ADD it to its own, or replace its own by it (COPY)."""
 
     ADD = "add"
     COPY = "copy"
@@ -56,11 +56,12 @@ class Schedule(Protocol):
     def name(self) -> str: ...
 
     def parts(self, world: int) -> int:
-        """Parts the vector is cut into among ``world`` ranks."""
+        """The number of parts into which the vector is cut among ``world`` ranks."""
         ...
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
-        """The steps of ``rank``; none in a world of one. Raises ValueError unless 0 <= rank < world."""
+        """The steps of ``rank`` in the allreduce, in order. Empty in a world of one. Raises ValueError unless 0 <= rank
+        < world."""
         ...
 
 

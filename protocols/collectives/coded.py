@@ -33,7 +33,7 @@ forwards such a chunk is not to blame, so the sum goes on to all, as it does wit
 
 
 class CodedAllreduce(Allreduce):
-    """`codec` encodes all elements but the last `tail`."""
+    """An `Allreduce` in which `codec` encodes all elements but the last `tail`, which are sent as they are."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""One lane of a link: `Outbound` and `Inbound` give ordered, exactly-once delivery under credit."""
+"""One lane of a link: `Outbound`, the sender's half, and `Inbound`, the receiver's half, give ordered, exactly-once
+delivery under credit. Credit is the byte count up to which the receiver allows the sender to send."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Pac
 from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
 
 CREDIT_BYTES_MIN = 256 * 1024
-"""What a receiver keeps for a sender at least before it uses it."""
+"""The least bytes of unconsumed messages that a receiver allows one sender."""
 _ASK_BYTES = 32 * 1024
 MESSAGE_COST_BYTES = 256
 
@@ -28,8 +29,8 @@ MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
 class Room(NamedTuple):
-    """How far the sender of a lane may go: bytes beyond those that were consumed here, and bytes beyond those that have
-    arrived here."""
+    """How far the receiver lets the sender of a lane go: bytes beyond those that the receiver has consumed, and bytes
+    beyond those that have arrived at it. The lower limit holds."""
 
     unconsumed_bytes: int
     ahead_bytes: float = math.inf
@@ -147,7 +148,8 @@ class Outbound:
             yield packet
 
     def granted(self, limit_bytes: int) -> None:
-        """The receiver has told its credit limit."""
+        """Raise the credit limit to the one that the receiver has told. A lower one, as of a late pulse, changes
+        nothing."""
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
         self.first_limit_bytes = self.first_limit_bytes or limit_bytes
 
@@ -157,10 +159,11 @@ class Outbound:
         return self.oldest is not None and self.oldest is before
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
-        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate;
-        None: there is no sound one. The rate is the bytes acknowledged since the newest of these packets was sent, over
-        the time in which they were acknowledged, or in which they were sent if that is longer: acknowledgements that
-        queue behind other data arrive in bunches, which makes the first time too short."""
+        """Note that all packets before seq `received` have arrived, and the receiver's credit limit. Returns the
+        delivery rate of these packets; None if none of them is newly acknowledged, or the newest was sent more than
+        once. The rate is the bytes acknowledged since the newest of these packets was sent, over the time in which they
+        were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind other data
+        arrive in bunches, which makes the first time too short."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -177,7 +180,8 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `told_*`: the numbers in the last pulse to the sender."""
+    """The receiving half of a lane. `next_seq`: the next message in order; `early`: messages that arrived before it;
+    `told_*`: the numbers in the last pulse to the sender."""
 
     next_seq: int = 0
     received_bytes: int = 0
@@ -187,28 +191,30 @@ class Inbound:
     told_limit_bytes: int = 0
 
     def limit_bytes(self, room: Room) -> int:
-        """The byte count up to which the sender may send; never taken back."""
+        """The byte count, since the link began, up to which the sender may send. It never falls below what the sender
+        was told."""
         most = min(self.consumed_bytes + room.unconsumed_bytes, self.received_bytes + room.ahead_bytes)
         return max(self.told_limit_bytes, int(most))
 
     def owes(self, room: Room) -> bool:
-        """Whether a pulse would tell the sender anything new: that more has arrived, or may be sent."""
+        """Whether a pulse would tell the sender anything new: that more has arrived, or that it may send more."""
         return self.told_received != self.next_seq or self.limit_bytes(room) > self.told_limit_bytes
 
     def is_short(self, room: Room) -> bool:
-        """Whether the sender may soon have to wait for credit, and has some to come that is worth a pulse."""
+        """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
+        it can be given."""
         worth = max(1, min(room.unconsumed_bytes, room.ahead_bytes) // 4)
         little = self.told_limit_bytes - self.received_bytes < worth
         return little and self.limit_bytes(room) - self.told_limit_bytes >= worth
 
     def tell(self, room: Room) -> None:
-        """Note that a pulse tells the sender the present numbers."""
+        """Note the present numbers as told: the caller sends them to the sender in a pulse."""
         self.told_received = self.next_seq
         self.told_limit_bytes = self.limit_bytes(room)
 
     def take(self, seq: int, item: Arrival, room: Room) -> Iterator[Arrival]:
-        """Take an arrival, unless it is a repetition. Yields all messages that are next in order now. Raises
-        PeerMisbehaved beyond the credit."""
+        """Take the message `item` with the number `seq`, unless it has arrived before. Yields all messages that are now
+        next in order. Raises PeerMisbehaved if the sender has sent more than its credit allows."""
         if seq < self.next_seq or seq in self.early:
             return
         received_bytes = self.received_bytes + item.cost
@@ -227,6 +233,7 @@ class Inbound:
 
 
 def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
-    """The pulse with the numbers that the `lanes` have noted (`tell`)."""
+    """A pulse with the numbers that the `lanes` have noted as told (`Inbound.tell`). `ping`, `pong`, `at_s`: as in
+    `Pulse`."""
     received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
     return Pulse(received, limit, ping, pong, at_s)
