@@ -62,6 +62,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The answer to Load: the payload has arrived."""
+
     ask: int
 
 
