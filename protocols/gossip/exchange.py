@@ -1,13 +1,12 @@
 """The exchange of vectors with neighbours: each peer publishes one vector a round, and a neighbour asks for it.
 
-A peer may ask before the vector is published, and is answered as soon as it is. A vector is kept for the peers for
-which it was published until they have taken it (or for 4 rounds), so a slower peer gets the vector of its own round.
-Any other peer that asks, and one that comes too late, gets the newest vector. A vector is sent only to a peer that has
-asked for it, so peers need not agree on the neighbours of each. A peer may also ask ahead, in the middle of its local
-steps, so that a vector is sent as soon as it is published. Peers on one machine read each other's vectors in shared
-memory (`showing`). Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the
-first. On failure: PeerLost, for the one neighbour concerned; WrongNumbers if that neighbour has answered with numbers
-that cannot be right.
+A peer may ask before the vector is published, and is answered as soon as it is. A vector is kept until the peers for
+which it was published have taken it (for 4 rounds at most), so a slower peer gets that of its own round. Any other peer
+that asks gets the newest vector. Peers need not agree on the neighbours of each, because vectors are sent on request
+only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent as soon as it is published.
+Peers on one machine read each other's vectors in shared memory (`showing`). Cost: n bytes to each neighbour, two
+messages and as many more as the vector has chunks beyond the first. On failure: PeerLost, for the one neighbour
+concerned; WrongNumbers if that neighbour has answered with numbers that cannot be right.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ from .shares import Shares
 from .showing import Showing
 
 _IDLE_ROUNDS = 64
-"""The most rounds in which a peer may have taken no local step: a peer that claims more rounds than steps and these is
-wrong."""
+"""The most rounds without a local step of its own that a peer may claim."""
 _SMALL_BYTES = 1 << 20
 """A vector up to this size that was asked for ahead is received in the middle of local steps."""
 
@@ -69,11 +67,11 @@ class _Question:
 
 
 class NeighbourExchange:
-    """One peer's side of the exchange: what it gives and what it takes. `first`: its first vector, published at once;
-    all vectors of all peers have its size and dtype. `codec`: encodes the difference of a round's vector from that of
-    the round before; None: vectors are sent as they are. `shares`: if given, each vector after the first is a share
-    that each of its takers may take once. `by_rounds`: peers take the vectors of given rounds, so those on one machine
-    need not ask. `steps`: local steps of the run; None: a script decides."""
+    """One peer's side of the exchange. `first`: its first vector, published at once; all vectors of all peers have its
+    size and dtype. `codec` encodes the difference of a round's vector from the one before; None: vectors are sent as
+    they are. `shares`: if given, each vector after the first is a share that each taker may take once. `by_rounds`:
+    peers take the vectors of given rounds, so those on one machine need not ask. `steps`: local steps of the run; None:
+    a script decides."""
 
     def __init__(
         self,
@@ -102,22 +100,21 @@ class NeighbourExchange:
 
     @property
     def showing(self) -> Showing:
-        """The boards on which this peer and its neighbours on one machine show each other their vectors."""
+        """The boards on which neighbours on one machine show each other vectors."""
         return self.giving.showing
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
-        """Publish `one`: from now on it is the newest vector, and is given to peers that ask. `takers`: the peers for
-        which it is kept when a newer one is published. Returns the vector that they get: `one`'s own, or with a codec
-        the estimate of it. Raises ValueError for a vector that is not finite, or that the codec does not take."""
+        """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
+        is published. Returns the vector that they get, with a codec an estimate of it. Raises ValueError for a vector
+        that is not finite, or that the codec does not take."""
         return await self.giving.publish(one, takers)
 
     async def take(
         self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
     ) -> Published:
-        """Ask the neighbour `peer` for its vector of `round`, and return it, or a newer one; `NEWEST`: the newest that
-        it has. Waits until the neighbour has published it; calls `given` when the answer comes, before the rest of the
-        vector is received. `meets`: as in `Want`. Raises PeerLost, and WrongNumbers for an answer that cannot be right.
-        """
+        """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
+        Waits until the neighbour has published it. Calls `given` when the answer is there. `meets`: as in `Want`.
+        Raises PeerLost, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = _Question(round, self._taken.get(peer), meets, looks)
         self._give_up_ahead(peer)
@@ -127,8 +124,8 @@ class NeighbourExchange:
         return one
 
     def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
-        """A task that takes the vector as `take` does, for a certain round only. It uses the question that was asked
-        ahead, if there is one. Its result may be a place on the neighbour's board instead of a copy (`Shown`)."""
+        """A task that takes the vector of a round as `take` does. It uses the question that was asked ahead, if any.
+        Its result may be the vector's place on the neighbour's board (`Shown`)."""
         question = self._asked_ahead(peer, round)
         if question is None:
             question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
@@ -146,8 +143,8 @@ class NeighbourExchange:
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
         """Ask these neighbours now for their vectors of `round`, which this peer will take later. Of a vector above 1
-        MiB only the first bytes, which come with the answer, are received until then, because this peer has no memory
-        to spare during its local steps. Neighbours whose boards this peer can read are not asked."""
+        MiB only the first bytes are received before that, because this peer has no memory to spare during its local
+        steps."""
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
@@ -160,8 +157,7 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Forget the vectors from which differences lead on, and withdraw the questions that were asked ahead, for all
-        neighbours except these `peers`."""
+        """Forget the earlier vectors of all neighbours but `peers`, and withdraw what they were asked ahead."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
         for peer in self._ahead.keys() - peers:
@@ -173,9 +169,8 @@ class NeighbourExchange:
         self.giving.close()
 
     def gone(self, peer: PeerId, *, anew: bool = False) -> None:
-        """`peer` has left the run. A share that it has not taken comes back to this peer, and so does one of which this
-        is not known. `anew`: a new process with its key is here already, and may have asked something: its link and
-        questions are kept."""
+        """`peer` has left the run: a share that it was given without confirming it comes back to this peer. `anew`: a
+        new process with its key is here already, whose questions and link are kept."""
         if not anew:
             self._forget(peer)
         self._took.pop(peer, None)

@@ -1,5 +1,4 @@
-"""Averagers: how the mean of a round is computed, from the vectors as they are or from a codec's encoding of their
-changes.
+"""Averagers compute the mean of a round, from the vectors as they are or from a codec's encoding of their changes.
 
     plain    sum of w_i x_i                                       an allreduce
     hop      sum of w_i (x_i - x), encoded anew at each hop       an allreduce
@@ -35,17 +34,17 @@ from .rounds import Contribution
 from .state import fingerprint
 
 Owed = tuple[int, Tensor, tuple[str, ...]]
-"""A compression residual: the last round that it includes, the residual [n], and the parameters in it that were frozen
-when the run began."""
+"""A peer's compression residual: the last round that it includes, the residual [n], and the names of the parameters in
+it that were frozen when the run began."""
 Layouts = Callable[[tuple[str, ...]], Layout]
-"""The layout with these parameters unfrozen."""
+"""Returns the layout of the model with these frozen parameters unfrozen."""
 _GAIN = 1e3
 """How many times larger a projection may be than the projected vector."""
 
 
 class Averager(Protocol):
-    """One peer's way to compute the mean. Its state from round to round, such as a residual, changes only by
-    `committed`."""
+    """One peer's side of computing the mean of each round. State that it keeps between rounds, such as a residual,
+    changes only by `committed`, so an attempt that fails leaves no trace."""
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         """The weighted mean of all members' vectors [n], the same bits on each member, and its fingerprint. The mean is
@@ -57,7 +56,7 @@ class Averager(Protocol):
         ...
 
     def committed(self) -> None:
-        """The mean that `mean` returned last was committed."""
+        """Keep the new state: the mean that `mean` returned last was committed."""
         ...
 
     @property
@@ -69,9 +68,9 @@ class Averager(Protocol):
 def averager_for(
     codec: Codec | None, reducer: Reducer, layout: Layouts, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager for `codec`; None: no codec. `layout`: of the whole model with these parameters unfrozen. `seed`:
-    the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds from one call to
-    the next, 1: it is called with whole models."""
+    """The averager for `codec`; None: no codec. `layout` returns the layout of the whole model with given parameters
+    unfrozen. `seed`: the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds
+    from one call to the next; 1: it is called in each round, with whole models."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
@@ -90,7 +89,8 @@ def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None
 
 
 def mean_of(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int, *, gain: float = 1.0) -> Mean | None:
-    """The mean of a summed message; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    """The mean of a summed message [n + signals + 1]. None: no contribution had a weight above 0. `anchor`, `gain`: as
+    for `Reducer.check`. Raises BadSum when the mean cannot be right."""
     if total[-1].item() == 0:
         return None
     mean = combine(total, signals)
