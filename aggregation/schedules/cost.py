@@ -17,9 +17,9 @@ alpha in overhead_s and chunks as large as the vector, the predicted seconds are
 schedule's module, except that additions overlap with the next message. With smaller chunks more work overlaps, and the
 allreduce is faster.
 
-Messages leave in the order of the steps: those to one rank one after another, those to different ranks alternate
-chunk by chunk. A chunk is sent on as soon as it has arrived and been added. Cost: linear in messages and parts. Lost
-packets and random delays are not modelled.
+Messages leave in the order of the steps: those to one rank one after another, those to different ranks alternate chunk
+by chunk. A chunk is sent on as soon as it has arrived and been added.
+Cost: linear in messages and parts. Lost packets and random delays are not modelled.
 """
 
 import math

@@ -3,7 +3,8 @@
 The first rank with a part's sum replaces it by what its own encoding decodes to, so all ranks end with the same bits.
 Chunks are cut by a fixed grid that all ranks know, not by the link's pace, because a forwarded chunk must be the one
 that arrived. The last `tail` elements (weights, signals) are not encoded.
-Cost: the schedule's, with the codec's bytes. On failure: as for any allreduce.
+Cost: the schedule's, with the codec's bytes.
+On failure: as for any allreduce.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 A peer's up-link counts as the fastest link from it: either end may be the cause of a slow one. Every five rounds a peer
 tells the coordinator its capacity. Where it differs from that in the present view by a whole octave, the coordinator
-has a new view decided that contains it. So all peers draw the same graph. Cost: a small message every five rounds, and
-a new generation after 5 rounds, 10 more, 30 more and so on at the earliest, because measured values fluctuate. On
-failure: a capacity that a peer has not told stays as it is in the view; an unknown one counts as the median.
+has a new view decided that contains it. So all peers draw the same graph.
+Cost: a small message every five rounds, and a new generation after 5 rounds, 10 more, 30 more and so on at the
+earliest, because measured values fluctuate.
+On failure: a capacity that a peer has not told stays as it is in the view; an unknown one counts as the median.
 """
 
 from __future__ import annotations

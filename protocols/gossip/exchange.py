@@ -4,9 +4,9 @@ A peer may ask before the vector is published, and is answered as soon as it is.
 which it was published have taken it (for 4 rounds at most), so a slower peer gets that of its own round. Any other peer
 that asks gets the newest vector. Peers need not agree on the neighbours of each, because vectors are sent on request
 only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent as soon as it is published.
-Peers on one machine read each other's vectors in shared memory (`showing`). Cost: n bytes to each neighbour, two
-messages and as many more as the vector has chunks beyond the first. On failure: PeerLost, for the one neighbour
-concerned; WrongNumbers if that neighbour has answered with numbers that cannot be right.
+Peers on one machine read each other's vectors in shared memory (`showing`).
+Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the first.
+On failure: PeerLost, for the one neighbour concerned; WrongNumbers if it has answered with impossible numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .showing import Showing
 _IDLE_ROUNDS = 64
 """The most rounds without a local step of its own that a peer may claim."""
 _SMALL_BYTES = 1 << 20
-"""A vector up to this size that was asked for ahead is received in the middle of local steps."""
+"""The largest vector that is received in the middle of local steps, if it was asked for ahead."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,10 +68,9 @@ class _Question:
 
 class NeighbourExchange:
     """One peer's side of the exchange. `first`: its first vector, published at once; all vectors of all peers have its
-    size and dtype. `codec` encodes the difference of a round's vector from the one before; None: vectors are sent as
-    they are. `shares`: if given, each vector after the first is a share that each taker may take once. `by_rounds`:
-    peers take the vectors of given rounds, so those on one machine need not ask. `steps`: local steps of the run; None:
-    a script decides."""
+    size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are sent as they are.
+    `shares`: if given, each vector after the first is a share that each taker may take once. `by_rounds`: peers take
+    vectors of given rounds, so those on one machine need not ask. `steps`: local steps of the run, if known."""
 
     def __init__(
         self,
@@ -124,8 +123,8 @@ class NeighbourExchange:
         return one
 
     def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
-        """A task that takes the vector of a round as `take` does. It uses the question that was asked ahead, if any.
-        Its result may be the vector's place on the neighbour's board (`Shown`)."""
+        """A task that takes the vector of a round as `take` does, by the question that was asked ahead, if any. Its
+        result may be the vector's place on the neighbour's board (`Shown`)."""
         question = self._asked_ahead(peer, round)
         if question is None:
             question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
@@ -136,7 +135,7 @@ class NeighbourExchange:
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
-        there (yet). Raises WrongNumbers for numbers that cannot be right."""
+        there yet. Raises WrongNumbers."""
         if (shown := self.showing.find(peer, round)) is not None:
             self._check_told(peer, shown.told, shown.round, shown.step)
         return shown
@@ -157,7 +156,7 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Forget the earlier vectors of all neighbours but `peers`, and withdraw what they were asked ahead."""
+        """Forget earlier vectors of all but these neighbours, and withdraw questions asked ahead of others."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
         for peer in self._ahead.keys() - peers:
@@ -169,8 +168,8 @@ class NeighbourExchange:
         self.giving.close()
 
     def gone(self, peer: PeerId, *, anew: bool = False) -> None:
-        """`peer` has left the run: a share that it was given without confirming it comes back to this peer. `anew`: a
-        new process with its key is here already, whose questions and link are kept."""
+        """`peer` has left the run: a share that it has not confirmed comes back to this peer. `anew`: a new process
+        with its key is here already, whose questions and link are kept."""
         if not anew:
             self._forget(peer)
         self._took.pop(peer, None)

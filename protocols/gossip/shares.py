@@ -5,8 +5,9 @@ A sum over all peers is conserved only if no share is lost and none counts twice
 moment, so the sender cannot know at once whether a share was taken. The share then counts for neither side until the
 taker tells, in its next question at the latest: each question names the last question by which its sender has taken a
 share. A share that was not taken comes back. So does, in doubt, the share of a neighbour that has ended, whose own
-state is lost anyway. Source of the requirement: Assran et al., "Stochastic gradient push for distributed deep
-learning", ICML 2019, arXiv 1811.10792, whose messages must arrive.
+state is lost anyway.
+Source of the requirement: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, arXiv
+1811.10792, whose messages must arrive.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Each peer writes a vector to its own board, once, however many neighbours read i
 known, they look at the board by themselves (`find`), and no message is needed. Otherwise the reader asks; the answer
 tells the vector's number on the board (`lend`), and a later message of the reader that it has read the vector, so that
 the slot is free again. The first vectors of a pair of peers go over the link, while each tells the other where its
-board is (Offer). Cost: n bytes written, and n read for each neighbour; two small messages for each pair. On failure:
-where memory cannot be shared, vectors go over the link.
+board is (Offer).
+Cost: n bytes written, and n read for each neighbour; two small messages for each pair.
+On failure: where memory cannot be shared, vectors go over the link.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A sender needs credit, bytes that the receiver allows. The bytes that have arrived here and are not consumed yet are
 bounded, and all links share that bound. With a budget (`--budget`) peers also send data at its rate only: as soon as
 the bytes that have arrived so far are within that rate, each link that has brought data is allowed one chunk more.
-Cost: a pulse for each chunk. On failure: a peer that does not keep to its credit is cut off by `Inbound.take`.
+Cost: a pulse for each chunk.
+On failure: a peer that does not keep to its credit is cut off by `Inbound.take`.
 """
 
 from __future__ import annotations

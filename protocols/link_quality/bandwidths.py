@@ -6,9 +6,11 @@ octave. Either end may be the cause of a slow link. So a member's up-link counts
 down-link as the fastest link to it, and the slower of the two is its bandwidth: in a sharded allreduce both carry as
 much. Where the parts by these bandwidths (`aggregation.schedules.shares`) make a sum a tenth faster than those of the
 present view, the coordinator has a new view decided that contains the bandwidths. So all members cut a vector alike,
-and after a crash the next view has the bandwidths too. Cost: a byte a member in each vote. A new generation each time,
-after 5 rounds, 10 more, 20 more, because measured values fluctuate. On failure: a level that a member has not told in
-the present view is unknown. The coordinator decides nothing before all have told theirs.
+and after a crash the next view has the bandwidths too.
+Cost: a byte a member in each vote. A new generation each time, after 5 rounds, 10 more, 20 more, because measured
+values fluctuate.
+On failure: a level that a member has not told in the present view is unknown. The coordinator decides nothing before
+all have told theirs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 A bucket is a range of the vector. Each is summed on its own, with its own schedule and the weights appended: sum of w_i
 g_i, then sum of w_i. Over messages all buckets are summed concurrently. Shared memory has room for one sum, so there
-they are summed one after another. Cost: the schedule's for each bucket. On failure: the others run the whole round
-again.
+they are summed one after another.
+Cost: the schedule's for each bucket.
+On failure: the others run the whole round again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 half say so.
 
 Each member sends Have to the coordinator, with the fingerprint of its result. When more than half agree, the
-coordinator sends Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+coordinator sends Commit to all.
+Cost: one round trip to the coordinator, two small messages for each member.
 On failure: the view changes (`members.view_change`), and the next view goes on from a result that a majority held. When
 results differ so that no majority is possible, the coordinator changes the view too: the change makes one of the
 results the round's.

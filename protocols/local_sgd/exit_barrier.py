@@ -4,7 +4,9 @@ A round is committed when more than half of the members hold its result. If a pe
 never get the chunks or the copy of the result that they wait for, and would end with another model. So a peer that
 wants to leave tells the members which round it holds, and leaves when each of them has answered that it holds that
 round too, or is gone itself. A member that cannot reach the leaving peer asks the others, which hold the result by
-then. Cost: one round trip to each member. On failure: the view changes, and only its members are waited for.
+then.
+Cost: one round trip to each member.
+On failure: the view changes, and only its members are waited for.
 """
 
 from __future__ import annotations

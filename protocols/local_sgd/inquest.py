@@ -12,7 +12,8 @@ made once more: by messages, each part by its owner directly, and every arriving
 member that sends other numbers than it has shown is named by the owner that received them; an owner that makes a wrong
 sum of right numbers is named by all others. The result of this sum is the round's. In the first of these cases a single
 peer's accusation counts, as there is no other evidence.
-Cost: none in a round whose sum is good. On failure: as for an allreduce.
+Cost: none in a round whose sum is good.
+On failure: as for an allreduce.
 """
 
 from __future__ import annotations

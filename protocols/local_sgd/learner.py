@@ -1,8 +1,8 @@
 """A learner is a peer that was admitted after the start and is not a member yet. It fetches the state, and reports this
 to the coordinator. In the next view it is a member (`members.learning`). A peer whose connection is too slow for the
 others stays a learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the
-time of its connection and of its donor's. On failure: when a donor is lost, the learner asks the next one; when all
-members are lost: MembershipError.
+time of its connection and of its donor's.
+On failure: when a donor is lost, the learner asks the next one; when all members are lost: MembershipError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Attributes: what a member is to the conversation.
+"""Attributes: properties of a member that the conversation uses.
 
-Membership passes them on with its views. It reads and assigns `data_shard` alone; all other attributes are for the
+The membership sends them with its views. It reads and assigns `data_shard` alone; all other attributes are for the
 conversations, so a parameter server's roles or a federation's sites need no other membership.
 """
 
