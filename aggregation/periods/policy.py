@@ -88,7 +88,7 @@ class PeriodPolicy(Protocol):
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
         """The state after an averaging round, in which the next period is ``state.period``. The caller calls it once
-        after each committed round, with that round's averaged numbers, which are equal on all peers."""
+        after each completed round, with that round's averaged numbers."""
         ...
 
 

@@ -21,9 +21,9 @@ CHOSEN_MEMBERS_MAX = 16
 
 
 class LinkCosts(NamedTuple):
-    """Costs of links, each a sum over all peers divided by their number; a peer without measurements adds 0. `alpha_s`:
-    seconds from end to end; `s_per_byte`: seconds a byte; `known`: fraction of peers with measurements. To get the mean
-    over these peers alone, divide the other two by `known`."""
+    """Mean costs of links over all peers; a peer without measurements counts as 0. `alpha_s`: seconds from end to end;
+    `s_per_byte`: seconds a byte; `known`: fraction of peers with measurements. To get the mean over these peers alone,
+    divide the other two by `known`."""
 
     alpha_s: float
     s_per_byte: float
@@ -50,8 +50,8 @@ def fastest(
     then also sizes its parts.
 
     The first of ``schedules`` is returned unless another takes a tenth less time, and where no costs are known or the
-    world is larger than `CHOSEN_MEMBERS_MAX`. Costs are rounded to half powers of two, so that the choice does not
-    change from round to round."""
+    world is larger than `CHOSEN_MEMBERS_MAX`. Costs are rounded to powers of the square root of 2, so that the choice
+    does not change from round to round."""
     if not costs.known or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)

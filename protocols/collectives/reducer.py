@@ -227,8 +227,8 @@ class Reducer:
             self.bound.times(gain).check(mean, anchor, len(self.group.ids))
 
     async def all_have(self, attempt: AttemptId) -> None:
-        """If the last sum was made in shared memory, wait until every member has read its result there. Until then no
-        rank may write its next vector. Otherwise return at once."""
+        """If the last sum was made in shared memory, wait until every member has its result. Until then no rank may
+        write its next vector there. Otherwise return at once."""
         if self._in_place is not None:
             await self._in_place.all_have(_number(attempt, STAGES - 1))
 

@@ -56,8 +56,8 @@ class Contribution:
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """The numbers that are averaged beside the model: the loss, times and motion for the period policy, link costs,
-        the peers' speeds, and the counts by which the run may end."""
+        """The numbers that are averaged beside the model: those for the period policy (loss, times, learning rate,
+        motion), link costs, the peers' speeds, and the counts by which the run may end."""
         return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds, *self.counts
 
     def check(self, *messages: Tensor) -> None:

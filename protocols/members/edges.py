@@ -114,8 +114,8 @@ class Edges:
         channel.on(Reaches, self._on_reaches)
 
     def begin(self, view: View) -> None:
-        """Start afresh in `view`, to which the roster has gone on. As coordinator, keep the broken edges that it lacks
-        for the next view."""
+        """Start afresh in `view`, to which the roster has gone on. The coordinator keeps broken edges that this view
+        does not list, for the next one."""
         self.stop()
         self._accusers.clear()
         self._vouchers.clear()

@@ -85,7 +85,7 @@ class Membership:
             of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
-        """The caller names a member that this peer cannot work with: it is removed, or the edge to it avoided."""
+        """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
         self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
         self.removals = Removals(channel, roster, self.hold_off)
         self.neighbours = of_view(roster, self.removals)
@@ -255,8 +255,7 @@ class Membership:
         self.departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: from a member, in the present `generation`, which is not being changed. A former
-        member is told that it is none."""
+        """Whether a message counts: its sender is a member, and its `generation` present and not being changed."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
