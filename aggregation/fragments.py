@@ -27,7 +27,7 @@ from .vector import Part, parts
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The fragments of a vector. `parts`: in the order in which they are averaged."""
+    """The fragments into which a vector is cut. `parts`: the fragments, in the order in which they are averaged."""
 
     parts: tuple[Part, ...]
 

@@ -29,7 +29,7 @@ def grown(layout: Layout, names: tuple[str, ...]) -> Layout:
 
 
 def whole(layout: Layout) -> Layout:
-    """The layout after all frozen parameters were unfrozen."""
+    """The layout of the vector when all frozen parameters are trained, too."""
     return layout if layout.later is None else grown(layout, layout.later.frozen)
 
 

@@ -25,12 +25,12 @@ from .vector import all_finite, norm_of, norms
 
 
 class BadSum(ValueError):
-    """A sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
+    """Raised for a sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
 
 
 class Mean(NamedTuple):
-    """The agreed result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight``, and the
-    Euclidean ``norm`` of the mean as it was summed."""
+    """The result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight`` of all contributions,
+    and the Euclidean ``norm`` of the mean as it was summed (that of the change, where changes are summed)."""
 
     vector: Tensor
     signals: tuple[float, ...]

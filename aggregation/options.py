@@ -23,8 +23,9 @@ def spelled(text: str) -> str:
 
 
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str, longest: int = TEXT_MAX) -> T:
-    """The object that `text` asks for. `known`, by name: a function that makes it from its options, given as texts, and
-    the most options it takes. `what`: the kind of object, for errors; `longest`: the most letters of `text`.
+    """The object that a user's `text` asks for. `known`: by name, the function that makes the object from its options,
+    which are texts, and the most options that it takes. `what`: the kind of object, for errors; `longest`: the most
+    characters of `text`.
 
     Raises ValueError, in one line, on an unknown name; OptionError on invalid options.
     """

@@ -28,7 +28,7 @@ class OuterStep(Protocol):
 
     @property
     def tensors(self) -> int:
-        """The number of tensors [..., n] in its state."""
+        """The number of tensors [..., n] in the step's state."""
         ...
 
     def start(self, vector: Tensor) -> OuterState:

@@ -150,10 +150,11 @@ class Layout:
         return None
 
     def flatten(self, tensors: Mapping[str, Tensor], out: Tensor | None = None) -> Tensor:
-        """Copy the tensors, from any device, into one contiguous CPU vector of `size` elements that the caller owns.
+        """Copy the tensors, from any device, into one contiguous CPU vector of `size` elements, and return it. The
+        vector is a new one, which the caller owns, or ``out``.
 
-        ``out`` is filled and returned in place of a new vector. Raises ValueError, before anything is written, where
-        names or shapes are not this layout's, a tensor is not a dense floating one, or ``out`` is no such vector.
+        Raises ValueError, before anything is written, where names or shapes are not this layout's, a tensor is not a
+        dense floating one, or ``out`` is no such vector.
         """
         self._check(tensors)
         if out is None:

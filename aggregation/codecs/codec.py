@@ -33,8 +33,8 @@ SketchState = tuple[Tensor, ...]
 
 
 class HopCodec(Protocol):
-    """Encodes any contiguous range of a vector by itself. Chunks should be cut at multiples of ``align`` elements: a
-    block that is cut in two needs one more scale."""
+    """A codec that can encode any contiguous range of a vector by itself. Chunks should be cut at multiples of
+    ``align`` elements: a block that is cut in two needs one more scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -45,7 +45,7 @@ class HopCodec(Protocol):
     def align(self) -> int: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """Bytes of ``count`` >= 1 encoded elements, exactly, whatever they hold."""
+        """The exact number of bytes of ``count`` >= 1 encoded elements, whatever their values are."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
@@ -73,8 +73,8 @@ class HopCodec(Protocol):
 
 
 class GatherCodec(Protocol):
-    """Encodes a whole vector, on each peer by itself. Every peer decodes the payloads of all and sums them in one
-    order."""
+    """A codec that encodes a whole vector. Each peer sends its payload to all; every peer decodes the payloads of all,
+    and sums them in the same order."""
 
     family: ClassVar[Literal["gather"]]
 
@@ -153,7 +153,7 @@ class SketchCodec(Protocol):
         ...
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """The state before the first round; ``seed`` must be the same on every peer."""
+        """The codec's state before the first round; ``seed`` must be the same on every peer."""
         ...
 
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> Sketch:

@@ -64,7 +64,7 @@ class PowerSGD:
     name: ClassVar[str] = "power_sgd"
 
     rank: int = 4
-    """Columns of P and Q, 1 to 64."""
+    """The number of columns of P and Q, 1 to 64."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= RANK_MAX:
@@ -106,7 +106,7 @@ class PowerSGD:
 
 
 class PowerSGDRound(Stages):
-    """The `Sketch` of one round."""
+    """One peer's side of one round (`codec.Sketch`)."""
 
     stages = 2
 

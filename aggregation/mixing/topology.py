@@ -34,7 +34,8 @@ class Topology(Protocol):
         ...
 
     def neighbours(self, count: int, round: int) -> Neighbours:
-        """The in-neighbours of each of `count` vertices (at least 1), none of which is its own neighbour."""
+        """The graph of `count` vertices (at least 1) in this round: the in-neighbours of each vertex. None is its own
+        neighbour."""
         ...
 
 

@@ -29,11 +29,11 @@ class Motion(NamedTuple):
     averaging_s: float = 0.0
     """Seconds of the averaging, including the wait for others."""
     apart: float = 0.0
-    """|d_i|^2."""
+    """Mean of |d_i|^2: how far the peers' models are from their mean."""
     drift: float = 0.0
-    """<d_i, d_i'>: how far the peers move apart, without noise."""
+    """Mean of <d_i, d_i'>: how far the peers move apart in the same direction in both rounds, so without noise."""
     together: float = 0.0
-    """<x - x', x' - x''>: how far they move together, without noise."""
+    """<x - x', x' - x''>: how far the mean moves in the same direction in both rounds, so without noise."""
     early: float = 0.0
     late: float = 0.0
 
@@ -63,7 +63,7 @@ class PeriodState:
         check_whole("period", self.period, 1, PERIOD_LIMIT)
 
     def to_plain(self) -> list[float]:
-        """The period, then the memory, for a snapshot."""
+        """The state as a list for a snapshot: the period, then the memory."""
         return [float(self.period), *self.memory]
 
     @classmethod
@@ -77,7 +77,7 @@ class PeriodState:
 
 
 class PeriodPolicy(Protocol):
-    """Decides after every averaging round how many local steps come before the next."""
+    """A rule that decides after every averaging round how many local steps are taken before the next."""
 
     watches: ClassVar[bool]
     """Whether the policy uses the motion of the models, for which the peers sample them in every round."""

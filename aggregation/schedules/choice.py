@@ -76,8 +76,8 @@ def seconds_of(
     bandwidths_Bps: tuple[float, ...] | None = None,
     shares: tuple[float, ...] | None = None,
 ) -> float | None:
-    """Predicted seconds of an allreduce; None: no costs are known. ``bandwidths_Bps`` as in `fastest`, ``shares`` as
-    for `vector.parts`. Cost: linear in the schedule's messages."""
+    """Predicted seconds of an allreduce of ``size_bytes`` by ``schedule``; None: no costs are known. ``bandwidths_Bps``
+    as in `fastest`, ``shares`` as for `vector.parts`. Cost: linear in the schedule's messages."""
     Bps = costs.bandwidth_Bps
     if Bps is None:
         return None

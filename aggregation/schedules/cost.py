@@ -110,7 +110,8 @@ class Choice:
 def predict(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> float:
-    """Seconds that the allreduce of ``size_bytes`` takes; ``shares`` as for `vector.parts`."""
+    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``; ``shares`` as
+    for `vector.parts`."""
     return max((sent.end_s for sent in timeline(schedule, links, size_bytes, chunk_bytes, shares)), default=0.0)
 
 

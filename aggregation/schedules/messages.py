@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .schedule import Op, Schedule, Step
 
 KEPT_WORLD = 64
-"""Results for worlds up to this size are cached: they are asked for repeatedly, and those of larger worlds take much
+"""Results for at most this many ranks are cached: they are asked for repeatedly. Those for more ranks take much
 memory."""
 
 

@@ -22,8 +22,8 @@ class ServerFunction(Protocol):
     a result."""
 
     takes: ClassVar[Takes]
-    """What workers push: the "change" of their local steps, y - x, or their "gradient", (x - y) / learning rate. With a
-    plain SGD in the task the latter is the sum of the gradients of these steps."""
+    """What workers push after local steps from x to y: the "change" y - x, or the "gradient" (x - y) / learning rate.
+    With a plain SGD in the task the latter is the sum of the gradients of these steps."""
 
     def start(self, values: Tensor) -> State:
         """The state before the first push, for values [..., n]."""

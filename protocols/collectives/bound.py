@@ -33,7 +33,7 @@ class Bound:
     limit: float = NORM_LIMIT
 
     def times(self, gain: float) -> Bound:
-        """The bound for vectors that may be `gain` times larger than a model."""
+        """The bound for vectors that may be ``gain`` times as large as a model."""
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
@@ -49,7 +49,7 @@ class Bound:
 
 
 class WrongNumbers(PeerLost):
-    """A peer has sent numbers that it cannot have computed honestly."""
+    """Raised when a peer has sent numbers that it cannot have computed honestly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Guard:
     brings: Mapping[PeerId, float]
 
     def times(self, gain: float) -> Guard:
-        """The guard for vectors that may be `gain` times larger than a model."""
+        """The guard for vectors that may be ``gain`` times as large as a model."""
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:

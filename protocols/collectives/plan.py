@@ -16,7 +16,8 @@ from ...aggregation.schedules.schedule import Op, Step
 from ...aggregation.vector import Part, parts
 
 Value = Any
-"""A Schedule. It is hashable, so it can be a cache's argument, but mypy cannot know that of a protocol."""
+"""The type of a Schedule as the argument of a cached function. A schedule is hashable, which mypy cannot know of a
+protocol."""
 
 
 @dataclass(frozen=True, slots=True)

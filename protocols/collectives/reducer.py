@@ -50,7 +50,7 @@ agree on the members do not use each other's chunks."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
-    """Whether the sharded schedule sums a vector of `nbytes` in one hop among `world` peers."""
+    """Whether a vector of `nbytes` is summed in one hop among `world` peers, where the sharded schedule is chosen."""
     return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_MEMBERS_MAX
 
 

@@ -76,7 +76,7 @@ class _Mapped:
         return self._tensors[slot]
 
     def at(self, slot: int) -> int:
-        """The slot's first byte."""
+        """The index of the slot's first byte."""
         return _HEAD_BYTES + slot * self._slot_bytes
 
 

@@ -160,7 +160,8 @@ async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> N
 
 
 async def own(vector: Tensor) -> Own:
-    """This peer's own `vector` [n], which it is about to give to others. Raises ValueError when it is not finite."""
+    """This peer's own `vector` [n], which it is about to give to others, with its norm. Raises ValueError when it is
+    not finite."""
     return Own(vector, _finite(await off_loop(vector.nbytes, lambda: _square(vector)), vector))
 
 

@@ -76,7 +76,7 @@ class Neighbourhood:
         """The number of takers of this peer's last vector."""
         self._received = Counter[PeerId]()
         self.on_round: list[Callable[[], None]] = []
-        """Called after each exchange of a round."""
+        """Called, without arguments, each time that `take` has taken the vectors of a round."""
         self._pulls: dict[PeerId, asyncio.Task[Published | Shown]] = {}
         self._looks = _LOOKS if exchange.giving.newest.vector.nbytes < _LARGE_BYTES else _LOOKS_IF_LARGE
         self._awaited: set[PeerId] = set()
@@ -176,7 +176,7 @@ class Neighbourhood:
         return [] if self._shares is None else self._shares.back()
 
     def received(self) -> Mapping[PeerId, int]:
-        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        """By neighbour, the bytes of vectors that this peer has taken from it since the last call."""
         found = dict(self._received)
         self._received.clear()
         return found

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from ..wire.frames import PAYLOAD_BYTES_MAX
 
 WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 32 << 20
-"""A heartbeat queues behind the window: on the slowest path a window must arrive well before the patience ends."""
+"""Bounds of the window, and its first size. A heartbeat queues behind the window: on the slowest path a window must
+arrive well before the patience ends."""
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 ASK_S = 0.02
 """The least time between two requests for acknowledgements: each costs a message."""

@@ -41,11 +41,12 @@ class Envelope:
     payload: Buffer
     _link: Link | None
     cost: int
-    """The message's bytes of credit."""
+    """The message's bytes of credit, as its sender counts them."""
     channel: str = ""
 
     def done(self) -> None:
-        """Give this message's credit back to its sender. Calling twice is harmless."""
+        """Give this message's credit back to its sender, which may then send as much more. A second call does
+        nothing."""
         link, self._link = self._link, None
         if link is not None:
             link.consumed(self.cost)
@@ -85,7 +86,8 @@ class Reception:
         """Bytes of the messages that were dispatched, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
         self.guests_say: _Kind | None = None
-        """The one kind of message that guests may send, with its channel."""
+        """The only kind of message that is taken from guests, which are peers that share an invite's key; None: none
+        is."""
 
     @property
     def asked(self) -> set[PeerId]:

@@ -32,8 +32,8 @@ class Heartbeats:
         """Seconds between two heartbeats: a quarter of the patience."""
 
     async def beat(self) -> None:
-        """Send heartbeats until cancelled. When a heartbeat itself is late, this process stood still: that time does
-        not count as silence of others."""
+        """Send heartbeats until cancelled, and look for silent links. When a heartbeat is sent late, this process
+        itself stood still: that time does not count as silence of others."""
         clock = asyncio.get_running_loop().time
         due = clock() + self.interval_s
         while True:

@@ -37,7 +37,7 @@ class Room(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A message that arrived. `cost`: its bytes of credit."""
+    """A message that arrived on a lane. `cost`: its bytes of credit (`cost_bytes`)."""
 
     channel: str
     message: object
@@ -52,8 +52,8 @@ class Pulse:
     harm.
 
     received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count up to which the
-    receiver may send. ping: number of a question for a pong (0: none). pong: number of the ping that this answers (0:
-    none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
+    receiver of this pulse may send. ping: number of a question for a pong (0: none). pong: number of the ping that this
+    answers (0: none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
     """
 
     received: tuple[int, ...]
@@ -89,8 +89,8 @@ class Outbound:
     """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
     link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
     time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
-    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before it
-    has told any; `first_limit_bytes`: what it told first, all that it takes at once."""
+    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before the
+    first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once."""
 
     limit_bytes: int = 0
     first_limit_bytes: int = 0
@@ -123,10 +123,9 @@ class Outbound:
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """The packets that may be sent now. Each is moved to those in flight. Ends when window or credit is used up.
-
-        Credit may be overshot by one message, so that no message is too large for any credit.
-        """
+        """Yields the packets that the caller sends now, and moves each to those in flight. Ends when the window or the
+        credit is used up, or no packet waits. Credit may be overshot by one message, so that no message is too large
+        for any credit."""
         while self.queue:
             packet = self.queue[0]
             if not packet.header:

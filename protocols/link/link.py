@@ -228,7 +228,7 @@ class Link:
         return self._flow.room(self._in[lane]) if lane is Lane.DATA else _CONTROL_ROOM
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
+        """Send a pulse: acknowledgements and credit of both lanes. With `ping` it asks for the peer's pulse."""
         number = self._binding.next_ping(self._clock()) if ping else 0
         for lane, inbound in self._in.items():
             inbound.tell(self._room(lane))

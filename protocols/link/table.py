@@ -172,8 +172,8 @@ class Links:
                 self.forget(guest, "it has been a guest for long enough")
 
     def close(self) -> None:
-        """End all links. Acknowledgements that peers wait for are sent first: otherwise each peer would wait for its
-        patience."""
+        """End all links, for good. Acknowledgements that peers wait for are sent first: otherwise each peer would wait
+        until its patience is over."""
         for link in self:
             if link.lost is None and not self.closed:
                 link.beat(ask=False)

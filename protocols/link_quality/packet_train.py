@@ -31,7 +31,7 @@ _INSTANT_S = 1e-6
 @message("link_quality")
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One message of a train, followed by `left` more. The first message has no `filling`."""
+    """One message of a packet train, in which `left` more messages follow. The first message has no `filling`."""
 
     generation: int
     left: int

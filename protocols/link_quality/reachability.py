@@ -128,9 +128,9 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 
 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
-    """The round-trip time in seconds, and the bandwidth towards `peer` in bytes a second. The time is the shortest of a
-    few, because the longer ones have waited for a processor. The bandwidth is the median of `loads` transfers, of 8 MiB
-    each, or on a slow link of as much as one second takes. Raises PeerLost."""
+    """Measure the link to `peer`. Returns the round-trip time in seconds, and the bandwidth towards `peer` in bytes a
+    second. The time is the shortest of ten, because the longer ones have waited for a processor. The bandwidth is the
+    median of `loads` transfers, each of 8 MiB, or on a slow link of one second. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):

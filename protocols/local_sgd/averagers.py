@@ -47,8 +47,8 @@ class Averager(Protocol):
     changes only by `committed`, so an attempt that fails leaves no trace."""
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        """The weighted mean of all members' vectors [n], the same bits on each member, and its fingerprint. The mean is
-        None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
+        """The weighted mean of all members' vectors [n], the same bits on each member, and the fingerprint of their
+        sum. The mean is None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
 
         Raises PeerLost; BadSum when the mean cannot be right; and ValueError when this peer's contribution is not
         finite.
@@ -81,8 +81,9 @@ def averager_for(
 
 
 def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The weighted message [n + signals + 1] of a contribution with `vector` [n] as its model. Raises ValueError when
-    any element is not finite."""
+    """The message [n + signals + 1] of a contribution whose vector is replaced by `vector` [n]: all elements times the
+    weight, then the weight. `out` is filled and returned in place of a new tensor. Raises ValueError when any element
+    is not finite."""
     message = contribute(vector, contribution.weight, contribution.signals, out=out)
     contribution.check(message)
     return message

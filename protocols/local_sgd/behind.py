@@ -52,7 +52,7 @@ class Behind:
         self.brought: Update | None = None
         """The update that this peer contributed to the round under way; None: no round is under way."""
         self.merges = False
-        """Whether a round is over and its mean is being merged into the replica's model."""
+        """Whether a round is over, and the replica is to merge its mean into its own model."""
 
     def begin(self, update: Update, meanwhile: Steps, averaging: Coroutine[Any, Any, Done]) -> None:
         """Start `averaging`, a round to which this peer contributes `update`, in the background. `meanwhile`: the local

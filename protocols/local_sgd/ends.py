@@ -89,12 +89,12 @@ class Ends:
 
     @property
     def judges(self) -> bool:
-        """Whether metrics may end the run."""
+        """Whether a metric, by a goal or by patience, may end the run."""
         return self.goal is not None or self.patience is not None
 
     @property
     def counts(self) -> bool:
-        """Whether anything but local steps may end the run."""
+        """Whether samples, epochs or metrics may end the run, and not only local steps."""
         return self.judges or self.samples is not None or self.epochs is not None
 
     def begun(self, counts: Counts | None, step: int) -> Counts | None:
@@ -144,8 +144,9 @@ class Ends:
     def counted(
         self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
     ) -> Counts | None:
-        """The counts after a round of `steps` local steps whose contributions had these mean `signals` and this total
-        `weight`. `round`: the number of the round before."""
+        """The counts after a round, from those `before` it. `steps`: the round's local steps; `signals`, `weight`: the
+        mean signals about the end and the total weight of its contributions; `round`: the number of the round before.
+        """
         if before is None or not self.counts:
             return before
         found, left = before, list(signals)

@@ -167,7 +167,7 @@ class LocalSGD:
 
     @property
     def period(self) -> int:
-        """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
+        """Local steps from the last average to the next one. Fewer at the end of the run; 0 when it is over."""
         period, left = self.state.period.period, self.ends.left(self.state.step, self.state.counts)
         return period if left is None else min(period, left)
 
@@ -177,7 +177,7 @@ class LocalSGD:
     # Coming and going
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`: see `Entry.enter`."""
+        """Join the run through `contact`: see `Entry.enter`."""
         await self._entry.enter(contact)
 
     async def gather(self) -> None:
@@ -233,7 +233,8 @@ class LocalSGD:
         return contribution.vector if mean is None else mean
 
     async def or_leave(self, work: Awaitable[T]) -> T:
-        """The result of `work`. On a ValueError this peer tells the others why it cannot go on, and leaves."""
+        """Await `work` and return its result. If it raises ValueError, this peer first tells the others why, and
+        leaves."""
         try:
             return await work
         except ValueError as error:

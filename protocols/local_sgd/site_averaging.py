@@ -51,7 +51,7 @@ from .rounds import LOCAL_SGD, Contribution, SiteAttemptId, SiteCommitted, SiteC
 from .state import fingerprint
 
 PAST = 1 << 40
-"""The turn that a peer reports when it has reached the round itself."""
+"""The turn in the `Stand` of a peer that has reached the round of all members, beyond all turns of its site."""
 _KEPT = 4
 """How many of each peer's latest messages are kept: no peer is more turns ahead."""
 

@@ -47,9 +47,7 @@ class State:
 
 def fingerprint(vector: Tensor) -> int:
     """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the remainder.
-
-    One pass at memory speed. It detects accidents only; against adversaries there is the encryption of links.
-    """
+    It takes one pass at memory speed. It detects accidents only; links are encrypted against adversaries."""
     raw = vector.detach().contiguous().numpy().data.cast("B")
     rows = len(raw) // (8 * _COLUMNS)
     words = np.frombuffer(raw[: rows * 8 * _COLUMNS], dtype=np.uint64).reshape(rows, _COLUMNS)

@@ -100,7 +100,8 @@ class Admission:
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """A view without this peer holds: from now on ask its members to be let in, and tell contacts of that view."""
+        """The others have gone on to the view of `decree` without this peer: from now on it asks the members of that
+        view to be let in, and tells contacts of it."""
         self._overruled = decree
         self._roster.meet(decree.view)
 

@@ -29,7 +29,7 @@ NOTHING = Standing(Version(0, 0), Version(0, 0))
 
 
 class Attached(Protocol):
-    """The conversation as the membership sees it."""
+    """A conversation, as the membership to which it is attached sees it."""
 
     def standing(self) -> Standing:
         """The versions of the conversation's state that this peer holds."""

@@ -54,7 +54,7 @@ class Departure:
             )
 
     def go(self) -> None:
-        """The others need this peer no longer: complete the future of `leave`."""
+        """Complete the future of `leave`: the others do not need this peer any more."""
         if self._let_go is not None and not self._let_go.done():
             self._let_go.set_result(None)
 

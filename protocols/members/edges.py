@@ -132,7 +132,7 @@ class Edges:
             self._renew()
 
     def stop(self) -> None:
-        """Cancel all timers."""
+        """Cancel all timers: no accused member is given up any more, and no broken edge is tried."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

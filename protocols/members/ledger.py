@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """Named entries of a few kilobytes that outlive the process."""
+    """A place for named entries of a few kilobytes that outlive the process, such as files. `load` returns None for no
+    entry."""
 
     def load(self, name: str) -> bytes | None: ...
 

@@ -2,8 +2,7 @@
 
 Each generation has its view, the list of members. These decide the next view (`view_change`), led by the coordinator,
 the most senior member that stays; `admission` lets newcomers in. This file connects these to the rest: leaving (Leave,
-Finished), reports of lost members (Suspicion), and messages of other generations. A sender that is no longer a member
-is told so (Stale), joins again and catches up.
+Finished), reports of lost members (Suspicion), and messages from former members, which are told so (Stale).
 """
 
 from __future__ import annotations
@@ -241,11 +240,11 @@ class Membership:
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Leave of one's own will: see `Departure.leave`."""
+        """Leave the run of this peer's own will: see `Departure.leave`."""
         return self.departure.leave(why)
 
     async def finish(self) -> None:
-        """This peer has finished the run: see `Departure.finish`."""
+        """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
         await self.departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
@@ -255,7 +254,8 @@ class Membership:
         self.departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, and its `generation` present and not being changed."""
+        """Whether a message counts: its sender is a member, and its `generation` present and not being changed. A
+        sender that is no member any more is told so."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)

@@ -17,8 +17,9 @@ MEMBERS = "members"
 @dataclass(frozen=True, slots=True)
 class Join:
     """A newcomer asks a member to be let in. Without `ready` it only asks whether it would be let in, and which version
-    the others have. `version`: the newcomer's. `layout`: digest of its model's layout; `model`: that layout in words.
-    `votes`: the newcomer has found the record of its former life and still votes for it (`ledger`)."""
+    the others have. `version`: the version of the state that the newcomer holds. `layout`: digest of its model's
+    layout; `model`: that layout in words. `votes`: the newcomer has found the record of its former life and still votes
+    for it (`ledger`)."""
 
     ask: int
     run: str
@@ -62,8 +63,9 @@ class Later:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The contact, which is in `generation`, tells the coordinator of the newcomer `member`. `version`: the newcomer's;
-    `votes`: as in Join; `guest`: key of the invitation through which it was admitted, "" if it needs none."""
+    """A contact tells the coordinator of the newcomer `member`. `version`: the version that the newcomer holds;
+    `generation`: that of the contact's view; `votes`: as in Join; `guest`: key of the invitation through which the
+    newcomer was admitted, "" if it needs none."""
 
     member: Member
     version: Version

@@ -59,8 +59,9 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 
 def idle_change(roster: Roster) -> bool:
-    """Whether a change is due that can wait while the members are busy: learners come, go or become members, or the
-    invitation is replaced. A peer that has finished lets nobody in any more."""
+    """Whether there is a reason for a change of the view that can wait while the members are busy: learners come, go or
+    become members, or the invitation is replaced. Always False on a peer that has finished, which lets no peer in any
+    more."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(

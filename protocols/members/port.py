@@ -124,12 +124,12 @@ class RunMembers(Members, Protocol):
 
     @property
     def on_view(self) -> list[Callable[[View], None]]:
-        """Called with each view that this peer is in."""
+        """The functions that are called with each view that this peer is in."""
         ...
 
     @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Called with the reason when this peer waits for others to come or to answer."""
+        """The functions that are called with the reason when this peer waits for others to come or to answer."""
         ...
 
     def found(self) -> None:
@@ -168,7 +168,7 @@ class Way(Protocol):
     """The way of a peer into a run, and back into it."""
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`. Raises JoinRefused, PeerLost, MembershipError."""
+        """Join the run through `contact`. Raises JoinRefused, PeerLost and MembershipError."""
         ...
 
     async def come_back(self, expelled: Expelled) -> None:

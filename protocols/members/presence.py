@@ -42,7 +42,7 @@ class Presence:
         return self._members.on_view
 
     async def leave(self, why: str) -> None:
-        """Leave before the run is over."""
+        """Leave the run before it is over, for the reason `why`."""
         await self._members.leave(why)
 
     async def enter(self, contact: PeerId | None) -> bool:

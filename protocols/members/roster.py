@@ -92,7 +92,7 @@ class Roster(Waiting):
 
     @property
     def near(self) -> list[PeerId]:
-        """Members that this peer reaches according to the view, itself among them; and the coordinator."""
+        """The members with which this peer has no broken edge, itself among them; and the coordinator in any case."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
@@ -206,7 +206,7 @@ class Roster(Waiting):
                 self._channel.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to a former member, unless it joins anew and knows. Its end of the link may still be alive."""
+        """Post `message` to a former member, which may not know that it is none. Not if it joins anew, and so knows."""
         if peer not in self._anew and not self._endpoint.has_ended(peer):
             self._endpoint.retry(peer)
             self._channel.post(peer, message)

@@ -30,10 +30,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer in a view. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it became a
-    member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on one
-    machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws anew
-    when it joins anew: a new life is not bound by the promises of the former one."""
+    """A peer as a view lists it. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it
+    became a member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on
+    one machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws
+    anew when it joins anew: a new life is not bound by the promises of the former one."""
 
     id: PeerId
     name: str
@@ -66,11 +66,11 @@ class Member:
 
 @dataclass(frozen=True)
 class View:
-    """A generation and its members in rank order. `started`: enough members have gathered to begin. `learners`:
-    newcomers that fetch the state; they have no vote and no rank until a later view has them among its members.
-    `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the present
-    invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an earlier
-    one."""
+    """The members of one generation, in rank order. `started`: enough members have gathered for the run to begin.
+    `learners`: newcomers that fetch the state; they have no vote and no rank until a later view has them among its
+    members. `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the
+    present invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an
+    earlier one."""
 
     generation: int
     members: tuple[Member, ...]
@@ -147,7 +147,8 @@ class View:
         return len(self.members) // 2 + 1
 
     def holds(self, member: Member) -> bool:
-        """Whether this life of `member` is in the view, as a member or a learner."""
+        """Whether `member` is in the view with the same life, as a member or a learner. A restarted peer has another
+        life."""
         known = self.anybody(member.id)
         return known is not None and known.life == member.life
 

@@ -120,7 +120,7 @@ class Change:
         self.consider()
 
     def stop(self) -> None:
-        """Stop leading and heed no proposals."""
+        """Stop leading a change, and drop proposals that wait for an answer."""
         self.occasion.stop()
         self.hearsay.stop()
         self.acceptor.stop()

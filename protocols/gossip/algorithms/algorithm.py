@@ -70,7 +70,8 @@ class Algorithm(Protocol):
         ...
 
     def graph(self, topology: Topology) -> Topology:
-        """The graph along which peers mix. `topology`: the one that the user has chosen."""
+        """The graph along which peers mix. `topology`: the one that the user has chosen, which most algorithms
+        return."""
         ...
 
     def begin(self, model: Tensor, parameters: int) -> Held:
