@@ -5,8 +5,9 @@ chunk is sent as soon as its elements are complete, and is added or copied on ar
 overlap, and a tree is a pipeline. Sums are added in the schedule's order, whatever the order of arrival. The transfers
 to and from each peer advance independently, without a task, whenever a chunk or credit arrives. Every wait is for
 something earlier in the schedule, so no deadlock is possible, however small the credit.
-Cost: the schedule's. On failure of a peer nothing is returned and the caller's vector is untouched: the caller cancels,
-and starts again among the survivors in a new generation.
+Cost: the schedule's.
+On failure of a peer nothing is returned and the caller's vector is untouched: the caller cancels, and starts again
+among the survivors in a new generation.
 """
 
 from __future__ import annotations
