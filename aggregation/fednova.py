@@ -55,8 +55,8 @@ UNKNOWN_SPEEDS = Speeds()
 
 def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
     """The number of local steps (tau_i) that a peer takes in a round of ``period`` steps, in proportion to its own
-    ``steps_per_s`` over the ``mean`` of all: rounded to a whole number such that it is late by 5 % at most (`HELD`),
-    and at least 1. Returns ``period`` where a speed is 0, that is unknown."""
+    ``steps_per_s`` over the ``mean`` of all. It is the nearest whole number, or one less where the others would wait
+    for this peer more than 5 % longer (`HELD`); at least 1. Returns ``period`` where a speed is 0, that is unknown."""
     if not (period and steps_per_s and mean.steps_per_s):
         return period
     fits = period * steps_per_s / mean.steps_per_s

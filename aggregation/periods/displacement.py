@@ -57,14 +57,14 @@ class MotionSampler:
         return unknown if self._products is None else self._products
 
     def end(self, vector: Tensor) -> Motion:
-        """`finish` for one peer's vector [n]: returns the products as a `Motion`, without times."""
+        """`finish` for one peer's vector [n]: returns the products as a `Motion`, whose times are 0."""
         self.finish(vector)
         return self.motion
 
     @property
     def motion(self) -> Motion:
-        """One peer's products for the last completed round and the one before it, without times; `STILL` where
-        unknown."""
+        """One peer's part of the `Motion` in the last completed round, from its samples of that round and the one
+        before. Its times are 0. `STILL` where unknown."""
         return STILL if self._products is None else Motion(0.0, 0.0, *self._products.tolist())
 
     def _look(self, vector: Tensor) -> Tensor:

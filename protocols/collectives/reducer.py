@@ -112,7 +112,7 @@ class Reducer:
 
     @property
     def group(self) -> Group:
-        """The present group."""
+        """The group that `present` returns now."""
         return self._present()
 
     async def sum(
@@ -175,8 +175,8 @@ class Reducer:
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
         """Context in which `guard` checks every arriving chunk. In it sums are made by messages and by the sharded
-        schedule, so that each part comes directly from the peer responsible for it. All members must enter it for the
-        same sums."""
+        schedule, so that each part comes directly from the peer that contributes it or owns its sum. All members must
+        enter it for the same sums."""
         self.guard = guard
         try:
             yield

@@ -60,7 +60,7 @@ class _Question:
 
     @property
     def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
-        """Of a question that was asked ahead."""
+        """The task of a question that was asked ahead."""
         task = self.whole or self.answer
         assert task is not None
         return task

@@ -101,7 +101,7 @@ class Membership:
         return self._attached.standing()
 
     def attach(self, conversation: Attached) -> None:
-        """Let `conversation` give the versions from now on, and be told of each view first."""
+        """Ask `conversation` for the versions from now on, and tell it of each view before `on_view`."""
         self._attached = conversation
 
     @property

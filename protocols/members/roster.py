@@ -157,7 +157,7 @@ class Roster(Waiting):
             (self.suspect if self.learns else self.missed)(peer, why)
 
     def life_is_over(self, peer: PeerId) -> None:
-        """Record that the life of `peer` that is a member will never vote again."""
+        """Record that the member `peer`, in the life that the view lists, will never vote again."""
         if (member := self.view.member(peer)) is not None:
             self.over.add(member.life)
             self.notify()
@@ -272,8 +272,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """Record that a peer of the view joins anew, with a new life. `votes`: it still votes on behalf of the former
-        one. `heard`: this peer heard so from it, over its new link."""
+        """Record that the peer `member` of the view joins anew, with a new life. `votes`: it still votes on behalf of
+        the former one. `heard`: it has said so to this peer itself, over their new link."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)
