@@ -53,13 +53,14 @@ from .work import Begin, Update, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
-    run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
-    seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
-    the conversation's own numbers, by the names of its record columns. `received_from`: bytes of models, as encoded,
-    that came from each peer since the last outcome; empty: none, or the conversation does not tell. `caught_up`: this
-    peer's update was not in it. `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the
-    conversation does not tell. `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+    """A completed exchange between peers, for the records. `version`: its number; `step`: local steps of a peer so far
+    in the whole run. `loss`: as the peers have agreed on it; NaN: unknown. `steps` and `compute_s`: of this peer since
+    the last outcome. The other seconds: see `Meter`. `members`: how many peers contributed; `waited_for`: the peer that
+    took most of `wait_s`; None: no such peer. `details`: the conversation's own numbers, by the names of its record
+    columns. `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none,
+    or the conversation does not tell. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of
+    the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell. `last`: no exchange
+    follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int

@@ -18,7 +18,8 @@ class LocalHub:
 
 
 class LocalTransport:
-    """Delivers in the loop's next iteration, in order, and loses nothing unless the receiver is closed."""
+    """A transport of peers on one event loop. It delivers frames in the loop's next iteration, in order, and loses none
+    unless the receiver is closed or has not admitted the sender."""
 
     pipes = None
     budget = None

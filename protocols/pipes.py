@@ -1,8 +1,9 @@
-"""Pipes: streams of bytes between two peers that cannot be dialled, for a third peer to carry (`relay`).
+"""Pipes: streams of bytes between two peers that cannot be dialled. A third peer, the relay, carries them
+(`protocols/relay`).
 
-The transport of a peer that cannot be dialled makes them: one end is the transport's, which speaks to the other peer as
-over any connection, encrypted end to end where the transport is encrypted; the other end is here. Nobody who carries
-the bytes can read or change them unnoticed.
+The transport of a peer that cannot be dialled makes them. It speaks at one end, as over any connection to the other
+peer, and encrypts if it encrypts other connections; the relay's code reads and writes at the other end, the `Pipe`. So
+a relay can neither read the bytes nor change them unnoticed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class PipeUser:
     """The functions that a pipe calls, on the event loop's thread and never from inside a call of the pipe.
 
-    arrived: bytes came out of the pipe. drained: written bytes that waited have gone into it. ended: the other end is
+    arrived: bytes came out of the pipe. drained: all written bytes that had to wait were taken. ended: the other end is
     closed; nothing is called after this.
     """
 
@@ -31,7 +32,7 @@ class PipeUser:
 
 
 class Pipe(Protocol):
-    """This side's end of a pipe."""
+    """The end of a pipe at which the relay's code reads what the transport sends, and writes what it is to receive."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -39,19 +40,19 @@ class Pipe(Protocol):
         ...
 
     def begin(self, user: PipeUser) -> None:
-        """Begin to read. Called once."""
+        """Begin to read, and call the functions of `user` from now on. Called once."""
         ...
 
     def write(self, data: Buffer) -> None:
-        """Put bytes into the pipe, or drop them if it has ended."""
+        """Put bytes into the pipe. If the pipe has ended, they are dropped."""
         ...
 
     def hold(self, held: bool) -> None:
-        """Read no more while `held`."""
+        """Stop reading while `held` is true; read on when it is false."""
         ...
 
     def close(self) -> None:
-        """End the pipe: `PipeUser` is called no more. A second call is harmless."""
+        """End the pipe: the functions of `PipeUser` are called no more. A second call does nothing."""
         ...
 
 
@@ -59,10 +60,10 @@ class Pipes(Protocol):
     """The pipes of one transport."""
 
     wanted: Callable[[PeerId, Pipe], None]
-    """Called with a peer that cannot be dialled and a new pipe, when the transport has something for that peer: what
-    comes out of the pipe is to be put into an inlet of that peer, and back. Whoever cannot do so closes the pipe; the
-    transport asks again, after ever longer pauses."""
+    """The transport calls this with a peer that cannot be dialled and a new pipe when it has frames for that peer. The
+    callee connects the pipe, through a relay, to an `inlet` of that peer, in both directions. If it cannot, it closes
+    the pipe; the transport then calls again with a new pipe, after ever longer pauses."""
 
     def inlet(self) -> Pipe:
-        """A new pipe into this peer's own inbox, for a peer that wants to reach it."""
+        """A new pipe into this peer's transport: the bytes that another peer's pipe gave are written to it."""
         ...

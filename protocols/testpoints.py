@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Witness(Protocol):
-    """The simulation's side of the test points."""
+    """What a simulation implements to receive the calls of the functions below, under the same names."""
 
     def saw(self, event: object) -> None: ...
 
@@ -31,25 +31,28 @@ WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """Event for a simulation's observers, of a conversation in which each peer keeps a model of its own: after the
-    exchange `version` this peer's is `vector` [n]."""
+    """Event for a simulation's checkers, in a conversation in which each peer keeps a model of its own: this peer's
+    model is `vector` [n] after its exchange number `version`."""
 
     version: int
     vector: Tensor
 
 
 def witness(event: object) -> None:
-    """Report an event that a promise is about."""
+    """Report an event to the simulation's checkers, which check promises by it. Outside of a simulation it does
+    nothing."""
     if (there := WITNESS.get()) is not None:
         there.saw(event)
 
 
 def sometimes(what: str) -> None:
-    """Report that the code has reached this place, which it reaches only after certain failures."""
+    """Report that the code has reached the place named `what`, which is reached only after certain failures. A long
+    sweep of simulations has to reach each such place. Outside of a simulation it does nothing."""
     if (there := WITNESS.get()) is not None:
         there.sometimes(what)
 
 
 def buggify(site: str) -> bool:
-    """Whether to do the unlikely thing at this place; False outside of a simulation."""
+    """Whether to do the legal but unlikely thing at the place named `site`, as the simulation draws it; False outside
+    of a simulation."""
     return (there := WITNESS.get()) is not None and there.buggify(site)

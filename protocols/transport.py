@@ -1,5 +1,5 @@
-"""Transport: what an endpoint asks of the world, namely to carry two frames to a peer, at any speed, bounded in size,
-and possibly not at all.
+"""Transport: the port by which an endpoint sends frames to peers and receives them. A transport carries two frames to a
+peer, at any speed, bounded in size, and possibly not at all.
 
 A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses what was under way). It never
 invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness) is written
@@ -45,9 +45,9 @@ def _frame_bytes(size: int) -> int:
 class Arrivals:
     """The functions that a transport calls. All are called on the event loop's thread, and never from inside `post`.
 
-    frames: (sender, header frame, payload frame, bytes these took on the wire).
-    reconnected: the connection to that peer was made or made again; frames under way may be lost.
-    garbage: (sender, the problem): bytes that are not two frames of a bounded size.
+    frames: (sender, header frame, payload frame, bytes that these took on the wire).
+    reconnected: the connection to that peer was made or made again; frames that were under way may be lost.
+    garbage: (sender, the problem): the sender's bytes are not two frames of a bounded size.
     """
 
     frames: Callable[[PeerId, Buffer, Buffer, int], None]
@@ -107,12 +107,14 @@ class Transport(Protocol):
         ...
 
     def dismiss(self, peer: PeerId) -> None:
-        """Let `peer` in no more, and close its connections; for a shared key, the connections of all its peers."""
+        """Do not let `peer` connect any more, and close its connections; for a shared key, the connections of all its
+        guests."""
         ...
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
-        connection at all, and for what goes by a pipe, as that is counted where it is carried.
+        """Put two frames on their way to `peer`. Returns the bytes that they take on the wire, framing included.
+        Returns 0 if there is no connection at all, and for frames that go by a pipe: the relay's connection counts
+        these.
 
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.
@@ -120,8 +122,8 @@ class Transport(Protocol):
         ...
 
     def reaches(self, peer: PeerId) -> bool:
-        """Whether what is posted to `peer` now leaves at once. If not, `peer` is called soon, if it can be called, and
-        `Arrivals.reconnected` tells when it is reached."""
+        """Whether frames posted to `peer` now leave at once. If not, the transport soon dials `peer`, if it can be
+        dialled, and calls `Arrivals.reconnected` when the connection is made."""
         ...
 
     async def self_test(self) -> None:

@@ -1,8 +1,11 @@
-"""A worker's side of push and pull. Each exchange goes on in the next view where one breaks off.
+"""A worker's side of push and pull. An exchange that breaks off with a change of the view is taken up in the next view.
 
-A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
-server holds little for it. A push is repeated until all copies have it. The worker keeps it until then.
-On failure: `LostRange` where all copies of a range are gone; it is never silently begun anew.
+The vector is cut into ranges; a worker's clock is the number of its pushes. A worker asks each server for as many
+ranges at a time as suit the link, and has few questions open with each, so a server holds little for it. A worker keeps
+a push and repeats it until all copies have it.
+
+On failure: `LostRange` where all copies of a range are gone; a lost range never begins again from other values without
+notice.
 """
 
 from __future__ import annotations
@@ -34,17 +37,18 @@ T = TypeVar("T")
 
 
 class LostRange(MembershipError):
-    """All copies of a part of the model are gone."""
+    """All copies of a range of the model's vector are gone, so this worker cannot go on."""
 
 
 SERVERLESS_PATIENCES = 8
-"""Patiences in which a server may come back when none is left."""
+"""When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What was pulled: the `vector` [n], the `updates` that led to each range, and the highest of the puller's own
-    clocks. `late`: the worker that was waited for last; "": none."""
+    """The result of a pull: the `vector` [n], the number of `updates` that each range has had, and `clock`, the highest
+    clock that a range has for the pulling worker. `late`: the worker for whose push the servers waited last; "": for
+    none."""
 
     vector: Tensor
     updates: tuple[int, ...]
@@ -53,11 +57,11 @@ class Values:
 
 
 _Exchange = Callable[[PeerId, int, tuple[int, ...]], Awaitable[None]]
-"""Asks a server, in the view of a generation, about these ranges."""
+"""Exchanges one question and answer about these ranges with a server: (server, generation of the view, ranges)."""
 
 
 class Client:
-    """One worker's pushes and pulls of a vector of `dtype`, cut into `ranges` with `copies` each."""
+    """One worker's pushes and pulls of a vector of `dtype`, cut into `ranges`, each held in `copies` copies."""
 
     def __init__(
         self, channel: Channel, presence: Presence, ranges: Sequence[Part], dtype: torch.dtype, copies: int
@@ -77,12 +81,14 @@ class Client:
         """Set when a push or a pull is over."""
 
     async def enlist(self, clock: int) -> int:
-        """Take part from `clock` on, or from a later one that lets nobody wait. Returns it."""
+        """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
+        it a later clock, so that none has to wait for it. Returns the clock from which it takes part."""
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
 
     async def pull(self, clock: int) -> Values:
-        """The values that a read at `clock` needs. Raises as `at_most`: a read may wait for a push of this worker."""
+        """Wait for the values that a read at `clock` may see under the run's consistency, and return them. Raises the
+        errors of `at_most`, because a read may wait for a push of this worker."""
         pulling = self._begun(self._pull(clock), "pull")
         try:
             await self._until(pulling.done)
@@ -116,13 +122,14 @@ class Client:
         return Values(vector, tuple(updates), max(clocks), late[-1])
 
     def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False) -> None:
-        """Begin to push `vector` [n] as the push with number `seq`. `read`: the updates of each range in the values
-        that led to it. `last`: this worker takes no more steps. The vector must not change any more."""
+        """Begin to push `vector` [n] under the number `seq`; `at_most` waits for its end. `read`: the number of updates
+        of each range in the values that the change was computed from. `last`: this worker takes no more steps. The
+        vector must not change any more."""
         self._pushing[seq] = self._begun(self._push(seq, vector, tuple(read), last=last), "push")
 
     async def at_most(self, pushes: int) -> None:
-        """Wait until at most so many pushes are under way. Raises LostRange, ValueError when a server does not take a
-        push, and the errors of the membership."""
+        """Wait until at most `pushes` pushes are under way. Raises LostRange, ValueError when a server refuses a push
+        for good, and the errors of the membership."""
         await self._until(lambda: len(self._pushing) <= pushes)
 
     def _begun(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
@@ -187,7 +194,7 @@ class Client:
         return max(clocks)
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
-        """By range, the last push that was acknowledged until now: whoever is asked from now on knows it."""
+        """By range, the number of the last push that is acknowledged: a server that is asked from now on has it."""
         return tuple(self._acknowledged[number] for number in ranges)
 
     async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:

@@ -1,8 +1,8 @@
 """Intake: the head of a range takes the pushes of workers, each once, and gathers them into updates.
 
-A worker's push has a number, its clock. A push whose number the range has passed already is not applied again; it is
-acknowledged when all copies have what it was part of, or what went on without it. So a worker may send a push again
-whenever it does not know what became of it.
+A worker's pushes are numbered; its clock is the number of the last one. A push whose number is not above the worker's
+clock at the range is not applied again. It is acknowledged when all copies have the update that it was part of, or the
+update that was made without it. So a worker may repeat a push whenever it does not know whether it has arrived.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tenure import Tenure
 
 
 class Intake:
-    """The pushes to the ranges of which one server is the head."""
+    """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Algorithm) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
@@ -34,14 +34,16 @@ class Intake:
         self._asked: list[Envelope] = []
         """Questions that are not answered yet."""
         self.on_update: Callable[[], None] = lambda: None
-        """Called when pushes were applied."""
+        """Called after each update that gathered pushes have made."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
-        """Updates between the pull and the push of a worker -> how many pushes to a range had so many."""
+        """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
+        range that had it."""
         tenure.handler(Enlist, self._on_enlist)
         tenure.handler(Push, self._on_push)
 
     def begin(self) -> None:
-        """A new view: whoever waits for an answer asks again, and what was gathered comes again."""
+        """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
+        send both again."""
         self._gathered.clear()
         asked, self._asked = self._asked, []
         for envelope in asked:
@@ -146,7 +148,7 @@ class Intake:
         return ""
 
     def look(self) -> None:
-        """Workers have gone: what the others have pushed may make an update now."""
+        """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
         self._update(tuple(self._gathered))
 
     def _update(self, ranges: tuple[int, ...]) -> None:

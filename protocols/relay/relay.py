@@ -1,10 +1,11 @@
 """A relay: it carries streams between two peers that cannot be dialled, over the links that they have to it.
 
-It passes on what it can neither read nor change unnoticed. It carries for members only, and for each of them a bounded
-number of streams, each with a bounded number of bytes under way, at a bounded rate if it is given one.
+It can neither read the bytes that it passes on nor change them unnoticed. It carries for members only, and for each of
+them a bounded number of streams, each with a bounded number of bytes under way, and, if a rate is given, at that rate
+at most.
 
-Cost: what two peers say to each other takes their bytes of this peer's down-link and of its up-link, and about 60 bytes
-more for each piece of at most 16 KiB. A stream has at most 256 KiB under way in each direction.
+Cost: the bytes that two peers exchange take this peer's down-link and its up-link once each, and about 60 bytes more
+for each piece of at most 16 KiB. A stream has at most 256 KiB under way in each direction.
 On failure: when one end is lost, the other is told that the stream is over.
 """
 
@@ -24,7 +25,7 @@ from .stream import send
 from .throttle import Throttle
 
 STREAMS_MAX, STREAMS_OF_ONE_MAX = 512, 128
-"""The most streams that a relay carries, and that it carries of one caller."""
+"""The most streams that a relay carries in all, and of one caller."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,8 +42,8 @@ class _Leg:
 
 
 class Relay:
-    """`outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes a second that are carried from
-    each of them; None: any."""
+    """A relay's side of all streams. `outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes
+    a second that it carries from each of them; None: no limit."""
 
     def __init__(
         self, channel: Channel, outbound: Callable[[], Container[PeerId]], rate_Bps: float | None = None

@@ -17,12 +17,12 @@ from ..transport import PeerId
 from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode
 
 WAITING_BYTES_MAX = 64 << 20
-"""The most bytes that wait: links that keep to their windows have far fewer."""
+"""The most bytes of frames that wait: links that keep to their windows have far fewer."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Two frames to `peer`, `size` bytes on the wire. `number`: their place among all that were posted."""
+    """Two frames to `peer`, `size` bytes on the wire. `number`: how many were posted before them, and one."""
 
     peer: PeerId
     header: bytes
@@ -66,7 +66,7 @@ class Lines:
         return bool(self._of)
 
     def put(self, peer: PeerId, header: bytes, payload: Buffer, size: int) -> bool:
-        """Have two frames wait; False: too many do."""
+        """Add two frames to the frames that wait. Returns False, and drops them, when there is no room for them."""
         cost = cost_bytes(header, payload)
         if self._bytes + cost > WAITING_BYTES_MAX:
             return False
@@ -87,7 +87,8 @@ class Lines:
         return lines.data if pulse is None or pulse.ping else lines.pulses
 
     def take(self, reached: Callable[[PeerId], bool]) -> Waiting | None:
-        """The frame whose turn it is, among those to peers that are `reached`; None: there is none."""
+        """Remove and return the frames that leave next, to a peer for which `reached` returns true; None: there are
+        none."""
         ready = [peer for peer in self._of if reached(peer)]
         for line_of in (_Lines.urgent, _Lines.other):
             for peer in ready:
@@ -103,6 +104,6 @@ class Lines:
         return one
 
     def drop(self, peer: PeerId) -> None:
-        """Drop what waits for `peer`."""
+        """Drop all frames that wait for `peer`."""
         for one in self._of.pop(peer, ()):
             self._bytes -= cost_bytes(one.header, one.payload)

@@ -22,7 +22,7 @@ from .algorithm import Algorithm, OfChanges, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class Sync(OfChanges):
-    """`backup`: the pushes of a step that are not waited for."""
+    """`backup`: the number of workers whose pushes an update of a step need not wait for."""
 
     backup: int = 0
     usual = ("bsp", "add")
@@ -47,7 +47,8 @@ class Sync(OfChanges):
 
 @dataclass(frozen=True, slots=True)
 class MeanOnArrival(OnArrival):
-    """Each push is 1/N of a mean."""
+    """`sync` where servers do not wait for a step of all workers: each push is applied as it arrives, with the weight
+    1/N."""
 
     usual = ("async", "add")
 
