@@ -24,7 +24,8 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Conversation:
-    """One peer's conversation. Raises ValueError for a checkpoint that does not fit."""
+    """One peer's conversation: a server's or a worker's, by its role. Raises ValueError for a checkpoint that does not
+    fit."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     ranges = ranges_of(facts.layout.size, parameters)

@@ -70,7 +70,7 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def bound(self) -> Consistency:
-        """The consistency: the chosen one, or else the algorithm's usual one."""
+        """The consistency that reads have: the chosen one, or else the algorithm's usual one."""
         usual = self.algorithm.value.usual[0]
         return parse_consistency(usual) if self.consistency is None else self.consistency.value
 

@@ -1,4 +1,4 @@
-"""A peer process's memory: reuse or return of freed memory, and the limit that its user sets.
+"""A peer process's memory: whether freed memory is kept or returned to the system, and the limit that the user sets.
 
 libzmq keeps a message in memory until its last frame has arrived, and does not limit the number of frames. An admitted
 peer can therefore make another one take all the memory of its machine (Z4 in docs/zeromq.md). With a limit on the

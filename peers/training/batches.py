@@ -36,7 +36,8 @@ class Batches:
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
-        """Give the batches of this shard from now on. A change begins with its first epoch and other generators."""
+        """Give the batches of this shard from now on. If the shard changes, its first epoch begins, with new
+        generators."""
         if (data_shard, data_shards) != (self.data_shard, self.data_shards):
             self.data_shard, self.data_shards = data_shard, data_shards
             self._begin()

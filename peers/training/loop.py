@@ -104,7 +104,8 @@ class Training:
         return True
 
     async def _slept(self, contact: Awaitable[PeerId | None]) -> bool:
-        """Sleep if that is due. Returns whether it was, and this peer is to go on."""
+        """Sleep if this peer has to. Returns True when it has slept and is to go on; False when it had not to sleep, or
+        was stopped."""
         if not self._sleep.is_due:
             return False
         await self._sleep.sleep(await contact, self._save)
