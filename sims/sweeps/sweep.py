@@ -60,7 +60,7 @@ REQUIRED = (
     *(f"fault: {kind}" for kind in Kind),
     *(f"buggify: {site}" for site in SITES),
 )
-"""The places that a large sweep must reach, whatever its conversation. A sweep that misses one says nothing about
+"""The places that a large sweep must reach, whatever its conversation. A sweep that misses a place has not tested
 it."""
 REQUIRED_FROM = 300
 """The number of seeds from which on a sweep must reach all of `REQUIRED`, and the number of seeds of one conversation
