@@ -2,7 +2,7 @@
 a day.
 
 All bytes count as on the wire, packet headers included. Times are seconds on the running loop's clock, which is
-monotonic: a budget needs to know how long a peer has run, never what time it is.
+monotonic: a budget needs to know how long a peer has run, and not the time of day.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .link_spec import acknowledgement_bytes, link_bytes
 
 DAY_S = 86_400.0
 _USED = 0.93
-"""The share of a rate that frames are paced to. The rest is for bytes that are not seen here: the kernel's handshakes,
-and what it sends again."""
+"""The share of a rate to which frames are paced. The rest is for bytes that are not seen here: the kernel's handshakes
+and retransmissions."""
 _LATE_S = 0.01
-"""A pacer makes up for timers that fire up to so many seconds late."""
+"""A pacer makes up for timers that fire late, by at most this many seconds."""
 _SOON_S = 1e-6
 """A shorter wait is none: a timer for it might come before it is over."""
 _CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
@@ -28,7 +28,8 @@ CONNECTION_BYTES = 1500
 
 
 class Pacer:
-    """Keeps frames to a rate: in any second they have at most `rate_Bps` bytes, and those of one frame more."""
+    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. Its user asks
+    `wait_s` before it sends a frame, and calls `charge` when it does."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
@@ -40,7 +41,7 @@ class Pacer:
         return wait_s if wait_s > _SOON_S else 0.0
 
     def charge(self, size: int, now: float) -> None:
-        """Note that `size` bytes pass now."""
+        """Note that a frame of `size` bytes passes at the time `now`: later frames have to wait for it."""
         self._free_s = max(self._free_s, now - _LATE_S) + size / self._rate_Bps
 
 
@@ -56,8 +57,8 @@ class Day:
     def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
         self.bytes_a_day = bytes_a_day
         self.on_spent: list[Callable[[], None]] = []
-        """Functions that are called once when so little is left that the peer has to sleep. What is left then,
-        `reserve_bytes`, is enough for the messages with which it leaves the run."""
+        """Functions that are called once when so little is left that the peer has to sleep. The bytes left then,
+        `reserve_bytes`, are enough for the messages with which it leaves the run."""
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None

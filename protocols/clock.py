@@ -6,8 +6,8 @@ import asyncio
 
 
 class RunClock:
-    """Seconds since the run began, with those of the run before it was resumed. It is made on the running event loop
-    and reads that loop's clock, which is virtual in simulation."""
+    """The time since the run began, in seconds. The time that the run took before it was resumed counts too. A RunClock
+    is made on the running event loop and reads that loop's clock, which is virtual in simulation."""
 
     def __init__(self, before_s: float = 0.0) -> None:
         """`before_s`: duration of the run before it was resumed."""

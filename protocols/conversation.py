@@ -114,7 +114,8 @@ class Conversation(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The abilities that its works need of a replica: "steps", "gradients", "evaluation"."""
+        """The kinds of work that a replica must be able to do for this conversation: some of "steps", "gradients",
+        "evaluation"."""
         ...
 
     @property
@@ -128,8 +129,8 @@ class Conversation(Protocol):
         ...
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through `contact`, and wait until it can begin. `steps`: local steps that the
-        replica has taken since the position it was resumed from. Starts the run's clock."""
+        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock.
+        `steps`: local steps that the replica has taken since the position from which it was resumed."""
         ...
 
     async def next(self) -> Work | None:
@@ -137,17 +138,17 @@ class Conversation(Protocol):
         ...
 
     async def bring(self, update: Update) -> Outcome | None:
-        """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: it is returned
-        by a later call."""
+        """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: no exchange is
+        over yet, and a later call returns its outcome."""
         ...
 
     async def finish(self) -> End | None:
-        """After the last work: wait for the peers that still need this one. `next` may then give an evaluation. Returns
-        why the run is over; None: the conversation does not tell."""
+        """Called after the last work: wait until no other peer needs this one any more. `next` may then give an
+        evaluation. Returns why the run is over; None: the conversation does not tell."""
         ...
 
     async def leave(self, why: str) -> None:
-        """Leave before the run is over; the others go on."""
+        """Leave the run before it is over, and tell the other peers `why`; they go on."""
         ...
 
     def position(self) -> Position:
@@ -155,8 +156,8 @@ class Conversation(Protocol):
         ...
 
     async def settle(self) -> Outcome | None:
-        """The run is stopped on this peer: cancel an exchange under way. Returns its outcome if it is over already;
-        else None."""
+        """Called when the run is stopped on this peer: cancel the exchange under way. If it is over already, returns
+        its outcome; else None."""
         ...
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class Endpoint:
 
     @property
     def machine(self) -> str:
-        """A name that is equal for peers that can share memory; "": this one cannot."""
+        """A name that is equal for peers that can share memory; "": this peer cannot share memory."""
         return self._transport.machine
 
     @property
@@ -73,7 +73,7 @@ class Endpoint:
 
     @property
     def budget(self) -> Budget | None:
-        """What this peer may send and receive; None: as much as it likes."""
+        """The limits on the bytes that this peer sends and receives; None: there are none."""
         return self._transport.budget
 
     @property
@@ -144,7 +144,7 @@ class Endpoint:
         self.links.tell(channel, to, message)
 
     def chunk_bytes(self, to: PeerId) -> int:
-        """The payload size in bytes that suits the link to `to` now."""
+        """The payload size in bytes that chunks to `to` should have now, by the link's measured speed."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:

@@ -1,6 +1,5 @@
-"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, settings refuse what exceeds
-them.
-"""
+"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, and settings that exceed
+them are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ ONE_HOP_MEMBERS_MAX = 8
 
 
 class Limit(NamedTuple):
-    """`members`: the largest number of peers that a mechanism holds. `beyond`: what happens with more peers, as a
+    """`members`: the largest number of peers that a mechanism holds. `beyond`: the consequence of more peers, as a
     text."""
 
     members: int

@@ -32,7 +32,8 @@ class PipeUser:
 
 
 class Pipe(Protocol):
-    """The end of a pipe at which the relay's code reads what the transport sends, and writes what it is to receive."""
+    """One end of a pipe, for the relay's code: it reads the bytes that the transport sends, and writes those that the
+    transport is to receive."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -65,5 +66,6 @@ class Pipes(Protocol):
     the pipe; the transport then calls again with a new pipe, after ever longer pauses."""
 
     def inlet(self) -> Pipe:
-        """A new pipe into this peer's transport: the bytes that another peer's pipe gave are written to it."""
+        """A new pipe into this peer's own inbox. The caller writes into it the bytes that come through a relay from
+        another peer's pipe, and carries the bytes that come out of it back."""
         ...

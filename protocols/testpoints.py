@@ -1,4 +1,5 @@
-"""Test points: what a simulation observes of a peer, and disturbs in it. Outside of a simulation they do nothing.
+"""Test points: events that a simulation observes in a peer, and places at which it disturbs the peer. Outside of a
+simulation they do nothing.
 
 `witness` reports an event that the checkers of a simulation read. `sometimes` marks a place that a good sweep of
 simulations reaches (Antithesis' "sometimes" properties). `buggify` asks whether to do something legal but unlikely: an
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Witness(Protocol):
-    """What a simulation implements to receive the calls of the functions below, under the same names."""
+    """A simulation's receiver of the calls of the functions below, under the same names."""
 
     def saw(self, event: object) -> None: ...
 

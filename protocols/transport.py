@@ -1,9 +1,9 @@
 """Transport: the port by which an endpoint sends frames to peers and receives them. A transport carries two frames to a
 peer, at any speed, bounded in size, and possibly not at all.
 
-A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses what was under way). It never
-invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness) is written
-once, in `link`, and so is the same over ZeroMQ, in one process and in simulation.
+A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses the frames that were under way).
+It never invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness)
+is written once, in `link`, and so is the same over ZeroMQ, in one process and in simulation.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Transport(Protocol):
 
     @property
     def machine(self) -> str:
-        """A name that is equal for peers that can share memory; "": this one cannot."""
+        """A name that is equal for peers that can share memory; "": this peer cannot share memory."""
         ...
 
     @property
     def budget(self) -> Budget | None:
-        """What this peer may send and receive; None: as much as it likes."""
+        """The limits on the bytes that this peer sends and receives; None: there are none."""
         ...
 
     def open(self, arrivals: Arrivals) -> None:
@@ -127,7 +127,7 @@ class Transport(Protocol):
         ...
 
     async def self_test(self) -> None:
-        """Test that strangers are refused. Raises RuntimeError when one would get in."""
+        """Test that peers that were not admitted are refused. Raises RuntimeError when one would get in."""
         ...
 
     def trouble(self, peer: PeerId) -> str | None:

@@ -1,5 +1,5 @@
-"""Work: what a conversation asks of a replica, and the update with which the replica answers. A replica is one peer's
-model with its data and optimizer.
+"""Work: the tasks that a conversation gives a replica, and the update with which the replica answers. A replica is one
+peer's model with its data and optimizer.
 
 A work has a beginning, which says from which model x [n] the replica goes on, and a job. All vectors are of one layout
 [n]. The table in `conversation` tells which works an algorithm has.

@@ -82,7 +82,8 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def held(self) -> int:
-        """How many servers hold each value."""
+        """The number of servers that hold a copy of each value: the chosen one, or else 2, or 1 where there is one
+        server."""
         return min(2, self.servers) if self.copies is None else self.copies
 
     def server_count(self) -> int:

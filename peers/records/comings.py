@@ -60,7 +60,7 @@ class Comings:
         self._members = members
 
     def stalled(self, stall: Stall) -> None:
-        """Write an event when a peer stalls, or goes on again."""
+        """Write an event when a peer has stalled, or when its stall is over."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 

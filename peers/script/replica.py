@@ -189,8 +189,8 @@ class ScriptReplica:
             self._bring(self._update())
 
     def bring_gradient(self, filling: Filling, weight: float) -> None:
-        """Bring the gradient that a backward has begun to compute; `filling` tells when its buckets are complete.
-        `weight`: number of samples in the batch."""
+        """Bring the conversation the update of a gradient that backward has begun to compute; `filling` tells when each
+        of its buckets is complete. `weight`: number of samples in the batch."""
         rate, loss = self._copy.learning_rate, self.losses.so_far()
         self.losses.begin()
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))

@@ -90,8 +90,9 @@ class Settings(CommonSettings):
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """Flags (None: not given) override the TOML file, which overrides the defaults. `tell` receives a line for each
-        setting given by its former name. Raises SettingsError naming flag or line."""
+        """The settings of a run. Flags (None: not given) override the TOML file, which overrides the defaults. `tell`
+        is called with a line for each setting that is given by its former name. Raises SettingsError, which names the
+        flag or the line of the file."""
         try:
             entries = without_groups(read_toml(toml), flags) if toml is not None else []
         except ValueError as error:

@@ -14,8 +14,8 @@ from .task import Task
 
 
 def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
-    """Metrics by name, in the order in which the task declares them: what its `evaluate` returns for `model`; empty for
-    a task without `evaluate`. Raises EvaluationFailed."""
+    """The metrics of `model`, by name: the result of the task's `evaluate`, in the order in which the task declares
+    them; empty for a task without `evaluate`. Raises EvaluationFailed."""
     if task.evaluate is None:
         return {}
     with torch.no_grad(), untouched(model):

@@ -189,7 +189,8 @@ class ModelCopy:
 
 
 class Corrector:
-    """Applies one correction to each local step. `parameters` are always given in the vector's order."""
+    """Applies one correction to each local step. The `parameters` that its methods are given are always in the vector's
+    order."""
 
     def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
         self.correction = correction

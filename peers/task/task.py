@@ -212,7 +212,7 @@ def _binds(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether `function` can be called with so many arguments."""
+    """Whether `function` can be called with this number of positional arguments."""
     try:
         return _binds(inspect.signature(function), ("",) * arguments)
     except ValueError:

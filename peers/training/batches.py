@@ -97,7 +97,8 @@ class Batches:
         return drawn, {**place, **shard, "random": numbers}
 
     def restore(self, drawn: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Restore what `to_plain` gave. Cost: the batches of the epoch so far are drawn again."""
+        """Continue at the place in the data, and with the generators, that `to_plain` returned. Cost: the batches of
+        the epoch so far are drawn again."""
         self.data_shard, self.data_shards = numbers["part"], numbers["parts"]
         self._begin()
         self.passes = Passes(numbers["epoch"])

@@ -127,8 +127,8 @@ class Intake:
         self._update(push.ranges)
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
-        """Whether an earlier push of `worker` to this range is still on its way. A push that is sent again can be
-        behind a later one, and what is behind a clock is not applied."""
+        """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
+        later one, and a push that is not above the worker's clock would not be applied."""
         gathered = self._gathered[number].seqs.get(worker, 0)
         return seq > max(gathered, self._clock(number, worker)) + 1
 
@@ -152,7 +152,7 @@ class Intake:
         self._update(tuple(self._gathered))
 
     def _update(self, ranges: tuple[int, ...]) -> None:
-        """Apply what is due of these ranges."""
+        """Make the updates of these ranges for which enough pushes are gathered."""
         entries, told = [], dict[int, list[Callable[[], None]]]()
         for number in ranges:
             copy, gathering = self._store.copies[number], self._gathered[number]

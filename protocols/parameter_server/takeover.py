@@ -48,7 +48,7 @@ _AT_A_TIME = 4
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one server holds: see `Holdings`."""
+    """The holdings of one server: see the message `Holdings`."""
 
     standings: tuple[int, ...]
     versions: tuple[int, ...]
@@ -67,7 +67,7 @@ class Takeover:
         """The ranges whose chains are being repaired."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
-        """Called with a server that answers what cannot be."""
+        """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
         channel.on(Install, self._on_install)
         channel.on(Settled, self._on_settled)

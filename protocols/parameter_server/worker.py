@@ -85,7 +85,7 @@ class Worker:
         self._begin: Begin = Keep()
         self._job: Job = Steps(0)
         self._pulled: Values | None = None
-        """What the present turn began from, or the last one that pulled."""
+        """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._taken = 0
         """Local steps of the next turn that a resumed replica has taken already."""
         self._waited: tuple[float, PeerId] = (0.0, "")

@@ -14,7 +14,7 @@ from ..wire.frames import Buffer, PeerMisbehaved
 from .messages import PIECE_BYTES_MAX, WINDOW_BYTES, Over, Piece, Taken
 
 _TELL_BYTES, _TELL_S = WINDOW_BYTES // 4, 0.02
-"""The relay is told how much was taken after so many bytes, or after so many seconds."""
+"""The relay is told how much was taken, after this many bytes or this many seconds."""
 
 
 def send(channel: Channel, to: PeerId, piece: Piece, data: Buffer) -> None:
@@ -81,8 +81,8 @@ class Stream:
         self._drained()
 
     def taken(self, total: int) -> None:
-        """Note that the far end has taken `total` bytes since the stream began, and send on what waited for that.
-        Raises PeerMisbehaved when so many were never sent."""
+        """Note that the far end has taken `total` bytes since the stream began, and send the bytes that waited for
+        that. Raises PeerMisbehaved when `total` is more than was sent."""
         if total > self._count.sent:
             raise PeerMisbehaved("took more of a stream than was sent")
         self._count.taken = max(self._count.taken, total)

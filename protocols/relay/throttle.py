@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 _BURST_S = 0.1
-"""The rate of so many seconds may be saved up and used at once."""
+"""Of a rate that was not used, the bytes of this many seconds may be sent at once later."""
 
 
 class Throttle:

@@ -23,7 +23,7 @@ _LAST_FRAMES = 16
 
 
 class Budgeted(Wrapped):
-    """The transport `inner`, with `budget` charged for what it sends and receives. `encrypted`: whether `inner`
+    """The transport `inner`, whose sent and received bytes are charged to `budget`. `encrypted`: whether `inner`
     encrypts."""
 
     def __init__(self, inner: Transport, budget: Budget, *, encrypted: bool) -> None:
@@ -46,7 +46,7 @@ class Budgeted(Wrapped):
         return size
 
     def _send_on(self) -> None:
-        """Send what the budget allows now, and come back when it allows the next."""
+        """Send the frames that the budget allows now, and set a timer for the next ones."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -22,7 +22,8 @@ WAITING_BYTES_MAX = 64 << 20
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Two frames to `peer`, `size` bytes on the wire. `number`: how many were posted before them, and one."""
+    """Two frames to `peer`, `size` bytes on the wire. `number`: their place among all frames that were posted, from 1
+    on."""
 
     peer: PeerId
     header: bytes

@@ -109,8 +109,8 @@ class Shaped(Wrapped):
         return way
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Drop the frames that wait for `peer`, and hang up. This side keeps what `peer` told of its link: `peer` may
-        not notice that the connection ended, and then would not tell it again."""
+        """Drop the frames that wait for `peer`, and hang up. The link that `peer` has told of is kept: `peer` may not
+        notice that the connection ended, and then would not tell its link again."""
         self._way(peer).told = False
         for one in [one for one in self._leaving.all if one.peer == peer]:
             self._leaving.take(one)

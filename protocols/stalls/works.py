@@ -21,7 +21,7 @@ _OF_LATE = 20
 
 
 class Usual:
-    """The recent durations of one kind of work."""
+    """The durations of the latest 20 pieces of one kind of work."""
 
     def __init__(self) -> None:
         self._took_s: deque[float] = deque(maxlen=_OF_LATE)

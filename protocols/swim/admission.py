@@ -80,7 +80,8 @@ class Admission:
         return welcome
 
     def enter(self, welcome: Welcome, contact: PeerId) -> None:
-        """Take over what `contact` has told in its `welcome`, such as the members: this peer is in the run now."""
+        """Enter the run: take over the members, the start and the invitation that `contact` has told in its
+        `welcome`."""
         swim, me = self._driver.swim, self._driver.swim.table.me
         own = replace(me.attributes, data_shard=welcome.data_shard)
         swim.table.take(replace(me, attributes=own), swim.table.incarnation)

@@ -74,7 +74,7 @@ class Detector:
         self._urgent.pop(peer, None)
 
     def targets(self, members: Collection[PeerId]) -> list[PeerId]:
-        """The members to probe in a new period: one in turn, and some suspects."""
+        """Choose the members to probe in a new period: the one whose turn it is, and some suspects. `members`: all."""
         chosen: list[PeerId] = []
         while members and not chosen:
             if not self._order:

@@ -17,7 +17,7 @@ from .messages import Done, Goes
 
 _FINISHED_MAX = 1024
 _TOLD_MAX = 16
-"""A peer that leaves tells so many neighbours itself; these tell the others."""
+"""The most neighbours that a leaving peer tells itself; these tell the others."""
 
 
 class Ending:

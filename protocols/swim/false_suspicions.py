@@ -14,16 +14,16 @@ from collections import Counter
 from ..transport import PeerId
 
 _MOST = 16
-"""After so many refuted suspicions a peer is not believed any more; when forgiveness has halved the count, it is
-again."""
+"""The number of refuted suspicions after which a peer is not believed any more. It is believed again when forgiveness
+has brought the number down to half."""
 _FORGIVE = 8
-"""Each peer is forgiven one refuted suspicion every so many periods."""
+"""Each peer is forgiven one refuted suspicion once in this number of periods."""
 _OPEN_MAX, _TALLIED_MAX = 512, 256
 
 
 class FalseSuspicions:
-    """The suspicions that one peer has heard from the accusers themselves. `prompt`: a refutation counts against the
-    accuser if it comes within so many periods."""
+    """The suspicions that one peer has heard from the accusers themselves. `prompt`: the number of periods within which
+    a refutation counts against the accuser."""
 
     def __init__(self, prompt: int) -> None:
         self._prompt = prompt

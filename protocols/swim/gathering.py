@@ -14,15 +14,15 @@ from collections.abc import Iterable
 from .messages import MARKS_MAX, MARKS_SENT
 
 _MISSING = 32
-"""The run may start while one founder in so many is still unheard of: the last marks take as long to spread as all
+"""The run may start while one founder in this number is still unheard of: the last marks take as long to spread as all
 others. Such a founder comes in as a newcomer."""
 _SHARE = 10
-"""A beat carries one in so many of the founders' marks, within bounds."""
+"""A beat carries one in this number of the founders' marks, within bounds."""
 _TIME = 2
 """For how many periods after hearing of the start a peer still waits to hear of other founders."""
 _SPARE = 2
-"""At most so many times as many marks are kept as there are founders: peers that restart before the start leave marks
-too."""
+"""The most marks that are kept, as a multiple of the number of founders: peers that restart before the start leave
+marks too."""
 
 
 class Gathering:

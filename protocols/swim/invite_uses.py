@@ -105,8 +105,8 @@ class InvitedKeys:
             self._tell(but=envelope.sender)
 
     def _learn(self, told: Invited) -> bool:
-        """Take over what a member has told. Returns whether any of it was new. Raises PeerMisbehaved for values that no
-        honest peer can tell."""
+        """Take over the invitation and its uses from a member's message. Returns whether any of it was new. Raises
+        PeerMisbehaved for values that no honest peer can tell."""
         _check(told, self._number)
         if told.number < self._number:
             return False

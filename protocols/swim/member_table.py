@@ -77,7 +77,7 @@ class MemberTable:
         self.entries: dict[PeerId, Entry] = {}
         self.graves: dict[PeerId, Grave] = {}
         self.forgotten: list[PeerId] = []
-        """Lost members that are remembered no more; emptied by whoever looks at it."""
+        """Lost members that are no longer remembered. The reader empties this list."""
         self.shunned: dict[PeerId, float] = {}
         """Peers that this peer's conversation cannot work with, and until when."""
         self.digest = 0
@@ -137,7 +137,7 @@ class MemberTable:
         return not known and (grave is None or word.incarnation > grave.incarnation)
 
     def shun(self, peer: PeerId, now_s: float, until_s: float) -> None:
-        """Have nothing to do with `peer` until the time `until_s`; it stays a member."""
+        """Have nothing to do with `peer` until the time `until_s`. `now_s`: the present time."""
         self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}
 
     def shuns(self, peer: PeerId, now_s: float) -> bool:

@@ -137,7 +137,7 @@ class SwimMembership(Waiting):
         self.lost(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Have nothing to do with `peer` for so many seconds."""
+        """Have nothing to do with `peer` for `seconds` seconds."""
         self._shun(peer, seconds, why)
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:

@@ -182,9 +182,9 @@ class Link:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The answer to Link. `yes`: there is a link now. `beside`: a peer for the asking one to make a link with: one
-    more, whose link with the sender is then given up (`Instead`); or, if there is no link, in its place. None: no such
-    peer."""
+    """The answer to Link. `yes`: there is a link now. `beside`: a neighbour of the sender with which the receiver shall
+    make a link too. If `yes`, that link and the new one replace the link between the sender and that neighbour; if not,
+    the receiver asks that neighbour instead. None: no such neighbour."""
 
     yes: bool
     member: Member
@@ -195,8 +195,8 @@ class Linked:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """The sender asks the receiver, a neighbour, to accept a link with `newcomer`; the link between the two is given up
-    once that one is made."""
+    """The sender asks the receiver, a neighbour, to accept a link with `newcomer`. Once there is one, the receiver
+    gives up its link with the sender, if it has more links than it wishes for."""
 
     newcomer: Member
 

@@ -43,7 +43,8 @@ SLACK, MOST = 2, 6
 _TRIES = 2
 """The most walks that a peer begins in a period."""
 _IN_VAIN = 4
-"""In one of so many periods, a peer with too few links asks a peer that it knew, and begins no walk."""
+"""Of this number of periods, there is one in which a peer with too few links asks a peer that it knew, and begins no
+walk."""
 _PATIENCE, _WAY_IN = 3, 16
 """Periods for which a peer waits for the answer to Link; and periods for which it goes on asking its contact for
 one."""

@@ -17,7 +17,7 @@ from .timing import Timing
 _FLUSH, _FLUSHES_MAX = 1 / 16, 4
 """The share of a period for which fresh words wait for further ones, and how many times in a period they are pushed."""
 _SYNC = 8
-"""A peer asks for another peer's table at most once in so many periods."""
+"""The fewest periods between two requests for another peer's table."""
 
 
 class PushSync:

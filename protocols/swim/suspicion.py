@@ -1,7 +1,7 @@
-"""Suspicion: what a peer believes of the members, by its own probes and by the words of others.
+"""Suspicion: a peer's beliefs about the members, from its own probes and from the words of others (`words`).
 
 Only a peer whose own probes have failed declares a member dead. Another peer that hears of it believes it as soon as
-one probe of its own has failed too. So words alone, true or not, remove nobody that answers.
+one probe of its own has failed too. So words alone, true or not, never remove a member that answers.
 
                      a word against it, or a failed probe          3 periods of failed probes
     alive ------------------------------------------> suspect ----------------------------------> lost
@@ -52,7 +52,7 @@ class Suspicion:
         self.period = 0
         """The number of periods so far."""
         self.changed = False
-        """Whether members have come or gone; set back by whoever looks at it."""
+        """Whether members have come or gone. The reader sets it back to False."""
         self._refuted_in = -1
         """The period in which this peer has refuted a word last."""
 

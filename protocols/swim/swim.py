@@ -38,7 +38,7 @@ from .timing import Timing
 from .words import Kind, Word, alive, mark
 
 _REUNION = 8
-"""A peer looks for one of its lost members once in so many periods."""
+"""The number of periods from one look for a lost member to the next."""
 
 
 class Swim:

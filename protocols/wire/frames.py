@@ -161,7 +161,8 @@ def _items(values: Sequence[object]) -> bytes:
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
-    """The header frame of `body`. Raises ValueError when a receiver would refuse it or its payload."""
+    """The header frame of the message `body`. Raises ValueError when a receiver would refuse it or a payload of
+    `payload_bytes`."""
     return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
 
 

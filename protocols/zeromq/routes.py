@@ -109,7 +109,8 @@ class Ways:
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
-        """Note that this peer cannot dial `peer`, and only answers its calls. `why`: the reason, or `AWAITED`."""
+        """Note that this peer can only answer on connections that `peer` makes. `why`: the reason why it cannot dial
+        `peer`, or `AWAITED`."""
         self._undialable[peer] = why
 
     def trouble(self, peer: PeerId) -> str | None:

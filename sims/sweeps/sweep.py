@@ -100,9 +100,9 @@ def sweep(
     workers: int | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Iterator[Verdict]:
-    """The verdicts, in the order of `seeds`. `protocol`: the conversation of all seeds; None: they are divided among
-    the registered ones. `progress` is called after each verdict, perhaps on another thread. `workers`: number of
-    processes; None: one for each core; 1: all work is done in this process."""
+    """Judge the scenario of each of `seeds`. Yields the verdicts in the order of `seeds`. `protocol`: the conversation
+    of all seeds; None: they are divided among the registered ones. `progress` is called after each verdict, perhaps on
+    another thread. `workers`: number of processes; None: one for each core; 1: all work is done in this process."""
     workers = os.cpu_count() or 1 if workers is None else workers
     if workers == 1:
         for seed in seeds:

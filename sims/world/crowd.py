@@ -22,7 +22,7 @@ _AGAIN_S = 1.0
 
 class Bystander:
     """One process of a peer of a crowd: `index` is the number of the peer, `life` that of the process, from 1 on. It
-    carries out what its state machine asks for (`protocols.swim.effects`)."""
+    implements the effects of its state machine (`protocols.swim.effects`)."""
 
     def __init__(self, crowd: Crowd, index: int, life: int = 1) -> None:
         self.index, self.here, self._crowd = index, True, crowd

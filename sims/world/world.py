@@ -127,7 +127,7 @@ class World:
         self._expected[index] += 1
 
     def begin_later(self, index: int, seconds: float) -> None:
-        """Start a process of the peer with this number after so many virtual seconds."""
+        """Start a process of the peer number `index` after `seconds` virtual seconds."""
         self.expect(index)
         asyncio.get_running_loop().call_later(seconds, self.begin, index, context=Context())
 

@@ -1,4 +1,4 @@
-"""Synchronous SGD: an update is the mean of what all workers push.
+"""Synchronous SGD: an update is the mean of all workers' pushes.
 
 Sources: Li et al., OSDI 2014, section 2 (the parameter server with sequential consistency); with backup workers Chen et
 al., "Revisiting distributed synchronous SGD", 2016, arXiv 1604.00981, Algorithms 3 and 4.
@@ -9,6 +9,7 @@ al., "Revisiting distributed synchronous SGD", 2016, arXiv 1604.00981, Algorithm
 `sync`: W are all workers. With another consistency than `bsp` a server cannot wait for all; it then applies each push
 as it arrives, as 1/N of the mean of N workers. `backup:b`: W are the first N - b workers; pushes of the others are
 dropped when they come later, and these workers go on from the newest step.
+
 On failure: a worker that is gone is not waited for; its push of the step counts if it has arrived.
 """
 
