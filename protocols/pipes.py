@@ -2,20 +2,18 @@
 (`protocols/relay`).
 
 The transport of a peer that cannot be dialled makes them. It speaks at one end, as over any connection to the other
-peer, and encrypts if it encrypts other connections; the relay's code reads and writes at the other end, the `Pipe`. So
-a relay can neither read the bytes nor change them unnoticed.
+peer, and encrypts if it encrypts other connections. At the other end, the `Pipe`, this peer's own code in
+`protocols/relay` reads and writes the bytes that a relay carries. So a relay can neither read the bytes nor change them
+unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from .wire.frames import Buffer
-
-if TYPE_CHECKING:
-    from .transport import PeerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,8 @@ class PipeUser:
 
 
 class Pipe(Protocol):
-    """One end of a pipe, for the relay's code: it reads the bytes that the transport sends, and writes those that the
-    transport is to receive."""
+    """The end of a pipe that is not the transport's. It gives the bytes that the transport sends to the other peer, and
+    takes those that come from that peer."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -54,18 +52,4 @@ class Pipe(Protocol):
 
     def close(self) -> None:
         """End the pipe: the functions of `PipeUser` are called no more. A second call does nothing."""
-        ...
-
-
-class Pipes(Protocol):
-    """The pipes of one transport."""
-
-    wanted: Callable[[PeerId, Pipe], None]
-    """The transport calls this with a peer that cannot be dialled and a new pipe when it has frames for that peer. The
-    callee connects the pipe, through a relay, to an `inlet` of that peer, in both directions. If it cannot, it closes
-    the pipe; the transport then calls again with a new pipe, after ever longer pauses."""
-
-    def inlet(self) -> Pipe:
-        """A new pipe into this peer's own inbox. The caller writes into it the bytes that come through a relay from
-        another peer's pipe, and carries the bytes that come out of it back."""
         ...

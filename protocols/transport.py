@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .budget import Budget
-from .pipes import Pipes
+from .pipes import Pipe
 from .wire.frames import Buffer
 
 PeerId = str
@@ -53,6 +53,20 @@ class Arrivals:
     frames: Callable[[PeerId, Buffer, Buffer, int], None]
     reconnected: Callable[[PeerId], None]
     garbage: Callable[[PeerId, str], None]
+
+
+class Pipes(Protocol):
+    """The pipes of one transport, for a peer that cannot be dialled."""
+
+    wanted: Callable[[PeerId, Pipe], None]
+    """The transport calls this with another peer that cannot be dialled and a new pipe when it has frames for that
+    peer. The callee has the pipe's bytes carried, through a relay, to an `inlet` of that peer, and back. If it cannot,
+    it closes the pipe; the transport then calls again with a new pipe, after ever longer pauses."""
+
+    def inlet(self) -> Pipe:
+        """A new pipe into this peer's own inbox. The caller writes into it the bytes that come through a relay from
+        another peer's pipe, and has the bytes that come out of it carried back."""
+        ...
 
 
 class Transport(Protocol):

@@ -161,7 +161,7 @@ def _process_of(connected: socket.socket) -> int:
 
 
 class SocketPipes:
-    """The pipes of one transport (`protocols.pipes.Pipes`)."""
+    """The pipes of one transport: see `protocols.transport.Pipes`."""
 
     def __init__(self) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()

@@ -20,8 +20,8 @@ _SIZES = struct.Struct(">II")
 
 
 class MemoryPipes:
-    """The pipes of one transport (`protocols.pipes.Pipes`). For each inlet, `called` is called with the end of the pipe
-    that is the transport's."""
+    """The pipes of one transport: see `protocols.transport.Pipes`. For each inlet, `called` is called with the end of
+    the pipe that is the transport's."""
 
     def __init__(self, called: Callable[[Pipe], None]) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()
