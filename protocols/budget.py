@@ -142,15 +142,17 @@ class Budget:
         return day is not None and (day.asleep or day.left_bytes(asyncio.get_running_loop().time()) <= 0)
 
     def sent(self, size: int) -> None:
-        """Note that `size` bytes of a connection leave now. The other side's kernel acknowledges them."""
+        """Charge `size` bytes of a connection that leave now, and the acknowledgements of the other side's kernel for
+        them."""
         self._charge(link_bytes(size), acknowledgement_bytes(size))
 
     def received(self, size: int) -> None:
-        """Note that `size` bytes of a connection have arrived. This side's kernel acknowledges them."""
+        """Charge `size` bytes of a connection that have arrived, and the acknowledgements of this side's kernel for
+        them."""
         self._charge(acknowledgement_bytes(size), link_bytes(size))
 
     def connected(self) -> None:
-        """Note that a connection is made."""
+        """Charge the bytes that it takes to make a connection."""
         self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
 
     def _charge(self, up: int, down: int) -> None:

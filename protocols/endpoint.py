@@ -90,8 +90,8 @@ class Endpoint:
         return self._heartbeats.interval_s
 
     async def open(self) -> None:
-        """Listen, test that strangers are refused, and begin heartbeats. Raises OSError for an unusable address,
-        RuntimeError when a stranger would get in."""
+        """Listen, test that peers that were not admitted are refused, and begin heartbeats. Raises OSError for an
+        unusable address, RuntimeError when such a peer would get in."""
         self._transport.open(Arrivals(self._frames, self._reconnected, self._misbehaved))
         try:
             await self._transport.self_test()

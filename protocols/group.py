@@ -18,8 +18,8 @@ _AHEAD_MAX = 1 << 36
 
 
 def may_follow(epoch: int, present: int) -> bool:
-    """Whether an honest peer may be in `epoch` while this one is in the earlier epoch `present`. An epoch too far ahead
-    is refused: a peer that was in it would use up the numbers that the others still need."""
+    """Whether an honest peer may be in `epoch` while this one is in `present`. False if `epoch` is not later, or is so
+    much later that numbering from it on would leave the other peers too few epochs."""
     return 0 < epoch - present <= _AHEAD_MAX
 
 

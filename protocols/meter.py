@@ -119,8 +119,8 @@ class Meter:
         self._hidden = hidden
 
     def in_vain(self, since_s: float) -> None:
-        """Count the transfer of a failed sum as wait, because it failed for a peer that did not come. `since_s`: the
-        value of `transfer_s` when the sum began."""
+        """Count the transfer of a failed sum as wait, because the sum failed when a peer's contribution did not come.
+        `since_s`: the value of `transfer_s` when the sum began."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()

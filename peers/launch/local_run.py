@@ -42,7 +42,7 @@ class Display(Protocol):
     ) -> None: ...
 
     def put(self, record: Record) -> None:
-        """Take a record of any peer."""
+        """Show a record of any peer, and count it in `heard`."""
 
     def say(self, line: str) -> None:
         """Show a line to the user."""

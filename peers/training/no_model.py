@@ -25,7 +25,8 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """Brings an empty update for each work. Its checkpoints hold the conversation's position alone."""
+    """The replica itself. It brings an empty update for each work. Its checkpoints hold the conversation's position
+    alone."""
 
     at = "no work of its own"
     steps_taken = 0

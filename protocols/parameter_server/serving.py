@@ -33,7 +33,7 @@ _PREFIX = "range/"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a server."""
+    """The objects of which one server of the parameter server is made up."""
 
     store: Store
     tenure: Tenure

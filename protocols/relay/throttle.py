@@ -11,7 +11,7 @@ _BURST_S = 0.1
 
 
 class Throttle:
-    """Calls functions at once or later, in order, so that the bytes they stand for keep to `rate_Bps`."""
+    """Calls functions at once or later, in order, so that the bytes that they send keep to `rate_Bps`."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps, 0.0

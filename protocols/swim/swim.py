@@ -1,5 +1,6 @@
-"""SWIM as a state machine: one peer's membership without IO. Its input are messages and the passing of time; its output
-are messages, and the members that come and go (`effects`). `words` are statements of a peer on another one.
+"""SWIM as a state machine: one peer's membership without IO. Its inputs are messages and the passing of time. Its
+outputs are messages, and reports of members that come and go (`effects`). `words` are statements of a peer on another
+one.
 
     each period                 a probe of one member, and of some suspects                      Probe
       after a third of it       those without an answer again, through three helpers             AskProbe, Probed
