@@ -261,8 +261,7 @@ class Swim:
         return incarnation
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
-        """`contact` has let this peer into the run, with this incarnation. `words`: on the members that the contact
-        knows."""
+        """`contact` has let this peer in, with this incarnation. `words`: on the members that the contact knows."""
         self.table.take(self.table.me, max(incarnation, self.table.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
