@@ -9,7 +9,8 @@ import socket
 from collections import deque
 
 NOWHERE = "none"
-"""In place of an address: this peer cannot be dialled. It dials the others, and they answer on its connections."""
+"""Stands for the address of a peer that cannot be dialled. Such a peer dials the others, and they answer on its
+connections."""
 _ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 

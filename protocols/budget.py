@@ -21,7 +21,7 @@ and retransmissions."""
 _LATE_S = 0.01
 """A pacer makes up for timers that fire late, by at most this many seconds."""
 _SOON_S = 1e-6
-"""A shorter wait is none: a timer for it might come before it is over."""
+"""A wait below this many seconds counts as none: a timer for it might fire before the wait is over."""
 _CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
 CONNECTION_BYTES = 1500
 """Bytes in each direction that make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""

@@ -10,7 +10,7 @@ class RunClock:
     is made on the running event loop and reads that loop's clock, which is virtual in simulation."""
 
     def __init__(self, before_s: float = 0.0) -> None:
-        """`before_s`: duration of the run before it was resumed."""
+        """`before_s`: how many seconds the run had taken before it was resumed."""
         self._now = asyncio.get_running_loop().time
         self.before_s = before_s
         self._began_s: float | None = None

@@ -1,11 +1,12 @@
 """Conversation: the port between an algorithm that peers run together and one peer's model.
 
-A conversation hands out `Work` and is brought an `Update` for each. One loop serves all conversations:
+A conversation hands out works (`Work`), and the loop brings it an `Update` for each. One loop serves all conversations:
 
     while (work := await conversation.next()) is not None:
         outcome = await conversation.bring(await replica.do(work))
 
-Whatever peers agree on is the conversation's; a replica works on a copy of it. The vectors are those of one layout [n].
+The values on which peers agree are the conversation's; a replica works on a copy of them. All vectors have one layout
+[n].
 Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns from
 `bring` at once and waits in a later one, so the number of exchanges under way is its own matter.
 
@@ -110,7 +111,7 @@ Came = Literal["started", "joined", "resumed"]
 
 class Conversation(Protocol):
     """One peer's side of an algorithm. All methods run on the event loop. They raise MembershipError and PeerLost where
-    this peer cannot go on, and ValueError for an update that cannot be exchanged."""
+    this peer cannot continue, and ValueError for an update that cannot be exchanged."""
 
     @property
     def needs(self) -> frozenset[str]:

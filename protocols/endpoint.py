@@ -27,7 +27,8 @@ from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, deco
 
 _FOR_TRANSPORTS = (ShapedTo, Here)
 SMALLEST_CHUNK_BYTES = 16
-"""No link needs chunks as small as this, but a conversation has to work with them: simulations choose them at times."""
+"""The size of a chunk that simulations choose at times. No real link needs chunks this small, but conversations have to
+work with them."""
 
 
 class Endpoint:

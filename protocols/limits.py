@@ -21,11 +21,12 @@ BEYOND_VIEWS = f"--protocol gossip --membership swim has room for {SWIM_PEERS_MA
 PEERS_MAX = max(VIEW_MEMBERS_MAX, SWIM_PEERS_MAX)
 """The most peers of any run."""
 MEASURED_MEMBERS_MAX = 64
-"""In a larger view the measurements of all links are too many to send with every vote."""
+"""The most members of a view whose votes carry the measured bandwidths of all members."""
 SHARED_MEMORY_MEMBERS_MAX = 64
 """The most peers that can share one segment of memory: it has a flag for each."""
 ONE_HOP_MEMBERS_MAX = 8
-"""With more members, sending every vector to every member takes too long, however short the vectors are."""
+"""The most members that send whole vectors to each other, in one hop. With more it takes too long, even for short
+vectors."""
 
 
 class Limit(NamedTuple):

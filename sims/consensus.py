@@ -70,7 +70,8 @@ class Observed:
             self.points, self._every = self.points[::2], 2 * self._every
 
     def _metrics(self, mean: torch.Tensor) -> Mapping[str, float]:
-        """Metrics of the model `mean` [n], by any peer's trainer, whose training this leaves as it is."""
+        """Metrics of the model `mean` [n], evaluated by any peer's trainer, whose training is not affected; empty if
+        that fails."""
         try:
             return self._world.lives[-1].trainer.evaluate(mean)
         except EvaluationFailed:

@@ -57,7 +57,7 @@ class Chains:
         self._asked: list[Envelope] = []
         """Entries that the servers behind this one have not answered yet."""
         self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
-        """Called with ranges, of which this server is the head, whose chains have not got all entries."""
+        """Called with the ranges, of which this server is the head, whose entries have not reached the whole chain."""
         tenure.handler(Apply, self._on_apply)
 
     def begin(self) -> None:
@@ -123,7 +123,8 @@ class Chains:
             self._all_have(reached)
 
     def _break(self, ranges: Sequence[int]) -> None:
-        """The servers behind this one have not got the last entries of these ranges."""
+        """The servers behind this one have not received the last entries of these ranges: refuse what waits for
+        them."""
         for envelope in [one for one in self._asked if not {*one.message.ranges}.isdisjoint(ranges)]:
             self._asked.remove(envelope)
             self._channel.refuse(envelope, "a server behind it does not answer")

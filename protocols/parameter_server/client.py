@@ -73,7 +73,7 @@ class Client:
         self._pushing: dict[int, asyncio.Task[None]] = {}
         """The pushes under way, by number."""
         self._known = [NOTHING] * len(ranges)
-        """By range, the standing of the last chain with which this worker has had an exchange."""
+        """By range, the standing of the copy with whose chain this worker has had its last exchange."""
         self._surveys: list[Envelope] = []
         channel.on(Survey, self._on_survey)
         presence.on_view.append(self._on_view)
@@ -198,8 +198,8 @@ class Client:
         return tuple(self._acknowledged[number] for number in ranges)
 
     async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:
-        """Have `exchange` done once for each range, with the tail of its chain or the head, over as many views as it
-        takes."""
+        """Have `exchange` done once for each range, with the tail of the range's chain or else its head, over as many
+        views as it takes."""
         left, now = {*range(len(self._ranges))}, asyncio.get_running_loop().time
         served_s = now()
         while left:
@@ -237,7 +237,8 @@ class Client:
                 task.cancel()
 
     def _on_survey(self, envelope: Envelope) -> None:
-        """Tell a head in a new view which terms this worker knows. In that view it has no exchange of a former one."""
+        """Tell the head of a range in a new view which standings this worker knows. It answers only once it has that
+        view itself, and no exchange of an earlier view any more."""
         if envelope.message.epoch > self._presence.generation:
             self._surveys.append(envelope)
         else:
@@ -250,7 +251,7 @@ class Client:
             self._on_survey(envelope)
 
     def _batches(self, server: PeerId, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """These ranges, as many at a time as suit the link to `server` now."""
+        """These ranges in groups, each of as many as suit the link to `server` now."""
         at = 0
         while at < len(numbers):
             most = min(PAYLOAD_BYTES_MAX, self._channel.endpoint.chunk_bytes(server)) // self._dtype.itemsize
@@ -266,7 +267,8 @@ class Client:
 
 
 def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) -> None:
-    """Raises LostRange where a range does not know a push that it had acknowledged before it was asked."""
+    """Raises LostRange where the clock of a range is below the number of a push that was acknowledged before the
+    question."""
     for number, acknowledged, clock in zip(ranges, before, clocks, strict=False):
         if clock < acknowledged:
             told = f"range {number} of the model has gone back from push {acknowledged} to {clock}"
@@ -274,7 +276,8 @@ def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) 
 
 
 def _taken(message: T | NotTaken) -> T:
-    """The answer, if it is one. Raises LostRange, and ValueError for a question that this worker should not ask."""
+    """Returns `message` if it is the answer. If it is NotTaken, raises LostRange when copies are lost, and ValueError
+    for a wrong question."""
     if isinstance(message, NotTaken):
         raise LostRange(message.why) if message.lost else ValueError(message.why)
     return message

@@ -72,9 +72,9 @@ class Intake:
         self._update(enlist.ranges)
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
-        """The clock from which `worker` takes part: not below that of the slowest other one, which would wait for it,
-        nor one at which it has pushed. A worker that asks again, for the clock that another range has given it, gets
-        that one."""
+        """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
+        would have to wait for it, and not below that of the worker's last push. A worker that asks again, for the clock
+        that another range has given it, gets that clock."""
         known = copy.clocks.get(worker, 0)
         others = [clock for one, clock in copy.counted().items() if one != worker]
         least = min(others, default=0) if copy.updates and worker not in copy.enlisted else 0
@@ -133,7 +133,8 @@ class Intake:
         return seq > max(gathered, self._clock(number, worker)) + 1
 
     def _weight(self, number: int, staleness: int, workers: int) -> float:
-        """Buffers are averaged: without a step for all, each worker's change is one share of a mean."""
+        """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
+        1 / `workers`: each change is then one share of a mean."""
         if not self._algorithm.by_steps and self._store.is_buffer(number):
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)

@@ -21,7 +21,7 @@ from ..transport import PeerId
 POINTS = 64
 """Places of a server on the ring: the shares of two servers differ by about a tenth then."""
 RANGE_ELEMENTS = 1 << 14
-"""The elements of a range of a model of usual size."""
+"""The number of elements of a range, in a model of usual size."""
 RANGES_MIN, RANGES_MAX = 16, 4096
 """The fewest ranges, so that several servers hold some of a small model; the most, so that one message can list all."""
 

@@ -41,9 +41,9 @@ class Tenure:
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
         self.ready: set[int] = set()
-        """The ranges that this server holds in this view's chains."""
+        """The settled ranges of which this server holds a copy."""
         self.lost: dict[int, str] = {}
-        """Ranges of which no copy is left, and why."""
+        """Ranges of which no copy is left, each with the reason, in words."""
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     @property

@@ -31,7 +31,7 @@ from .messages import FOREVER
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
-"""The most pushes of a worker under way where its consistency sets no limit: each takes memory for one."""
+"""The most pushes that a worker has under way if its consistency sets no limit. Each takes the memory of one vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Worker:
         self._taken = 0
         """Local steps of the next turn that a resumed replica has taken already."""
         self._waited: tuple[float, PeerId] = (0.0, "")
-        """Seconds of the last pull, and the worker that it has waited for."""
+        """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
         self._returns = 0
         self._done = False
         """Whether all servers know that this worker takes no more steps."""

@@ -70,7 +70,8 @@ class Ends:
         self._begin(relay, self._last, peer, pipe)
 
     def _relay_to(self, peer: PeerId) -> PeerId | None:
-        """The relay to ask for a stream to `peer`: the next in order after the one that has failed."""
+        """The relay to ask for a stream to `peer`: the next in order after the one that failed last. None: there is no
+        relay."""
         endpoint, relays = self._channel.endpoint, in_order(self._relays(peer), self._channel.endpoint.id, peer)
         if (failed := self._failed.get(peer)) in relays:
             first = relays.index(failed) + 1
@@ -103,7 +104,7 @@ class Ends:
             self._fail([stream])
 
     def _of(self, envelope: Envelope) -> Stream | None:
-        """The stream of a message; None: it has ended here, and its relay will hear so."""
+        """The stream that a message is about; None: it has ended here, and the relay has been told so."""
         return self._streams.get((envelope.sender, envelope.message.stream))
 
     def _lost(self, relay: PeerId) -> None:

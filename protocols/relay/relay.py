@@ -30,8 +30,8 @@ STREAMS_MAX, STREAMS_OF_ONE_MAX = 512, 128
 
 @dataclass(slots=True, eq=False)
 class _Leg:
-    """A stream on the link to `peer`. `came`: bytes from that peer; `passed`: bytes to it; `taken`: bytes that it has
-    taken of these."""
+    """One half of a stream: its part on the link to `peer`. `came`: bytes from that peer; `passed`: bytes to it;
+    `taken`: of these, the bytes that it has taken."""
 
     peer: PeerId
     number: int
@@ -80,7 +80,7 @@ class Relay:
         sometimes("a relay carried a stream")
 
     def _why_not(self, caller: PeerId, to: PeerId) -> str:
-        """Why a stream of `caller` to `to` is not carried; "": it is."""
+        """Why the relay refuses to carry a stream of `caller` to `to`; "": it carries it."""
         outbound = self._outbound()
         if caller not in outbound or to not in outbound or caller == to:
             return "streams are carried between two members that cannot be dialled"
@@ -127,7 +127,7 @@ class Relay:
             self._end(leg, envelope.message.why, tell=False)
 
     def _of(self, envelope: Envelope) -> _Leg | None:
-        """The leg of a message; None, and its sender is told, when there is none."""
+        """The leg that a message belongs to. None if there is none; the sender is then told that."""
         leg = self._legs.get((envelope.sender, envelope.message.stream))
         if leg is None:
             self._channel.post(envelope.sender, Over(envelope.message.stream, "the relay has no such stream"))
@@ -139,7 +139,7 @@ class Relay:
         self._throttles.pop(peer, None)
 
     def _end(self, leg: _Leg, why: str, *, tell: bool = True) -> None:
-        """End the stream of `leg`, and tell its other end; `tell`: also the peer of this one."""
+        """End the stream of `leg`, and tell the peer at its other end; if `tell`, also the peer at this end."""
         if (other := self._others.pop(leg, None)) is None:
             return
         del self._others[other], self._legs[leg.peer, leg.number], self._legs[other.peer, other.number]

@@ -1,4 +1,5 @@
-"""One end of a stream: it moves bytes between a pipe and the link to the relay."""
+"""One end of a stream, which a relay carries between two peers: it moves bytes between a pipe and the link to the
+relay."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ..transport import PeerId
 from ..wire.frames import Buffer
 
 WAITING_BYTES_MAX = 2 * INBOUND_BYTES_MAX
-"""The most bytes that wait: links that keep to their credit have fewer under way."""
+"""The most bytes of frames that wait: links that keep to their credit have fewer under way."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""A shaped transport's knowledge of the connection to one peer and back."""
+"""A shaped transport's knowledge about the connection to one peer, in both directions."""
 
 from __future__ import annotations
 

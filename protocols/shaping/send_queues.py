@@ -1,9 +1,10 @@
 """Frames that wait for their turn in a transport with a budget.
 
-The frames to one peer wait in three lines. Pulses without a ping go first: they only acknowledge and give credit, and
-their numbers are absolute. Control messages without a payload go before data. All other frames leave in the order in
-which they were posted: a control message with a payload counts as data, and a ping goes behind everything that was
-posted before it, because its pong tells which of that has arrived. Peers take turns.
+The frames to one peer wait in three queues. Pulses (the link's acknowledgements) that carry no ping go first: they only
+acknowledge and give credit, and their numbers are absolute. Control messages without a payload go before data. All
+other frames leave in the order in which they were posted: a control message with a payload counts as data, and a pulse
+with a ping goes behind all frames that were posted before it, because its answer tells which of these have arrived.
+Peers take turns.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._of: dict[PeerId, _Lines] = {}
-        """By peer; those whose turn comes next are first."""
+        """By peer; the peers whose turn comes next are first."""
         self._posted, self._bytes = 0, 0
 
     def __bool__(self) -> bool:

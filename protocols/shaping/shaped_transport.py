@@ -96,7 +96,7 @@ class Shaped(Wrapped):
         return max(0.0, latency_s) + (self._rng.uniform(0.0, jitter_s) if jitter_s > 0 else 0.0)
 
     def _reconnected(self, peer: PeerId) -> None:
-        """`ShapedTo` may have been lost, or received by a former life of the peer: send it again."""
+        """Send `ShapedTo` again: it may have been lost, or received by a former process of the peer."""
         self._way(peer).told = False
         self._arrivals.reconnected(peer)
 

@@ -1,4 +1,4 @@
-"""A transport around another, which it changes in a few ways."""
+"""A transport around another one, whose behaviour it changes in a few ways."""
 
 from __future__ import annotations
 

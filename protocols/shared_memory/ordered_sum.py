@@ -40,7 +40,7 @@ def sum_all(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def _overflow() -> np.errstate:
-    """Context in which sums may overflow: the mean is checked for being finite."""
+    """A context in which sums may overflow without a warning: the mean is checked for being finite later."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

@@ -111,8 +111,8 @@ class Sums:
 
 
 async def _until(flags: Flags, number: int, woken: Callable[[], None] = lambda: None) -> None:
-    """Wait until all flags have come to `number`: by polling first, then in naps, as a straggler may take seconds.
-    `woken` is called after each nap."""
+    """Wait until all flags have reached `number`: by polling at first, then in short sleeps, because a straggler may
+    take seconds. `woken` is called after each sleep."""
     looks = 0
     while min(flags.tolist()) < number:
         looks += 1

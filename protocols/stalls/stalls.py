@@ -85,7 +85,7 @@ class Stalls:
         self._evaluations: dict[PeerId, Stalled] = {}
         """The last evaluation that each peer has told the end of."""
         self._unseen: int | None = None
-        """The round before which a peer evaluated while this peer waited without knowing for whom."""
+        """The round in which a peer evaluated while this peer waited and did not know for which peer; None: none."""
         self._told_at: dict[PeerId, float] = {}
         """The peers that were reported, and when each was reported last."""
         self._awaited: Callable[[], Collection[PeerId]] | None = None
@@ -210,7 +210,7 @@ class Stalls:
                 )
 
     def _all_came(self) -> None:
-        """A round is committed: all contributions to it have come."""
+        """A round is committed, so all contributions to it have arrived: report that the stalls before it are over."""
         for peer, (said, _) in list(self._heard.items()):
             if said.round <= self._round():
                 self._is_over(peer, "its contribution has come")
@@ -266,7 +266,7 @@ class Stalls:
     # Going on without a peer
 
     def _judge(self) -> None:
-        """Give up peers that have taken local steps for too long, if this peer is the judge."""
+        """If this peer is the one that decides, give up the peers that have taken local steps for too long."""
         membership, patience_s = self._membership, self.patience_s
         if patience_s is None:
             return

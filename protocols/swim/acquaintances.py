@@ -29,12 +29,13 @@ class Acquaintances:
         self._near: dict[PeerId, tuple[Member, ...]] = {}
         """The neighbours of each neighbour, as it has told."""
         self._vouched: OrderedDict[PeerId, Member] = OrderedDict()
-        """Peers that came by a walk, have knocked, or are former neighbours or neighbours of these: the latest last."""
+        """Peers that came by a walk, have knocked, were neighbours, or are neighbours of former neighbours; the latest
+        last."""
         self._called: set[PeerId] = set()
         """Peers without a link to which this one has opened a connection."""
         self._let_in: set[PeerId] = set()
         self._new = False
-        """Whether keys were let in since the oldest were looked at."""
+        """Whether keys were let in since `settle` last refused the oldest ones."""
 
     def vouch(self, member: Member) -> None:
         """A neighbour vouches for `member`: let its key in, and keep it among the acquaintances."""

@@ -28,7 +28,7 @@ class Ending:
         self.finished: set[PeerId] = set()
         """Members that have finished, this peer among them."""
         self.leaves = False
-        """Whether this peer leaves."""
+        """Whether this peer has begun to leave."""
         self._state = State.MEMBER
         driver.on_joined.append(self._joined)
         channel.on(Goes, self._on_goes)

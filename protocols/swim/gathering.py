@@ -36,7 +36,7 @@ class Gathering:
         self._known: set[int] = set()
         self._at_once = max(MARKS_SENT, min(MARKS_MAX, founders // _SHARE))
         self._told: list[list[int]] = [[]]
-        """The marks by how often this peer has told them, the rarest first."""
+        """The marks, grouped by how often this peer has told them: never, once, ..."""
 
     def count(self, peers: int) -> bool:
         """Note that this peer knows `peers` peers, itself included. Returns whether the run starts by this."""

@@ -165,7 +165,8 @@ class SwimMembership(Waiting):
     # What the state machine tells
 
     def _lost(self, peer: PeerId, why: str) -> None:
-        """The endpoint has lost `peer`."""
+        """The endpoint has lost `peer`: remove it if its process has ended, else probe it at once and have nothing to
+        do with it for a while."""
         swim = self._driver.swim
         if (entry := swim.table.entries.get(peer)) is None:
             return
@@ -184,11 +185,11 @@ class SwimMembership(Waiting):
             self.removals.add(removal_of(member, self._now(), why, left=left or done))
 
     def _unknown_to(self, peer: PeerId) -> None:
-        """A member does not know this peer: a partition has lasted very long, perhaps."""
+        """`peer` does not know this peer, perhaps after a very long partition: ask it to let this peer in again."""
         self._admission.knock_again(peer)
 
     def _refresh(self, *, enters: bool = False) -> None:
-        """Members have come or gone, or the run has started: go on to the next view."""
+        """Make a new view if members have come or gone, or the run has started. `enters`: this peer enters the run."""
         swim, now = self._driver.swim, self._now()
         table = swim.table
         if not (enters or self.view.generation or table.entries):

@@ -74,7 +74,8 @@ class Overlay:
         self._instead: dict[PeerId, PeerId] = {}
         """Peer that is to ask for a link -> the neighbour whose link it is to replace."""
         self._way_in: Member | None = None
-        """The peer through which this one has come in, until there is a link with it."""
+        """The peer through which this one has entered the run, until there is a link with it; None: there is one, or
+        none is asked for any more."""
         self._lacks = 0
         """For how many periods this peer has had too few links; below 0: too many."""
         self.rests = False

@@ -34,7 +34,7 @@ class PushSync:
         self._table, self._timing, self._effects = table, timing, effects
         self._chance, self._beat = chance, beat
         self.flush_s = math.inf
-        """When fresh words are due to be told, on the clock."""
+        """The time at which fresh words are to be pushed; infinite: there are none."""
         self._flushes = 0
         self._synced = -_SYNC
 

@@ -281,7 +281,8 @@ class Suspicion:
             self._effects.distrusts(accuser)
 
     def _spread(self, word: Word, bringer: PeerId = "") -> None:
-        """Pass on a word. Where peers have links to a few only, words on the living concern these alone."""
+        """Pass on a word. Where peers have links to a few only, words that a peer is alive or suspect are not passed
+        on, because they concern its neighbours alone."""
         if self._whole or word.kind == Kind.DEAD:
             self._dissemination.add(word, bringer)
 

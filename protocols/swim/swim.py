@@ -66,7 +66,7 @@ class Swim:
         if links is not None:
             self.overlay = Overlay(table, self.suspicion, effects, DialLimit(timing.dial_limit), chance, links)
         self._end_s = self._ask_s = math.inf
-        """When the period ends, and when helpers are asked, on the clock."""
+        """The times at which the period ends and at which helpers are asked."""
 
     def begin(self) -> None:
         """Begin to probe, at a random moment of the period."""

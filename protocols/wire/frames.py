@@ -155,7 +155,7 @@ def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
 
 
 def _items(values: Sequence[object]) -> bytes:
-    """The values in msgpack, one after the other: a list without its header."""
+    """The values in msgpack, one after the other, without the header of a list."""
     packed: bytes = _PACKER.pack(values)
     return packed[1 if len(values) < 16 else 3 :]
 

@@ -32,7 +32,8 @@ class Redial:
         self._pause_s = PAUSE_MIN_S
         self._timer = None if asleep else loop.call_later(_CALL_S, self._again)
         self.pausing = asleep
-        """Whether a call has ended, or none was made yet, and the next has not begun."""
+        """Whether no attempt is under way: the next one waits for the end of a pause, or, if asleep, for a message to
+        be sent."""
 
     def failed(self) -> None:
         """The attempt has failed, or its connection has ended: try again after a pause, each time twice as long."""

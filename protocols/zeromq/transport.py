@@ -203,8 +203,8 @@ class ZeroMQTransport:
         self._ways.add(peer, link)
 
     def _out_link(self, peer: PeerId, address: str, made: contextlib.ExitStack) -> OutLink:
-        """An out-link to `peer`. `made` gets what is to be closed if it fails. Raises ValueError, OSError,
-        ZMQError."""
+        """A new out-link to `peer`. Functions that close what has been made are added to `made`, for the case that this
+        fails. Raises ValueError, OSError, ZMQError."""
         socket, doorstep = self._socket(zmq.DEALER, self._keys, address), None
         made.callback(Socket(socket).close, 0)
         monitor = socket.get_monitor_socket(sum(_CHANGES))
@@ -264,7 +264,7 @@ class ZeroMQTransport:
         self._arrivals.frames(sender, header, payload, self._size(sender, header, payload))
 
     def _watch_over(self) -> None:
-        """Z11: serve all sockets once in a while, in case an edge was missed."""
+        """Serve all sockets once a second, in case an event of a descriptor was missed (Z11)."""
         self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
         for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
             tap.serve()

@@ -91,7 +91,8 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
 
 
 def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
-    """Whether a peer is done, as one of the `members` of the last view; None: members agree on no views."""
+    """Whether `event` is that the peer of `life` has finished, while it was one of `members`, those of the last view;
+    None: members agree on no views."""
     is_done = isinstance(event, Moved) and event.now is State.FINISHED
     return is_done and (members is None or f"peer-{peer_of(life)}" in members)
 

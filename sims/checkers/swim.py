@@ -21,7 +21,7 @@ peer is given up by each of up to 16 peers."""
 _GONE = (Belief.LOST, Belief.LEFT)
 _THERE = (Belief.ALIVE, Belief.SUSPECT, Belief.DOUBTED)
 _HARMLESS = (Kind.CRASH, Kind.FULL_DISK, Kind.SPOIL)
-"""Faults without an end that hinder no other peer."""
+"""Faults without an end that do not disturb other peers."""
 
 
 def a_peer_believes_only_what_the_table_of_beliefs_says(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:

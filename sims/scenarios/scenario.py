@@ -50,7 +50,7 @@ SEPARATING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
 """Faults that concern all peers, whatever their targets."""
 AIMLESS = (*FOR_ALL, Kind.CLOCK, Kind.HOSTILE)
-"""Faults that need no target."""
+"""Faults that may have no targets."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
 """Faults without a duration."""
 FACTORS = (Kind.SLOW, Kind.CLOCK, Kind.SPOIL)

@@ -91,7 +91,7 @@ class Crowd:
         self.events: list[tuple[float, int, object]] = []
         """The events of all peers: the time, the number of the peer, the event."""
         self.kept: type | tuple[type, ...] = object
-        """The kinds of events that are kept."""
+        """The classes of events that are kept in `events`."""
         self.peers = [Bystander(self, index) for index in range(count)]
         self.by_id = {peer.id: peer for peer in self.peers}
         self._running = 0

@@ -62,7 +62,7 @@ class Speech:
 
     @property
     def channels(self) -> list[str]:
-        """The channel last heard for each family of messages, and "", which no conversation has."""
+        """The names of the channels on which honest messages were heard, and "", which is the link's own."""
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
@@ -141,8 +141,8 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _allowed(draw: Callable[[], Any]) -> Any:
-    """Call `draw` until it makes a message that its own dataclass allows. One beyond these bounds cannot be made in
-    this process."""
+    """Call `draw` until the message that it makes passes the checks of its own dataclass: others cannot be
+    constructed."""
     while True:
         with contextlib.suppress(ValueError):
             return draw()

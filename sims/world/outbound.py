@@ -75,9 +75,10 @@ class OutboundTransport(SimulatedTransport):
         self._talks: dict[PeerId, _Talk] = {}
         """For each peer: the latest of the open pipes to it."""
         self._calling: dict[PeerId, asyncio.TimerHandle] = {}
-        """For each peer that was dialled: when its connection is looked at next."""
+        """For each peer that was dialled: the timer of the next check of its connection."""
         self._pauses_s: dict[PeerId, float] = {}
-        """For each peer to which a pipe has ended: the pause after that, until something comes through another one."""
+        """For each peer to which a pipe has ended: the pause before the next one is opened. It is forgotten when frames
+        come through a pipe."""
         self._resting = set[PeerId]()
         self._arrivals: Arrivals | None = None
 
