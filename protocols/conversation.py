@@ -6,9 +6,8 @@ A conversation hands out works (`Work`), and the loop brings it an `Update` for 
         outcome = await conversation.bring(await replica.do(work))
 
 The values on which peers agree are the conversation's; a replica works on a copy of them. All vectors have one layout
-[n].
-Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns from
-`bring` at once and waits in a later one, so the number of exchanges under way is its own matter.
+[n]. Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns
+from `bring` at once and waits in a later one, so it decides by itself how many exchanges are under way.
 
 How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless stated):
 

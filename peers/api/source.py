@@ -119,7 +119,8 @@ def sendable(value: object) -> bool:
 
 
 def _definition(value: object, user: str) -> tuple[ast.stmt, str]:
-    """The statement that defines a function or class of the main module, and its text. Raises TaskError."""
+    """The statement that defines `value`, a function or class of the main module, and its text. Raises TaskError when
+    there is none."""
     name = getattr(value, "__name__", "")
     if "<locals>" in getattr(value, "__qualname__", ""):
         raise TaskError(f"{user} is defined inside a function: define it in a cell or file, as a global name")
@@ -168,7 +169,7 @@ def _names(node: ast.stmt, name: str) -> bool:
 
 
 class _Unannotated(ast.NodeTransformer):
-    """Removes annotations, which nobody evaluates in the file that is sent."""
+    """Removes annotations, which are never evaluated in the file that is sent."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(node.arg)

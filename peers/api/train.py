@@ -85,7 +85,8 @@ def call_text(function: str, task: str, options: Mapping[str, Any]) -> str:
 
 
 def _until_done(run: LocalRun, output: Output, again: str) -> Ended:
-    """Train on an event loop in a thread of its own, as this thread may have one that runs. Ctrl-C stops the run."""
+    """Train on an event loop in a thread of its own, because this thread may have a running one. Ctrl-C stops the
+    run."""
     background, stop = Background(), asyncio.Event()
     try:
         started = background.start(run.train(output, stop, again))

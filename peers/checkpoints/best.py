@@ -1,4 +1,4 @@
-"""The best model of a run so far, in a file beside the checkpoints of the last.
+"""The best model of a run so far, in a file beside the checkpoints, which hold the latest models.
 
 The peer that evaluates writes it when the headline metric is better than that in the file. Peers of one run folder
 share the file, so another coordinator, or a resumed run, goes on from its metric. Its tensors have the names of a

@@ -58,7 +58,7 @@ def build(setup: Setup) -> Conversation:
 
 
 def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
-    """The parts of a server. Raises ValueError for a checkpoint that does not fit."""
+    """The objects of which a server is made up. Raises ValueError for a checkpoint that does not fit."""
     resumed, initial = setup.resumed, setup.facts.vector
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])

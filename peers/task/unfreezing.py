@@ -28,9 +28,11 @@ class Unfrozen:
         self.names: tuple[str, ...] = ()
         """The names of all these parameters, in the model's order."""
         self.base: dict[str, Tensor] = {}
-        """By name, the values [k] while frozen of those that the others do not average yet."""
+        """By name, the values [k] that a parameter had while frozen, for the parameters in `names` that the others do
+        not average yet."""
         self.due: set[str] = set()
-        """Those that this peer unfroze because others train them, until its optimizer is known to have them."""
+        """The parameters that this peer has unfrozen because others train them, until `check` has found them in its
+        optimizer."""
         self._constants = constants
         self._agreement: Agreement | None = None
 

@@ -176,8 +176,8 @@ class Trainer:
 
     @contextmanager
     def _as_brought(self, update: Update) -> Iterator[None]:
-        """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
-        optimizer's state and the place in the data are those of now."""
+        """While in this context, the model and the counts are those of `update`, as it was brought to the conversation.
+        The optimizer's state and the place in the data are the present ones."""
         vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
         self.copy.load(update.vector, update.grown)
         self.steps -= now.steps
