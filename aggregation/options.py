@@ -23,11 +23,14 @@ def spelled(text: str) -> str:
 
 
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str, longest: int = TEXT_MAX) -> T:
-    """The object that a user's `text` asks for. `known`: by name, the function that makes the object from its options,
-    which are texts, and the most options that it takes. `what`: the kind of object, for errors; `longest`: the most
-    characters of `text`.
+    """The object that a user's `text` asks for, a name with options after colons; spaces around it are ignored.
 
-    Raises ValueError, in one line, on an unknown name; OptionError on invalid options.
+    `known`: by name, the function that makes the object, and the most options that it takes. It is called with the
+    options as texts; each must have a default, and it raises ValueError on invalid ones. `what`: the kind of object,
+    for errors; `longest`: the most characters of `text`.
+
+    Raises ValueError, in one line, on an unknown name; its subclass OptionError on too many options, on options that
+    the function refuses, and on a `text` that is too long.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:

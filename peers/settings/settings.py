@@ -80,7 +80,8 @@ class Settings(CommonSettings):
 
     @property
     def founders(self) -> int:
-        """The number of peers that gather before the run begins: the peers that train, and the servers."""
+        """The number of peers that found the run: `peers`, which train, and the servers on top of them. The run begins
+        when they have gathered; a large run under SWIM may begin when one in 32 is still missing."""
         return self.peers + self.own.server_count()
 
     def changed(self, **values: Any) -> Settings:

@@ -1,5 +1,6 @@
-"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Two classes implement
-it, for a task file's trainer (`task_replica`) and for a user's own training loop (`script.replica`)."""
+"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Three classes
+implement it: for a task file's trainer (`task_replica`), for a user's own training loop (`script.replica`), and for a
+peer that trains nothing, such as a server (`no_model`)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Replica(Protocol):
         ...
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
-        """Set the index of this peer's data shard, from 0 to `data_shards` - 1. Called once the peer has joined."""
+        """Take the data shard with index `data_shard`, 0 to `data_shards` - 1, as this peer's data. The loop calls this
+        one time, after the peer has joined and before its first work. A replica that does not choose its data itself
+        (a script's, a server's) does nothing."""
         ...
 
     def note(self, record: ExchangeRecord) -> None:

@@ -2,7 +2,10 @@
 to the coordinator. In the next view it is a member (`members.learning`). A peer whose connection is too slow for the
 others stays a learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the
 time of its connection and of its donor's.
-On failure: when a donor is lost, the learner asks the next one; when all members are lost: MembershipError.
+
+On failure: when a donor is lost, the learner asks the next one. When no donor gives the state, it tries again, until
+all members have ended or `Terms.give_up_after_s` is over: MembershipError. When no member is left that could lead:
+MembershipError if all have left or ended, else Expelled, upon which this peer joins again.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ _REST = 9
 
 
 class Learner:
-    """Takes one peer from its first view as a learner to the one in which it is a member. `standing` returns the
-    version of its state; `over` returns whether the run is over in that state. `adopt` is called with the fetched
-    state."""
+    """Takes this peer from a view in which it is a learner to one in which it is a member, each time that it joins. The
+    caller repeats `learn` for as long as the peer is a learner. `standing` returns the versions that this peer holds;
+    `over` returns whether the run is over in its state: then it reports nothing more. `adopt` is called with each state
+    that was fetched: never when this peer came with the members' version, else once or more."""
 
     def __init__(
         self,

@@ -88,16 +88,18 @@ class Inviter(Protocol):
 
 
 class RunMembers(Members, Protocol):
-    """What a peer's process asks of the membership of its run, beside what its conversation asks: for the records, for
-    peers that are slow, and for the run's beginning and end."""
+    """What a peer's process, and a conversation that runs on either kind of membership, ask of it beyond `Members`: for
+    the records, for peers that are slow, and for the run's beginning and end."""
 
     @property
     def terms(self) -> Terms: ...
 
     @property
     def view(self) -> View:
-        """The members that this peer knows, itself among them once it is in the run. Where members agree on views, it
-        is the same for all; else its generation is this peer's own count."""
+        """The present view of this peer. It is empty, with generation 0, before the peer has entered the run, and may
+        be so again while it joins anew. A newcomer may first be among its `learners`, and not yet among its `members`.
+        With a `Membership`, views of one generation are the same on all peers, though one peer may be some generations
+        behind. With a `SwimMembership`, it is this peer and those that it works with, and counts only its own views."""
         ...
 
     @property

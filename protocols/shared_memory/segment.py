@@ -77,9 +77,10 @@ def reserve(fd: int, start: int, nbytes: int) -> None:
 
 @contextmanager
 def opened(pid: int, fd: int, nbytes: int, how: int) -> Iterator[int]:
-    """While in this context, the segment of `nbytes` that the process `pid` has open as the descriptor `fd` is open
-    here too; the value is its descriptor in this process. `how`: os.O_RDWR or os.O_RDONLY. Raises OSError when it is
-    another file, has another size, or could be made smaller."""
+    """While in this context, the memory segment that the process `pid` has open as its descriptor `fd` is open here
+    too, and the value is its descriptor in this process. The context closes it; a mapping made from it stays. `nbytes`:
+    size of the whole file, with any header. `how`: os.O_RDWR or os.O_RDONLY. Raises OSError when it cannot be opened,
+    is no segment, has another size, or is not sealed against every change of its size."""
     path = f"/proc/{pid}/fd/{fd}"
     if not os.readlink(path).startswith("/memfd:samovar"):
         raise OSError(f"{path} is no shared memory of a peer")

@@ -122,9 +122,12 @@ class Ways:
         return f"{link.trouble} {link.whither}" if link.trouble else None
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
-        """Send a message to `peer`: by the out-link if it is connected, else by the call of `peer` if there is one,
-        else as soon as the out-link is connected. Returns False when none of these works: the link layer then sends the
-        message again later."""
+        """Send a message to `peer`, without waiting: by the out-link if it is connected; else by the call of `peer`, or
+        of a guest by the route in its id; else it waits at the out-link until that is connected, which this hastens.
+
+        Returns False, and keeps nothing, when there is no way, too many messages wait at the out-link, or the call
+        cannot take a message now (the out-link is not tried then): the link layer sends it again later. True does not
+        mean that it has arrived. `payload` must not change until it is acknowledged, or until `hang_up`."""
         link, call = self._out.get(peer), self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
