@@ -67,8 +67,7 @@ class Flow:
 
     def room(self, inbound: Inbound) -> Room:
         """How far the sender may go with whom the lane `inbound` is shared."""
-        chunk_bytes = None if self._budget is None else self._budget.chunk_bytes
-        if chunk_bytes is None:
+        if self._budget is None or (chunk_bytes := self._budget.chunk_bytes) is None:
             return Room(self.share_bytes())
         if inbound.received_bytes == 0:
             return Room(self.share_bytes(), chunk_bytes)

@@ -123,7 +123,7 @@ class Growth:
         if contribution.grown == state.grown:
             return contribution
         vector = self.carry(contribution.vector, contribution.grown, state)
-        return replace(contribution, vector=vector, grown=state.grown)
+        return contribution._replace(vector=vector, grown=state.grown)
 
     def extended(self, state: State, contribution: Contribution, names: tuple[str, ...] | None = None) -> State:
         """`state` with the parameters `names` too, which have the values of their time frozen and no outer state.

@@ -1,0 +1,29 @@
+"""The envelope in which a message is handed to the conversation that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..transport import PeerId
+from ..wire.frames import Buffer
+
+
+@dataclass(slots=True, eq=False)
+class Envelope:
+    """A message that arrived. The receiver of a DATA message calls `done()` once it has consumed the payload."""
+
+    sender: PeerId
+    message: Any
+    payload: Buffer
+    cost: int
+    """The message's bytes of credit."""
+    channel: str = ""
+    _give_back: Callable[[int], None] | None = None
+
+    def done(self) -> None:
+        """Give this message's credit back to its sender. Calling twice is harmless."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(self.cost)
