@@ -25,12 +25,12 @@ from .vector import all_finite, norm_of, norms
 
 
 class BadSum(ValueError):
-    """A sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
+    """Raised for a sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
 
 
 class Mean(NamedTuple):
-    """The agreed result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight``, and the
-    Euclidean ``norm`` of the mean as it was summed."""
+    """The result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight`` of all contributions,
+    and the Euclidean ``norm`` of the mean as it was summed (that of the change, where changes are summed)."""
 
     vector: Tensor
     signals: tuple[float, ...]
@@ -126,8 +126,9 @@ def means(totals: Tensor, signals: int = 0) -> Means:
 
 
 def combine(total: Tensor, signals: int = 0) -> Mean:
-    """As `means` for one sum [n + signals + 1], with the signals, weight and norm as numbers: tensors of single numbers
-    would take as long as all else in the round of a small model."""
+    """As `means`, but for one sum [n + signals + 1], with the signals, weight and norm as numbers: to make a tensor of
+    each would take as long as all else in the round of a small model. Raises BadSum as `means` does, and ValueError on
+    a sum that is no vector or too short."""
     if total.ndim != 1:
         raise ValueError(f"a sum of shape {tuple(total.shape)} is no vector and cannot carry one round's weight")
     n = _elements(total, signals)

@@ -43,11 +43,12 @@ class ErrorFeedback:
 
     @classmethod
     def of(cls, vector: Tensor) -> "ErrorFeedback":
-        """An empty memory for values like ``vector`` [..., n]."""
+        """A memory for values like ``vector`` [..., n], with a residual of zeros."""
         return cls(torch.zeros_like(vector, requires_grad=False))
 
     def correct(self, values: Tensor) -> Tensor:
-        """The vector to encode [..., n], a new one: the values plus the residual. Changes nothing."""
+        """Returns the vector to encode [..., n], a new one: the values plus the residual. The residual is not
+        changed."""
         self._check(values)
         return values.detach() + self.residual
 

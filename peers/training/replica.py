@@ -36,7 +36,7 @@ class Replica(Protocol):
         ...
 
     def note(self, record: ExchangeRecord) -> None:
-        """An exchange is over, and has this record."""
+        """Take note that an exchange is over, and has this record."""
         ...
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
@@ -50,7 +50,7 @@ class Replica(Protocol):
         ...
 
     async def end_round(self, position: Position) -> None:
-        """Apply the begin of `position` to the model, and let the task know of the exchanges that led to it."""
+        """Apply the begin of `position` to the model, and call the task's hooks for the exchanges that led to it."""
         ...
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:

@@ -1,10 +1,10 @@
 """A link: messages to one peer and from it, each exactly once and in order, over a transport that may lose and repeat.
 
-Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
-(`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. A ping follows each stretch of a window. Its pong acknowledges the packets before it; any other of them is sent
-again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a guess.
-Each message is for one incarnation of the peer, to which the link has to be bound first (`handshake`).
+Each link has two lanes, so that CONTROL messages never wait behind DATA. On each lane the receiver grants credit in
+bytes (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops
+its writer. A ping follows each fraction of a window. Its pong tells which packets have arrived; others sent before the
+ping are sent again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a
+guess. Each message is for one incarnation of the peer, to which this link is bound first (`handshake`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEGAN_ANEW = "it restarted, or gave this link up"
 
 
 class Link:
-    """Both directions to one peer."""
+    """One peer's end of a link: it sends messages to another peer and takes those from it."""
 
     def __init__(
         self,
@@ -91,8 +91,9 @@ class Link:
         return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
     def offer(self, channel: str, body: object, payload: Buffer) -> asyncio.Future[None] | None:
-        """Send a message. Returns None if it has gone out; else a future that is done when it has, and that withdraws
-        the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse it."""
+        """Send a message. Returns None if it was sent at once; else a future that is done when it was sent, and that
+        withdraws the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse
+        the message."""
         packet = self._enqueue(channel, body, payload)
         if packet.under_way:
             return None
@@ -107,13 +108,14 @@ class Link:
             self._pump()
 
     def post(self, channel: str, body: object) -> None:
-        """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
+        """Queue a control message without waiting. Raises PeerLost when the peer is lost, or too many messages wait for
+        it."""
         if len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
         self._enqueue(channel, body, b"")
 
     async def drained(self) -> None:
-        """Return when all that was sent has been acknowledged, or the peer is lost."""
+        """Wait until the peer has acknowledged all messages sent to it, or is lost."""
         while self.busy:
             done = asyncio.get_running_loop().create_future()
             self._draining.append(done)
@@ -168,11 +170,9 @@ class Link:
         self._asking = self._binding.last_ping
 
     def arrived(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Envelope]:
-        """Take a frame of this peer. Returns the messages that are next in order now, to be iterated at once.
-
-        Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
-        caller then makes a new one too and hands it this frame.
-        """
+        """Take a frame of this peer. Returns the messages that are now next in order, to be iterated at once. Raises
+        PeerMisbehaved when the frame breaks the rules of the link. Raises PeerLost when the peer has begun a new link:
+        the caller then makes a new one too and hands it this frame."""
         incarnation, binding = frame.incarnation, self._binding
         if incarnation == 0:
             raise PeerMisbehaved("claims to be no incarnation")
@@ -218,25 +218,25 @@ class Link:
             self._flow.came(self)
 
     def consumed(self, cost: int) -> None:
-        """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
+        """Give the peer back the credit of a DATA message that was consumed here. It is told at once only if it may
+        soon have to wait for credit."""
         inbound = self._in[Lane.DATA]
         inbound.consumed_bytes += cost
         if self.lost is None and inbound.is_short():
             self.pulse()
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
+        """Send a pulse: acknowledgements and credit of both lanes. With `ping` it asks for the peer's pulse."""
         binding, now = self._binding, self._clock()
-        number = binding.next_ping(now) if ping else 0
         for inbound in self._in.values():
             inbound.tell()
-        body = pulse_of(self._in.values(), number, pong, now)
+        body = pulse_of(self._in.values(), binding.next_ping(now) if ping else 0, pong, now)
         header = encode(body, 0, incarnation=binding.incarnation, towards=binding.towards, seq=0)
         self._outbox.post(self.peer, header, b"", "")
 
     def beat(self, *, ask: bool) -> None:
-        """The heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
-        otherwise a pulse only if it has something new to tell."""
+        """Send the heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
+        else a pulse without a question, and only if it has something new to tell."""
         stalled = [out.stalled() for out in self._out.values()]
         if ask or any(stalled):
             self.pulse(ping=True)
@@ -276,7 +276,8 @@ class Link:
             self._ask()
 
     def lose(self, why: str) -> None:
-        """Give the link up: every message that waits to be sent on it fails with PeerLost."""
+        """Give the link up: each message that still waits to be sent fails with PeerLost. Does nothing when the link is
+        lost already."""
         if self.lost is not None:
             return
         self.lost = why

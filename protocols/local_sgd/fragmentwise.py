@@ -1,4 +1,5 @@
-"""The mean of one fragment per round (`aggregation.fragments`): the other fragments are not sent."""
+"""The averager of runs with fragments (`aggregation.fragments`): each round averages one fragment, and the others are
+not sent."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .rounds import Contribution
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, because each keeps its own compression residual. These residuals are in no
-    checkpoint."""
+    """Averages one fragment a round. `averagers`: one for each fragment, because each keeps its own compression
+    residual. These residuals are in no checkpoint."""
 
     owed: Owed | None = None
 

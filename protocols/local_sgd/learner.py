@@ -1,8 +1,7 @@
-"""A learner: a peer that was let in after the start fetches the state, and reports this to the coordinator.
-
-In the next view it is a member (`members.learning`). A peer whose connection is too slow for the others stays a
-learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the time of its
-connection and of its donor's.
+"""A learner is a peer that was admitted after the start and is not a member yet. It fetches the state, and reports this
+to the coordinator. In the next view it is a member (`members.learning`). A peer whose connection is too slow for the
+others stays a learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the
+time of its connection and of its donor's.
 On failure: when a donor is lost, the learner asks the next one; when all members are lost: MembershipError.
 """
 
@@ -23,12 +22,13 @@ from .catch_up import Wanted, fetch_state
 from .state import State
 
 _REST = 9
-"""A learner rests this many times as long as its fetch took."""
+"""A learner that is too slow pauses for this many times as long as its fetch took."""
 
 
 class Learner:
-    """Takes one peer from its first view to the one in which it is a member. `over`: whether the run is over according
-    to this peer's state. `adopt` is called with the fetched state."""
+    """Takes one peer from its first view as a learner to the one in which it is a member. `standing` returns the
+    version of its state; `over` returns whether the run is over in that state. `adopt` is called with the fetched
+    state."""
 
     def __init__(
         self,
@@ -52,8 +52,9 @@ class Learner:
         self._kept: dict[bytes, bytes] = {}
 
     async def learn(self) -> None:
-        """Fetch the state if need be, report it to the coordinator, and wait for a change, for a patience at most.
-        Raises Expelled, MembershipError."""
+        """Fetch the state if this peer does not hold a recent one, report it to the coordinator, and wait until
+        something changes, for a patience at most. The caller repeats this while the peer is a learner. Raises Expelled
+        and MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
             self._life, self._took_s, self._failing_since_s = membership.me.life, None, None

@@ -1,5 +1,5 @@
-"""Schema: how the value of one annotation of a message is checked, written and read, so that both ends refuse the same
-values.
+"""Schema: for each annotation of a message's field, how a value is checked, written and read, so that both ends refuse
+the same values.
 
 Reading follows the annotation, never the bytes: an unexpected value is refused before anything is allocated for it, and
 allocations are at most a small multiple of the bytes that were read.
@@ -23,8 +23,9 @@ Unpacker = Any  # msgpack ships no types
 
 
 class Codec(NamedTuple):
-    """`plain` converts a value to the form that msgpack writes, `read` reads one from an unpacker; both raise
-    ValueError on a value that the annotation does not allow. `scalar`: the value is written unchanged."""
+    """The functions of one annotation. `plain` converts a value to the form that msgpack writes; `read` reads a value
+    from an unpacker. Both raise ValueError on a value that the annotation does not allow. `scalar`: the value is
+    written unchanged."""
 
     plain: Callable[[Any], Any]
     read: Callable[[Unpacker], Any]
@@ -51,7 +52,8 @@ def fields_of(cls: type) -> Fields:
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
-    """The fields of a message or record in the form that msgpack writes. Raises ValueError that names the field."""
+    """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
+    field."""
     plain, name = list[object](), ""
     try:
         for name, codec in fields.codecs:
@@ -62,7 +64,7 @@ def plain_fields(body: object, fields: Fields) -> list[object]:
 
 
 def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
-    """The values of the fields of a message or record. Raises ValueError."""
+    """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError."""
     if fields.checks is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
     values = islice(unpacker, len(fields.checks))
