@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ def brings(walker: Walker, bad: Bad, *, checks: bool = False, round_: int = 1) -
         if walker.sgd.state.round < round_:
             return brought
         if not checks:
-            brought = Unchecked(**{field.name: getattr(brought, field.name) for field in fields(Contribution)})
+            brought = Unchecked(*brought)
         return bad(brought)
 
     walker.brings = instead  # type: ignore[method-assign]
