@@ -89,7 +89,7 @@ def _contribute_alike(vector: Tensor, weight: float, signals: Sequence[float], o
     if not range_.tiny <= weight <= range_.max:
         raise _bad_weight(weight, vector.dtype)
     torch.mul(vector.detach(), weight, out=message[..., :n])
-    message[..., n:] = torch.tensor([*(signal * weight for signal in signals), weight], dtype=torch.float64)
+    message[..., n:] = torch.tensor([*[signal * weight for signal in signals], weight], dtype=torch.float64)
     return message
 
 
@@ -139,7 +139,7 @@ def combine(total: Tensor, signals: int = 0) -> Mean:
     norm = norm_of(vector)  # one pass, which also checks that all is finite
     if not math.isfinite(norm):
         _check_finite(vector)
-    agreed = tuple(signal / weight for signal in total[n:-1].tolist())
+    agreed = tuple([signal / weight for signal in total[n:-1].tolist()])
     if not all(map(math.isfinite, agreed)):
         raise BadSum(f"the mean signals must be finite, got {agreed}")
     return Mean(vector, agreed, weight, norm)

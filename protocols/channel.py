@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Set
 
 from .endpoint import Endpoint
-from .link.dispatch import Envelope as Envelope
 from .link.dispatch import Handler
+from .link.envelope import Envelope as Envelope
 from .transport import PeerId
 from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 

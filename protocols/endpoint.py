@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from .announcement import Here
 from .budget import Budget
-from .link.dispatch import Envelope, Reception
+from .link.dispatch import Reception
+from .link.envelope import Envelope
 from .link.heartbeats import Heartbeats
-from .link.lane import Arrival, cost_bytes
+from .link.lane import cost_bytes
 from .link.link import Link, PeerLost
 from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
@@ -221,7 +222,7 @@ class Endpoint:
             frame = decode(header, len(payload))
             cost = cost_bytes(header, payload)
             if frame.lane is Lane.LOOSE:  # it needs no link, and proves nothing about the sender's present process
-                self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
+                self.reception.hand_over(Envelope(sender, frame.message, b"", cost, frame.channel))
             elif not isinstance(frame.message, _FOR_TRANSPORTS):
                 self._arrived(sender, frame, payload, cost)
         except OtherVersion as error:
@@ -234,17 +235,15 @@ class Endpoint:
             link = self.links.answer(sender)  # it calls, or calls again
             self._ended.discard(sender)
         try:
-            for arrival in link.arrived(frame, payload, cost):
-                self._deliver(link, arrival)
+            for envelope in link.arrived(frame, payload, cost):
+                self._deliver(link, envelope)
         except PeerLost as lost:
             self.lose(sender, lost.why)
             self._count(sender, "begins anew over and over: is its key in use on two machines?")
             if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
 
-    def _deliver(self, link: Link, arrival: Arrival) -> None:
-        channel, message, payload, cost = arrival
-        envelope = Envelope(link.peer, message, payload, link if lane_of(message) is Lane.DATA else None, cost, channel)
+    def _deliver(self, link: Link, envelope: Envelope) -> None:
         try:
             self.reception.hand_over(envelope)
         except PeerMisbehaved as error:

@@ -170,7 +170,7 @@ class Allreduce:
     def _receive(self, way: _Way) -> None:
         while way.runs:
             run = way.runs[0]
-            if way.envelope is None:
+            if way.envelope is None or way.values is None:
                 envelope = self._inbox.take(self._stage_id, way.peer)
                 if envelope is None:
                     if way.at == run.start:
@@ -179,9 +179,8 @@ class Allreduce:
                 if self._still:
                     self._inbox.meter.read()  # count the wait for this peer up to now
                 way.envelope = envelope
-                way.values = self._values(way.envelope, run, way.at)
+                way.values = self._values(envelope, run, way.at)
                 way.until = way.at + len(way.values)
-            assert way.values is not None
             if not self._reached(run, way.until, way):
                 self._wait(way)
                 return
@@ -212,8 +211,8 @@ class Allreduce:
 
     def _late(self) -> list[PeerId]:
         """The peers whose own contribution has not begun to arrive: a first step's sends depend on no other peer."""
-        idle = [way for way in self._heard.values() if way.idle and way.envelope is None]
-        return [way.peer for way in idle if way.runs[0].step == 0]
+        ways = self._heard.values()
+        return [way.peer for way in ways if way.idle and way.envelope is None and way.runs[0].step == 0]
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
         """The values of a chunk. Raises PeerLost when it is not the chunk that is due."""

@@ -11,12 +11,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
-from ..wire.frames import Buffer, Lane, PeerMisbehaved, in_words, lane_of, message
+from ..wire.frames import Lane, PeerMisbehaved, in_words, lane_of, message
+from .envelope import Envelope
 from .lane import MESSAGE_COST_BYTES
-from .link import Link, PeerLost
+from .lost import PeerLost
 
 _UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
 _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
@@ -29,27 +30,6 @@ class Unanswered:
 
     ask: int
     why: str
-
-
-@dataclass(slots=True, eq=False)
-class Envelope:
-    """A message that arrived, with its sender and channel. The receiver of a DATA message calls `done()` once it has
-    consumed the payload."""
-
-    sender: PeerId
-    message: Any
-    payload: Buffer
-    _link: Link | None
-    cost: int
-    """The message's bytes of credit, as its sender counts them."""
-    channel: str = ""
-
-    def done(self) -> None:
-        """Give this message's credit back to its sender, which may then send as much more. A second call does
-        nothing."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.consumed(self.cost)
 
 
 Handler = Callable[[Envelope], None]
@@ -171,14 +151,16 @@ class Reception:
         A loose message without a handler is dropped. Raises PeerMisbehaved when its sender floods this peer with
         messages without a handler, when a guest sends a kind that only peers may send, when the answer to a question is
         of a wrong kind, or when the handler refuses the message."""
-        kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
+        kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
-        elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
+            return
+        ask = getattr(envelope.message, "ask", 0)
+        if handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
         elif handler is None and lane_of(envelope.message) is Lane.LOOSE:
             return  # it might as well have been lost

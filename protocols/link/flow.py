@@ -71,8 +71,7 @@ class Flow:
 
     def room(self, inbound: Inbound) -> Room:
         """How far the peer that sends on the lane `inbound` may go now."""
-        chunk_bytes = None if self._budget is None else self._budget.chunk_bytes
-        if chunk_bytes is None:
+        if self._budget is None or (chunk_bytes := self._budget.chunk_bytes) is None:
             return Room(self.share_bytes())
         if inbound.received_bytes == 0:
             return Room(self.share_bytes(), chunk_bytes)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
 from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
+from .envelope import Envelope
 
 CREDIT_BYTES_MIN = 256 * 1024
 """The least bytes of unconsumed messages that a receiver allows one sender."""
@@ -34,15 +35,6 @@ class Room(NamedTuple):
 
     unconsumed_bytes: int
     ahead_bytes: float = math.inf
-
-
-class Arrival(NamedTuple):
-    """A message that arrived on a lane. `cost`: its bytes of credit (`cost_bytes`)."""
-
-    channel: str
-    message: object
-    payload: Buffer
-    cost: int
 
 
 @message("link", lane=Lane.LINK)
@@ -179,43 +171,48 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `next_seq`: the next message in order; `early`: messages that arrived before it;
-    `told_*`: the numbers in the last pulse to the sender."""
+    """The receiving half of a lane. `room` returns how far its sender may go now. `next_seq`: the next message in
+    order; `early`: messages that arrived before it; `told_*`: the numbers in the last pulse to the sender."""
 
+    room: Callable[[Inbound], Room]
     next_seq: int = 0
     received_bytes: int = 0
     consumed_bytes: int = 0
-    early: dict[int, Arrival] = field(default_factory=dict)
+    early: dict[int, Envelope] = field(default_factory=dict)
     told_received: int = 0
     told_limit_bytes: int = 0
 
     def limit_bytes(self, room: Room) -> int:
-        """The byte count, since the link began, up to which the sender may send. It never falls below what the sender
-        was told."""
+        """The byte count, since the link began, up to which the sender may send with this room. It never falls below
+        what the sender was told."""
         most = min(self.consumed_bytes + room.unconsumed_bytes, self.received_bytes + room.ahead_bytes)
         return max(self.told_limit_bytes, int(most))
 
-    def owes(self, room: Room) -> bool:
+    def owes(self) -> bool:
         """Whether a pulse would tell the sender anything new: that more has arrived, or that it may send more."""
-        return self.told_received != self.next_seq or self.limit_bytes(room) > self.told_limit_bytes
+        limit_bytes = self.limit_bytes(self.room(self))
+        return self.told_received != self.next_seq or limit_bytes > self.told_limit_bytes
 
-    def is_short(self, room: Room) -> bool:
+    def is_short(self) -> bool:
         """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
         it can be given."""
+        room = self.room(self)
         worth = max(1, min(room.unconsumed_bytes, room.ahead_bytes) // 4)
         little = self.told_limit_bytes - self.received_bytes < worth
         return little and self.limit_bytes(room) - self.told_limit_bytes >= worth
 
-    def tell(self, room: Room) -> None:
+    def tell(self) -> None:
         """Note the present numbers as told: the caller sends them to the sender in a pulse."""
         self.told_received = self.next_seq
-        self.told_limit_bytes = self.limit_bytes(room)
+        self.told_limit_bytes = self.limit_bytes(self.room(self))
 
-    def take(self, seq: int, item: Arrival, room: Room) -> Iterator[Arrival]:
-        """Take the message `item` with the number `seq`, unless it has arrived before. Yields all messages that are now
-        next in order. Raises PeerMisbehaved if the sender has sent more than its credit allows."""
+    def take(self, seq: int, item: Envelope) -> Iterable[Envelope]:
+        """Take the message `item` with the number `seq`, unless it has arrived before. Returns all messages that are
+        now next in order, to be iterated at once. Raises PeerMisbehaved if the sender has sent more than its credit
+        allows."""
+        room = self.room(self)
         if seq < self.next_seq or seq in self.early:
-            return
+            return ()
         received_bytes = self.received_bytes + item.cost
         allowed_bytes = self.told_limit_bytes + MESSAGE_BYTES_MAX  # or more: the limit only grows
         if received_bytes > allowed_bytes and received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
@@ -223,9 +220,11 @@ class Inbound:
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always
             self.next_seq += 1
-            yield item
-            return
+            return (item,)
         self.early[seq] = item
+        return self._next_in_order()
+
+    def _next_in_order(self) -> Iterator[Envelope]:
         while (due := self.early.pop(self.next_seq, None)) is not None:
             self.next_seq += 1
             yield due

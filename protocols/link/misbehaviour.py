@@ -12,6 +12,7 @@ from .table import GUESTS_MAX
 from .telling import tell_all
 
 _FAULTS_MAX = 16
+_GUESTS_FAULTS_MAX = GUESTS_MAX * _FAULTS_MAX
 _REFUSED_MAX = 1024
 _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
@@ -60,8 +61,9 @@ class Trust:
         self._guests_faults = 0
 
     def cut_off(self, peer: PeerId) -> bool:
-        too_many = self._guests_faults >= GUESTS_MAX * _FAULTS_MAX and is_guest(peer)
-        return too_many or self._faults.get(peer, 0) >= _FAULTS_MAX
+        if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):
+            return True
+        return self._faults.get(peer, 0) >= _FAULTS_MAX
 
     def ignores(self, peer: PeerId) -> bool:
         """Whether to drop a message that `peer` has just sent, because the peer is cut off. If so, its connection is
@@ -92,7 +94,7 @@ class Trust:
         before."""
         before = self.cut_off(peer)
         self._faults[peer] = min(self._faults.get(peer, 0) + 1, _FAULTS_MAX)
-        self._guests_faults = min(self._guests_faults + is_guest(peer), GUESTS_MAX * _FAULTS_MAX)
+        self._guests_faults = min(self._guests_faults + is_guest(peer), _GUESTS_FAULTS_MAX)
         return self.cut_off(peer) and not before
 
     def forgive(self, now: float) -> None:

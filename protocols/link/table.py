@@ -43,7 +43,7 @@ class Links:
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each guest began, on the loop's clock; the earliest first."""
-        self._flow = Flow(lambda: len(self._links), transport.budget, patience_s)
+        self._flow = Flow(self._links.__len__, transport.budget, patience_s)
         self._addresses: dict[PeerId, str] = {}
 
     def __iter__(self) -> Iterator[Link]:

@@ -61,8 +61,7 @@ class Attempts:
         """Wait until the next attempt at the round after `before` can begin, and return its id. None: that round is
         committed already (`state` is another one), or the run is over. A peer that is behind first catches up."""
         while True:
-            with self._inbox.meter.unsettled():
-                await self._until(lambda: self._membership.settled or self._over())
+            await self._until(lambda: self._membership.settled or self._over())
             if self._lag.behind is not None:
                 attempt = (self._membership.view.generation, before.round + 1)
                 with self._lateness.of(attempt), self._stalls.at_work("catching up"):
@@ -77,8 +76,8 @@ class Attempts:
     def hopeful(self, attempt: AttemptId) -> bool:
         """Whether this attempt can still succeed on this peer: the view is the same and settled, and this peer is not
         behind."""
-        settled, generation = self._membership.settled, self._membership.view.generation
-        return settled and generation == attempt[0] and self._lag.behind is None
+        membership = self._membership
+        return membership.view.generation == attempt[0] and self._lag.behind is None and membership.settled
 
     @asynccontextmanager
     async def at(self, attempt: AttemptId, filling: Filling | None = None) -> AsyncIterator[None]:
@@ -105,13 +104,14 @@ class Attempts:
             await self._membership.until(lambda: not self.hopeful(attempt))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`; fetch the state while this peer is a learner."""
+        """Wait for `condition`, which counts as wait; fetch the state while this peer is a learner."""
         membership = self._membership
         while not condition() or membership.failed is not None:
-            if membership.learns and membership.failed is None:
-                await self._again_in(self._learner.learn())
-            else:
-                await self._again_in(membership.until(lambda: condition() or membership.learns))
+            with self._inbox.meter.unsettled():
+                if membership.learns and membership.failed is None:
+                    await self._again_in(self._learner.learn())
+                else:
+                    await self._again_in(membership.until(lambda: condition() or membership.learns))
 
     async def _again_in(self, work: Awaitable[None]) -> None:
         """Await `work`; join again if this peer is given up meanwhile."""

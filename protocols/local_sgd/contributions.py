@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -105,11 +104,11 @@ class Contributions:
         if spent.steps and self._averaging_s:
             step_s = spent.compute_s / spent.steps
             motion = contribution.motion._replace(step_s=step_s, averaging_s=self._averaging_s)
-            contribution = replace(contribution, motion=motion)
+            contribution = contribution._replace(motion=motion)
         counts = self._averaging.ends.brought(
             samples=samples, weight=contribution.weight, epochs=contribution.epochs, metrics=news
         )
-        outcome = await self._averaging.average(replace(contribution, counts=counts))
+        outcome = await self._averaging.average(contribution._replace(counts=counts))
         if news is self._news and contribution.weight > 0 and not outcome.caught_up:
             self._news = None
         self._averaging_s = asyncio.get_running_loop().time() - began

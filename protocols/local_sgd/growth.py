@@ -130,7 +130,7 @@ class Growth:
         if contribution.grown == state.grown:
             return contribution
         vector = self.carry(contribution.vector, contribution.grown, state)
-        return replace(contribution, vector=vector, grown=state.grown)
+        return contribution._replace(vector=vector, grown=state.grown)
 
     def extended(self, state: State, contribution: Contribution, names: tuple[str, ...] | None = None) -> State:
         """`state` with the parameters `names` added to its vector. They get the values that they had while frozen

@@ -20,7 +20,6 @@ other peers fetch it. A peer that contributes impossible numbers is given up (`i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -199,7 +198,7 @@ class LocalSGD:
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
         while (attempt := await self._attempts.next(before)) is not None:
-            contribution = replace(contribution, links=measured(self.channel, self.membership.view.ids))
+            contribution = contribution._replace(links=measured(self.channel, self.membership.view.ids))
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(attempt)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...aggregation.fednova import Speeds, effective, normalised, own_steps
 from ...aggregation.scaffold import ControlVariate
 from ..offload import off_loop
@@ -52,8 +50,7 @@ class Pace:
         vector = await off_loop(
             state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, parameters)
         )
-        return replace(
-            contribution,
+        return contribution._replace(
             vector=vector,
             weight=contribution.weight * period / contribution.steps,
             speeds=Speeds(speed, 1 / speed) if speed else state.speeds,

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -29,8 +30,7 @@ SiteAttemptId = tuple[int, int, int]
 turns, count from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the number of samples
     it trained on, 0: it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has
     trained since the run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of
@@ -52,7 +52,7 @@ class Contribution:
     epochs: float = 0.0
     counts: tuple[float, ...] = ()
     grown: tuple[str, ...] = ()
-    base: Mapping[str, Tensor] = field(default_factory=dict)
+    base: Mapping[str, Tensor] = MappingProxyType({})
 
     @property
     def signals(self) -> tuple[float, ...]:

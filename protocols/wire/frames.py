@@ -9,9 +9,10 @@ allocates at most ten times `HEADER_BYTES_MAX`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
@@ -141,7 +142,8 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
     plain = [channel, name, *plain_fields(body, kind.fields)]
-    fields = _items(plain)
+    packed: bytes = _PACKER.pack(plain)
+    fields = packed[1 if len(plain) < 16 else 3 :]  # a list without its header
     if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
         raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
     return Packed(kind.lane, len(plain), fields, channel)
@@ -149,15 +151,9 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
 
 def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
     """The whole header frame of a packed message, with the link's incarnations and the message's number in its lane."""
-    prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
+    prefix = (VERSION, incarnation, towards, packed.lane, seq)
     head: bytes = _PACKER.pack_array_header(len(prefix) + packed.items)
-    return b"".join((head, _items(prefix), packed.fields))
-
-
-def _items(values: Sequence[object]) -> bytes:
-    """The values in msgpack, one after the other, without the header of a list."""
-    packed: bytes = _PACKER.pack(values)
-    return packed[1 if len(values) < 16 else 3 :]
+    return b"".join((head, _PACKER.pack(prefix)[1:], packed.fields))  # the header of a list so short is one byte
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
@@ -200,8 +196,8 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards = integer(unpack()), integer(unpack())
-    lane, seq, channel, name = integer(unpack()), integer(unpack()), unpack(), unpack()
+    incarnation, towards, lane, seq = map(integer, islice(unpacker, 4))
+    channel, name = unpack(), unpack()
     if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
         raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
     kind = _by_name.get(name) if isinstance(name, str) else None

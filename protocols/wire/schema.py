@@ -33,10 +33,10 @@ class Codec(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass's fields, in order. `scalar`: whether all of them are scalar."""
+    """A dataclass's fields, in order. `checks`: `Codec.plain` of each if all are scalar; None: some are not."""
 
     codecs: tuple[tuple[str, Codec], ...]
-    scalar: bool
+    checks: tuple[Callable[[Any], Any], ...] | None
 
 
 _fields: dict[type, Fields] = {}
@@ -47,27 +47,28 @@ def fields_of(cls: type) -> Fields:
         return known
     hints = typing.get_type_hints(cls)
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
-    return _fields.setdefault(cls, Fields(codecs, all(codec.scalar for _, codec in codecs)))
+    checks = tuple(codec.plain for _, codec in codecs) if all(codec.scalar for _, codec in codecs) else None
+    return _fields.setdefault(cls, Fields(codecs, checks))
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
     """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
     field."""
-    plain = []
-    for name, codec in fields.codecs:
-        try:
+    plain, name = list[object](), ""
+    try:
+        for name, codec in fields.codecs:
             plain.append(codec.plain(getattr(body, name)))
-        except ValueError as error:
-            raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
     return plain
 
 
 def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
     """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError."""
-    if not fields.scalar:
+    if fields.checks is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
-    values = islice(unpacker, len(fields.codecs))
-    return [codec.plain(value) for (_, codec), value in zip(fields.codecs, values, strict=True)]
+    values = islice(unpacker, len(fields.checks))
+    return [check(value) for check, value in zip(fields.checks, values, strict=True)]
 
 
 def _codec_of(hint: Any) -> Codec:

@@ -45,14 +45,16 @@ class Way:
 
 
 class Frame(NamedTuple):
-    """A frame on a way. `size`: its bytes on the wire; `connection`: number of the way's connection by which it was
-    sent; `source`: the sender's port; `start_s`: virtual time at which its first byte leaves that port."""
+    """A frame on a way. `size`: its bytes on the wire; `link_bytes`: what these take of a link; `connection`: number of
+    the way's connection by which it was sent; `source`: the sender's port; `start_s`: virtual time at which its first
+    byte leaves that port."""
 
     sender: PeerId
     to: PeerId
     header: bytes
     payload: Buffer
     size: int
+    link_bytes: int
     way: Way
     connection: int
     source: Port
