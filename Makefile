@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PUBLIC := $(wildcard __init__.py __main__.py py.typed aggregation protocols peers sims)
 
-.PHONY: help demo test lint types bench soak mutants clean
+.PHONY: help demo test unsoaked lint types bench soak mutants clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -16,9 +16,13 @@ demo: $(READY) ## train a small model on four peers, on this machine
 # Each process that a test starts would else compile the whole library.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Tests of real processes wait for most of their time, so there is one worker more than the cores of a small machine.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-test: lint types ## the gate: lint, types and the tests, but for those that take long
+test: lint ## the gate: lint, types and the tests, but for those that take long
+	@$(MAKE) --no-print-directory -j2 types unsoaked
+
+unsoaked: $(READY)
 	$(PYTEST) -m "not soak"
 
 lint: $(READY) ## style and banned calls

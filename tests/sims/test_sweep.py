@@ -64,7 +64,7 @@ def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
     assert judge_seed(seed).broken is None
 
 
-@pytest.mark.parametrize("first", [11, 31, *map(soaked, (1, 21, 41, 51))])
+@pytest.mark.parametrize("first", [31, *map(soaked, (1, 11, 21, 41, 51))])
 def test_every_promise_holds_whatever_a_seed_draws(first: int) -> None:
     """`samovar simulate --sweep 300 --seed 1` judges more of them."""
     wrong = {seed: verdict.broken for seed in range(first, first + 10) if (verdict := judge_seed(seed)).broken}
