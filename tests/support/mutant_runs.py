@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,10 +14,13 @@ from mutant_list import SEED_S_MAX, TEST_S_MAX
 
 
 class Recorder:
-    """A plugin of pytest: writes what passed, and what failed first."""
+    """A plugin of pytest: writes what passed, and what failed first. `only`: the tests to run; none: all."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, only: Sequence[str]) -> None:
+        self._file, self._only = file, only
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not self._only or item.nodeid in self._only]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -34,30 +38,32 @@ class Recorder:
 
 
 def run_tests(record: str, *words: str) -> int:
-    """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails."""
+    """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails. A name
+    that its file has no more is no error."""
+    files = dict.fromkeys(word.split("::")[0] for word in words)
     quick = ["-m", "not soak", f"--timeout={TEST_S_MAX}", "-o", "faulthandler_timeout=0"]
     options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", *quick]
-    return int(pytest.main([*options, *words], plugins=[Recorder(Path(record))]))
+    only = [word for word in words if "::" in word]
+    return int(pytest.main([*options, *files], plugins=[Recorder(Path(record), only)]))
 
 
-def run_seeds(*seeds: str) -> None:
-    """Judge these seeds until one breaks a promise, and print which and how. Ends the process: the loop of a mutant may
-    have left threads."""
-    reached, of_each, seed, held = Counter[str](), Counter[str](), seeds[0], 0
+def run_seeds(protocol: str, *seeds: str) -> None:
+    """Judge these seeds of that conversation until one breaks a promise, and print which and how. Ends the process: the
+    loop of a mutant may have left threads."""
+    reached, seed, held = Counter[str](), seeds[0], 0
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     try:
         from samovar.sims.sweeps.sweep import judge_seed, unmet  # a mutant may make this fail
 
         for seed in seeds:
             faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
-            verdict = judge_seed(int(seed))
+            verdict = judge_seed(int(seed), protocol)
             if verdict.broken is not None:
                 _end(f"killed seed {seed}: {verdict.promise}")
             reached.update(verdict.reached)
-            of_each[verdict.scenario.settings.protocol.text] += 1
             held += 1
             print(f"held {held}", flush=True)
-        if never := unmet(of_each, reached):
+        if never := unmet({protocol: held}, reached):
             _end(f"killed all seeds: never met: {never[0]}")
     except Exception as error:
         _end(f"killed seed {seed}: {type(error).__name__}")
