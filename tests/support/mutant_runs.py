@@ -14,13 +14,15 @@ from mutant_list import SEED_S_MAX, TEST_S_MAX
 
 
 class Recorder:
-    """A plugin of pytest: writes what passed, and what failed first. `only`: the tests to run; none: all."""
+    """A plugin of pytest: writes what passed, and what failed first. `only`: the tests to run, each with its case or
+    with all its cases; none: all tests."""
 
     def __init__(self, file: Path, only: Sequence[str]) -> None:
-        self._file, self._only = file, only
+        self._file, self._only = file, {*only}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if not self._only or item.nodeid in self._only]
+        if self._only:
+            items[:] = [item for item in items if self._only & {item.nodeid, item.nodeid.split("[")[0]}]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
