@@ -20,10 +20,9 @@ from .link.link import Link, PeerLost
 from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
 from .link.telling import tell_all
-from .pipes import Pipes
 from .shaping.path import ShapedTo
 from .testpoints import buggify
-from .transport import Arrivals, PeerId, Transport
+from .transport import Arrivals, PeerId, Pipes, Transport
 from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, decode, lane_of
 
 _FOR_TRANSPORTS = (ShapedTo, Here)

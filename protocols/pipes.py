@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from .wire.frames import Buffer
-
-if TYPE_CHECKING:
-    from .transport import PeerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +49,4 @@ class Pipe(Protocol):
 
     def close(self) -> None:
         """End the pipe: `PipeUser` is called no more. A second call is harmless."""
-        ...
-
-
-class Pipes(Protocol):
-    """The pipes of one transport."""
-
-    wanted: Callable[[PeerId, Pipe], None]
-    """Called with a peer that cannot be dialled and a new pipe, when the transport has something for that peer: what
-    comes out of the pipe is to be put into an inlet of that peer, and back. Whoever cannot do so closes the pipe; the
-    transport asks again, after ever longer pauses."""
-
-    def inlet(self) -> Pipe:
-        """A new pipe into this peer's own inbox, for a peer that wants to reach it."""
         ...

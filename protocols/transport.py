@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .budget import Budget
-from .pipes import Pipes
+from .pipes import Pipe
 from .wire.frames import Buffer
 
 PeerId = str
@@ -53,6 +53,19 @@ class Arrivals:
     frames: Callable[[PeerId, Buffer, Buffer, int], None]
     reconnected: Callable[[PeerId], None]
     garbage: Callable[[PeerId, str], None]
+
+
+class Pipes(Protocol):
+    """The pipes of one transport."""
+
+    wanted: Callable[[PeerId, Pipe], None]
+    """Called with a peer that cannot be dialled and a new pipe, when the transport has something for that peer: what
+    comes out of the pipe is to be put into an inlet of that peer, and back. Whoever cannot do so closes the pipe; the
+    transport asks again, after ever longer pauses."""
+
+    def inlet(self) -> Pipe:
+        """A new pipe into this peer's own inbox, for a peer that wants to reach it."""
+        ...
 
 
 class Transport(Protocol):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from live import stop_all
 from order import LONGEST
 from slowest import lines
@@ -12,6 +13,12 @@ from synthetic import synthetic_run
 from tiers import left_out
 
 from samovar.peers.records.run import Run
+
+
+def pytest_configure() -> None:
+    """One thread a worker: the threads of two workers would wait for each other at the end of each small sum, which
+    doubles the time of a simulation."""
+    torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

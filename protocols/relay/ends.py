@@ -17,9 +17,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from ..channel import Channel, Envelope
-from ..pipes import Pipe, Pipes
+from ..pipes import Pipe
 from ..testpoints import sometimes
-from ..transport import PeerId
+from ..transport import PeerId, Pipes
 from ..wire.frames import PeerMisbehaved
 from .messages import Called, Carry, Over, Piece, Taken
 from .stream import Stream

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ..addresses import NOWHERE
 from ..budget import Budget
-from ..pipes import Pipes
-from ..transport import Arrivals, PeerId, Transport
+from ..transport import Arrivals, PeerId, Pipes, Transport
 from ..wire.frames import Buffer
 
 

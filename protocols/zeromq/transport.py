@@ -19,9 +19,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ..addresses import NOWHERE, dialable, own_way
 from ..announcement import announcement
-from ..pipes import Pipes
 from ..shared_memory.segment import machine
-from ..transport import Arrivals, PeerId, wire_bytes
+from ..transport import Arrivals, PeerId, Pipes, wire_bytes
 from ..wire.frames import Buffer
 from .gate import backlog
 from .listener import Listener

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocols.pipes import Pipes
-from ...protocols.transport import Arrivals, PeerId
+from ...protocols.transport import Arrivals, PeerId, Pipes
 from ...protocols.wire.frames import Buffer
 from .network import LINGER_S, Network
 

@@ -18,11 +18,10 @@ from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
 from samovar.protocols.link.lane import Outbound
 from samovar.protocols.link.link import Link
-from samovar.protocols.pipes import Pipes
 from samovar.protocols.relay.ends import Ends
 from samovar.protocols.relay.messages import RELAY
 from samovar.protocols.relay.relay import Relay
-from samovar.protocols.transport import Arrivals, PeerId, Transport
+from samovar.protocols.transport import Arrivals, PeerId, Pipes, Transport
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX, Buffer, Lane, message
 
 
