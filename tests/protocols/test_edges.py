@@ -4,6 +4,7 @@ import asyncio
 from itertools import combinations
 
 import pytest
+import torch
 from company import Company, assert_one_truth
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 from tiers import soaked
@@ -197,7 +198,8 @@ def test_who_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself()
         await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
         sgd, generation = company[3].sgd, company[3].membership.view.generation
         attempt = (generation, sgd.state.round + 1)
-        sgd._sites._mine = _Mine((attempt[1], 1), generation, ("p3", "p4"))
+        mean = torch.zeros(sgd.state.vector.numel())
+        sgd._sites._mine = _Mine((attempt[1], 1), generation, ("p3", "p4"), mean, 77)
         own = company[3].brings()
         async with asyncio.timeout(PATIENCE_S):
             assert await sgd._sites.mean(own, sgd.state.vector, attempt, 1) is own.vector
