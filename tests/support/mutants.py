@@ -46,7 +46,7 @@ class Hunt:
         began, passed = time.monotonic(), 0
         tree.plant(mutant)
         try:
-            for files in [*self._named(mutant), *batches(self._imports, mutant)]:
+            for files in [*self._named(tree, mutant), *batches(self._imports, mutant)]:
                 while True:
                     left_s = self._limit_s - (time.monotonic() - began)
                     if left_s <= 0:
@@ -64,10 +64,10 @@ class Hunt:
         finally:
             tree.restore(mutant)
 
-    def _named(self, mutant: Mutant) -> list[list[str]]:
+    def _named(self, tree: Tree, mutant: Mutant) -> list[list[str]]:
         """The test that the page names, if its file is there."""
         file, _, name = self._told.get(mutant.breaks, "").partition("::")
-        return [[f"{path.relative_to(ROOT)}::{name}"] for path in (ROOT / "tests").rglob(file) if name]
+        return [[f"{path.relative_to(tree.root)}::{name}"] for path in (tree.root / "tests").rglob(file) if name]
 
     def _ran(self, tree: Tree, files: Sequence[str], limit_s: float) -> tuple[int, str, bool]:
         """How many tests passed, the first that failed, and whether they came to an end."""
