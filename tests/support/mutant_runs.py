@@ -43,11 +43,12 @@ class Recorder:
 def run_tests(record: str, *words: str) -> int:
     """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails. A name
     that its file has no more is no error."""
-    files = dict.fromkeys(word.split("::")[0] for word in words)
+    names = [word for word in words if not word.startswith("--deselect=")]
+    files = dict.fromkeys(name.split("::")[0] for name in names)
     quick = ["-m", "not soak", f"--timeout={TEST_S_MAX}", "-o", "faulthandler_timeout=0"]
     options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", *quick]
-    only = [word for word in words if "::" in word]
-    return int(pytest.main([*options, *files], plugins=[Recorder(Path(record), only)]))
+    left_out, only = [word for word in words if word not in names], [name for name in names if "::" in name]
+    return int(pytest.main([*options, *left_out, *files], plugins=[Recorder(Path(record), only)]))
 
 
 def run_seeds(protocol: str, *seeds: str) -> None:
