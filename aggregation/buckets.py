@@ -12,8 +12,8 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
 
 def buckets(layout: Layout, *, first_bytes: int = FIRST_BUCKET_BYTES, each_bytes: int = BUCKET_BYTES) -> list[Part]:
-    """The buckets: parts of the vector, each of whole tensors, in the order in which backward completes them. The first
-    bucket is closed as soon as it holds ``first_bytes``, each later one at ``each_bytes``; together they cover every
+    """Cut the vector into buckets: parts of whole tensors, in the order in which backward completes them. The first
+    bucket is closed as soon as it holds ``first_bytes``, each later one at ``each_bytes``. Together they cover every
     element once."""
     found: list[Part] = []
     stop = layout.size

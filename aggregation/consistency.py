@@ -3,7 +3,7 @@
 One rule on vector clocks serves all models. The clock of a worker is the number of updates that it has pushed. A read
 at clock c by worker p needs, in the clocks of what it reads,
 
-    v_q >= c - slack   for every other worker q that counts,
+    v_q >= c - slack for every other worker q that is still taking part,
     v_p >= c - own     for itself,
 
 and may contain more. A worker takes the step after clock c when such a read is there. Sources:
@@ -15,8 +15,8 @@ and may contain more. A worker takes the step after clock c when such a read is 
   done, a worker's own among them. So a worker goes on while up to t + 1 of its own updates are on their way.
 - `async`: eventual consistency. A read contains whatever has arrived.
 
-Invariant, at each moment: the clocks of two workers that count differ by at most slack + 1, because a worker that is at
-slack + 1 above the slowest has pushed the step that it began at slack.
+Invariant, at each moment: the clocks of two workers that take part differ by at most slack + 1, because a worker that
+is at slack + 1 above the slowest has pushed the step that it began at slack.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SLACK_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """`slack`: updates of another worker that a read may lack; `own`: those of the reader itself. None: any number."""
+    """One consistency model: how many pushed updates a read may lack. `slack`: at most so many of each other worker;
+    `own`: at most so many of the reader itself. None: any number. Raises ValueError on a bound out of range."""
 
     slack: int | None
     own: int | None
@@ -46,7 +47,9 @@ class Consistency:
                 raise ValueError(f"a bound is 0 to {SLACK_MAX}, got {lacking}")
 
     def required(self, reader: W, clock: int, workers: Iterable[W]) -> dict[W, int]:
-        """The clocks that a read needs. `workers`: those that count, with the reader or without it."""
+        """The clocks that a read by `reader` at `clock` needs: by worker, how many of its updates the read must contain
+        at least. A worker without an entry may be missing altogether. `workers`: those still taking part; the reader
+        may be among them or not."""
         needed: dict[W, int] = {}
         if self.slack is not None and clock > self.slack:
             needed = {worker: clock - self.slack for worker in workers if worker != reader}
@@ -56,17 +59,18 @@ class Consistency:
 
     @property
     def steps_together(self) -> bool:
-        """Whether no worker begins a step before all have finished the last one."""
+        """Whether no worker begins a step before all others have pushed their previous one."""
         return self.slack == 0
 
 
 def lacking(clocks: Mapping[W, int], required: Mapping[W, int]) -> list[W]:
-    """The workers whose updates are missing in `clocks`, in the order of `required`. Empty: the read is there."""
+    """The workers whose clock in `clocks` is below the `required` one, in the order of `required`. A worker without a
+    clock has pushed nothing. If the list is empty, the read can be answered."""
     return [worker for worker, clock in required.items() if clocks.get(worker, 0) < clock]
 
 
 def spread(clocks: Iterable[int]) -> int:
-    """The difference between the fastest and the slowest clock; 0 for no clocks."""
+    """The difference between the highest and the lowest of these clocks; 0 for no clocks."""
     known = list(clocks)
     return max(known) - min(known) if known else 0
 
@@ -77,7 +81,7 @@ CONSISTENCIES: Mapping[str, tuple[Callable[..., Consistency], int]] = {
     "bounded": (lambda delay="8": Consistency(whole(delay), whole(delay)), 1),
     "async": (lambda: Consistency(None, None), 0),
 }
-"""Name -> a function that makes it from its options, which are texts, and the most options it takes."""
+"""Name -> a function that makes the `Consistency` from its options, which are texts, and the most options it takes."""
 
 
 def parse_consistency(text: str) -> Consistency:

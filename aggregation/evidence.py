@@ -1,8 +1,8 @@
 """Finds the peers that contributed numbers which cannot be right, from other peers' statements on each contribution.
 
-Every part of each peer's message (`mean`) is seen by up to `WITNESSES` ranks besides its sender: rank r + s sees part
-r, for s from 0 on. The median of the witnesses' statements on a part counts; of two statements, the lesser. So no
-single witness can incriminate an innocent peer, nor, of three, exonerate a guilty one.
+The message of each of p peers (`mean`) is cut into p parts. Part r is seen by the ranks r + s mod p for the shifts s =
+0, 1, ..., below `WITNESSES`: its witnesses. The median of their statements on a part counts; of two statements, the
+lesser. So no single witness can incriminate an innocent peer, nor, of three, exonerate a guilty one.
 
     statement of a witness on a sender's part   [square of its norm, its largest magnitude, the sender's weight]
 
@@ -24,8 +24,9 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """The contribution of one rank, as witnessed: the norm of its model, the largest magnitude in its message, and its
-    weight."""
+    """What one rank contributed to the sum, as its witnesses saw it. ``norm``: Euclidean norm of its model, inf if the
+    message holds numbers but no positive weight; ``peak``: largest magnitude in its message; ``weight``: its weight, 0
+    if no witness saw one."""
 
     norm: float
     peak: float
@@ -33,13 +34,15 @@ class Brought:
 
 
 def shifts(world: int) -> int:
-    """The number of ranks that see each part, perhaps including its sender."""
+    """The number of ranks that see each part of a message among ``world`` ranks. The sender may be one of them."""
     return min(WITNESSES, world)
 
 
 def brought(statements: Tensor) -> list[Brought]:
-    """The witnessed contribution of each rank. ``statements``: [witness, shift, sender, `FIELDS`], float64. Statements
-    of a rank on itself do not count, nor those whose square is NaN, which means that nothing was seen."""
+    """The contribution of each rank, in the order of ranks, from the witnesses' statements. ``statements``: [witness,
+    shift, sender, `FIELDS`], float64; the witness w states at shift s what it saw of the sender's part w - s.
+    Statements of a rank on itself do not count, nor those whose first field is NaN, which means that the witness saw
+    nothing."""
     told = statements.tolist()
     return [_of_sender(told, sender) for sender in range(len(told))]
 
@@ -64,11 +67,11 @@ def _of_sender(told: Sequence[Sequence[Sequence[Sequence[float]]]], sender: int)
 
 
 def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtype) -> dict[int, str]:
-    """The ranks whose numbers cannot be right, each with the reason. A rank whose numbers are merely too large is not
-    guilty if most ranks' numbers are too large.
+    """The ranks whose numbers cannot be right, each with the reason in words. A rank whose numbers are merely too large
+    is not guilty if more than half of the ranks have too large ones.
 
-    ``norm_max``: the largest norm of a model. ``dtype``: of the sum, which must be able to hold the largest message
-    times the number of ranks.
+    ``norm_max``: the largest norm that a model may have. ``dtype``: that of the sum; a message must not be so large
+    that the sum of as many messages as there are ranks could overflow it.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

@@ -43,7 +43,8 @@ HELD = 1.05
 
 
 class Speeds(NamedTuple):
-    """Speeds of local steps, as means over the peers: steps a second, and seconds a step; 0: unknown."""
+    """How fast the peers take local steps: the mean over the peers of steps a second, and of seconds a step (not its
+    inverse). 0: unknown."""
 
     steps_per_s: float = 0.0
     step_s: float = 0.0
@@ -53,8 +54,9 @@ UNKNOWN_SPEEDS = Speeds()
 
 
 def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
-    """tau_i of a peer that takes ``steps_per_s``: the whole number nearest to what fits into the round; at
-    least one."""
+    """The number of local steps (tau_i) that a peer takes in a round of ``period`` steps, in proportion to its own
+    ``steps_per_s`` over the ``mean`` of all. It is the nearest whole number, or one less where the others would wait
+    for this peer more than 5 % longer (`HELD`); at least 1. Returns ``period`` where a speed is 0, that is unknown."""
     if not (period and steps_per_s and mean.steps_per_s):
         return period
     fits = period * steps_per_s / mean.steps_per_s
@@ -63,7 +65,8 @@ def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
 
 
 def effective(period: int, mean: Speeds) -> float:
-    """tau_eff of a round of ``period`` steps."""
+    """The effective number of steps (tau_eff) of a round of ``period`` steps: the period, or less where the peers'
+    speeds differ so much that x would oscillate. With unknown speeds it is the period."""
     swings = mean.steps_per_s * mean.step_s
     return period if swings <= FAR else period * FAR / swings
 
@@ -71,8 +74,8 @@ def effective(period: int, mean: Speeds) -> float:
 def normalised(vector: Tensor, anchor: Tensor, share: float | Tensor, parameters: int | None = None) -> Tensor:
     """The contributions [..., n] of peers that have moved from ``anchor`` ([n] or [..., n]) to ``vector`` [..., n],
     with ``share = tau_eff/tau_i``, one number or one a row [...]. Only the first ``parameters`` elements are scaled,
-    None: all; the buffers behind them are contributed unchanged. A row whose share is 1 is contributed to the bit, and
-    ``vector`` itself is returned if all shares are 1."""
+    None: all; the buffers behind them are contributed unchanged. A row whose share is 1 is returned with the same bits,
+    and ``vector`` itself is returned if all shares are 1."""
     shares = torch.as_tensor(share)
     same = shares == 1
     if bool(same.all()):

@@ -27,17 +27,19 @@ from .vector import Part, parts
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The fragments of a vector. `parts`: in the order in which they are averaged."""
+    """The fragments into which a vector is cut. `parts`: the fragments, in the order in which they are averaged."""
 
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, size: int, count: int) -> "Fragments":
-        """Cut ``size`` elements into ``count`` fragments, or fewer when there are fewer elements."""
+        """Cut a vector of ``size`` elements into ``count`` fragments, or into ``size`` ones where there are fewer
+        elements."""
         return cls(parts(size, min(size, count)))
 
     def of_size(self, size: int) -> "Fragments":
-        """As many fragments of a vector of ``size`` elements, into which this one may have grown."""
+        """The same number of fragments for a vector of ``size`` elements: needed when the model has grown during the
+        run. Returns this object where the size is unchanged."""
         return self if self.parts[-1].stop == size else Fragments.of(size, len(self.parts))
 
     def index(self, round: int) -> int:
@@ -49,8 +51,8 @@ class Fragments:
         return self.parts[self.index(round)]
 
     def mixed(self, before: Tensor, after: Tensor, round: int) -> Tensor:
-        """``before`` with that round's fragment from ``after``, both [..., n]; with one fragment ``after`` itself, not
-        a copy."""
+        """A copy of ``before`` in which the fragment of that round is taken from ``after``, both [..., n]. With one
+        fragment it is ``after`` itself, not a copy."""
         if len(self.parts) == 1:
             return after
         start, stop = self.at(round)
@@ -61,8 +63,9 @@ class Fragments:
     def step(
         self, outer: OuterStep, round: int, anchor: Tensor, mean: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState]:
-        """An outer step of that round's fragment; all other fragments, and the step's state for them, stay unchanged.
-        All vectors are [..., n]."""
+        """Take the outer step from the ``anchor`` towards the ``mean`` for that round's fragment only. Returns the new
+        model and the step's new state; outside the fragment they are ``anchor`` and ``state`` unchanged. All vectors
+        are [..., n]."""
         vector, after = outer.step(anchor, mean, state)
         kept = tuple(self.mixed(old, new, round) for old, new in zip(state, after, strict=True))
         return self.mixed(anchor, vector, round), kept

@@ -17,7 +17,7 @@ _NAME_LETTERS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``metric`` is to be ``sign`` (one of >=, <=, > and <) ``value``."""
+    """The condition that the value of ``metric`` is ``sign`` (one of >=, <=, > and <) ``value``."""
 
     metric: str
     sign: str
@@ -32,7 +32,8 @@ class Goal:
 
 
 def parse_goal(text: str) -> Goal:
-    """The goal in a text such as ``accuracy >= 0.97``. Raises ValueError."""
+    """The goal in a text such as ``accuracy >= 0.97``. Raises ValueError on any other text, and on a metric's name of
+    more than 60 letters."""
     sign = next((sign for sign in _COMPARE if sign in text), "")
     metric, _, value = text.partition(sign) if sign else (text, "", "")
     metric, number = metric.strip(), float(value.strip() or math.nan)

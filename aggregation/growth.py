@@ -3,8 +3,9 @@
 Source of the practice: Howard and Ruder, "Universal language model fine-tuning for text classification" (ACL 2018,
 arXiv 1801.06146), section 3.3, gradual unfreezing.
 
-A grown layout is the one that a run would have which began with the same parameters unfrozen: the model's order, not
-the order of unfreezing. So the parameters still come first, and only names are needed to tell which layout it is.
+A grown layout is equal to that of a run which began with the same parameters unfrozen: its tensors are in the model's
+order, not in the order of unfreezing. So the parameters still come first, and only names are needed to tell which
+layout it is.
 """
 
 from collections.abc import Collection
@@ -16,17 +17,19 @@ from .vector import Layout
 
 
 def in_order(layout: Layout, names: Collection[str]) -> tuple[str, ...]:
-    """Those of ``names`` that are frozen parameters of the model, in its order."""
+    """Those of ``names`` that are frozen parameters of the model, in the model's order. Other names are left out."""
     return () if layout.later is None or not names else tuple(one for one in layout.later.frozen if one in set(names))
 
 
 def grown(layout: Layout, names: tuple[str, ...]) -> Layout:
-    """The layout with which a run begins, ``layout``, after these frozen parameters were unfrozen: a model's order."""
+    """The layout of the vector when the frozen parameters ``names`` are trained, too. ``layout``: that with which the
+    run began; ``names``: all that were unfrozen since, in the model's order. Returns ``layout`` itself for no names,
+    and for a model without frozen parameters."""
     return layout if layout.later is None or not names else _grown(_Same(layout), names)
 
 
 def whole(layout: Layout) -> Layout:
-    """The layout after all frozen parameters were unfrozen."""
+    """The layout of the vector when all frozen parameters are trained, too."""
     return layout if layout.later is None else grown(layout, layout.later.frozen)
 
 
@@ -52,8 +55,9 @@ def _grown(first: _Same, names: tuple[str, ...]) -> Layout:
 
 
 def carried(vector: Tensor, before: Layout, after: Layout, fill: Tensor | None = None) -> Tensor:
-    """``vector`` [..., n] of the layout ``before`` as one [..., m] of ``after``. Tensors that ``before`` has not are
-    those of ``fill`` [..., m], or 0. Returns ``vector`` itself where the layouts are the same."""
+    """The elements of ``vector``, [..., n] in the layout ``before``, at their places in the layout ``after``: [..., m].
+    Tensors that only ``after`` has are taken from ``fill`` [..., m]; without it they are 0. Returns ``vector`` itself
+    where the layouts are the same."""
     if before is after or before.slots == after.slots:
         return vector
     carried = vector.new_zeros((*vector.shape[:-1], after.size)) if fill is None else fill.clone()
@@ -65,7 +69,8 @@ def carried(vector: Tensor, before: Layout, after: Layout, fill: Tensor | None =
 
 
 def to_bits(layout: Layout, names: Collection[str]) -> bytes:
-    """``names`` of frozen parameters as a bit each, in the model's order; none: no bytes."""
+    """``names`` of frozen parameters as bytes to send: bit i, lowest first, is 1 if the model's i-th frozen parameter
+    is among them. Empty for no names."""
     if layout.later is None or not names:
         return b""
     bits = sum(1 << index for index, name in enumerate(layout.later.frozen) if name in set(names))
@@ -73,7 +78,8 @@ def to_bits(layout: Layout, names: Collection[str]) -> bytes:
 
 
 def from_bits(layout: Layout, bits: bytes) -> tuple[str, ...]:
-    """The names that `to_bits` wrote. Raises ValueError for a bit that stands for no parameter."""
+    """The names whose bits `to_bits` set, in the model's order. Raises ValueError for a bit that stands for no
+    parameter."""
     frozen = () if layout.later is None else layout.later.frozen
     if len(bits) > -(-len(frozen) // 8) or int.from_bytes(bits, "little") >> len(frozen):
         raise ValueError("it names a frozen parameter that this model has not")

@@ -25,12 +25,12 @@ from .vector import all_finite, norm_of, norms
 
 
 class BadSum(ValueError):
-    """A sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
+    """Raised for a sum of contributions that has no mean, or is so large that some peer's numbers cannot be right."""
 
 
 class Mean(NamedTuple):
-    """The agreed result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight``, and the
-    Euclidean ``norm`` of the mean as it was summed."""
+    """The result of a round: the mean ``vector`` [n], the mean ``signals``, the total ``weight`` of all contributions,
+    and the Euclidean ``norm`` of the mean as it was summed (that of the change, where changes are summed)."""
 
     vector: Tensor
     signals: tuple[float, ...]
@@ -89,7 +89,7 @@ def _contribute_alike(vector: Tensor, weight: float, signals: Sequence[float], o
     if not range_.tiny <= weight <= range_.max:
         raise _bad_weight(weight, vector.dtype)
     torch.mul(vector.detach(), weight, out=message[..., :n])
-    message[..., n:] = torch.tensor([*(signal * weight for signal in signals), weight], dtype=torch.float64)
+    message[..., n:] = torch.tensor([*[signal * weight for signal in signals], weight], dtype=torch.float64)
     return message
 
 
@@ -126,8 +126,9 @@ def means(totals: Tensor, signals: int = 0) -> Means:
 
 
 def combine(total: Tensor, signals: int = 0) -> Mean:
-    """As `means` for one sum [n + signals + 1], with the signals, weight and norm as numbers: tensors of single numbers
-    would take as long as all else in the round of a small model."""
+    """As `means`, but for one sum [n + signals + 1], with the signals, weight and norm as numbers: to make a tensor of
+    each would take as long as all else in the round of a small model. Raises BadSum as `means` does, and ValueError on
+    a sum that is no vector or too short."""
     if total.ndim != 1:
         raise ValueError(f"a sum of shape {tuple(total.shape)} is no vector and cannot carry one round's weight")
     n = _elements(total, signals)
@@ -138,7 +139,7 @@ def combine(total: Tensor, signals: int = 0) -> Mean:
     norm = norm_of(vector)  # one pass, which also checks that all is finite
     if not math.isfinite(norm):
         _check_finite(vector)
-    agreed = tuple(signal / weight for signal in total[n:-1].tolist())
+    agreed = tuple([signal / weight for signal in total[n:-1].tolist()])
     if not all(map(math.isfinite, agreed)):
         raise BadSum(f"the mean signals must be finite, got {agreed}")
     return Mean(vector, agreed, weight, norm)

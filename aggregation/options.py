@@ -13,20 +13,24 @@ TEXT_MAX = 60
 
 
 class OptionError(ValueError):
-    """The name is known, but its options are invalid. One line."""
+    """Raised for a known name whose options are invalid. Its message is one line."""
 
 
 def spelled(text: str) -> str:
-    """`text` with its name, up to the first colon, as the tables spell it: ``top-k:0.01`` becomes ``top_k:0.01``."""
+    """`text` with its hyphens before the first colon replaced by underscores: ``top-k:0.01`` becomes ``top_k:0.01``."""
     name, colon, options = text.partition(":")
     return name.replace("-", "_") + colon + options
 
 
 def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: str, longest: int = TEXT_MAX) -> T:
-    """The object that `text` asks for. `known`, by name: a function that makes it from its options, given as texts, and
-    the most options it takes. `what`: the kind of object, for errors; `longest`: the most letters of `text`.
+    """The object that a user's `text` asks for, a name with options after colons; spaces around it are ignored.
 
-    Raises ValueError, in one line, on an unknown name; OptionError on invalid options.
+    `known`: by name, the function that makes the object, and the most options that it takes. It is called with the
+    options as texts; each must have a default, and it raises ValueError on invalid ones. `what`: the kind of object,
+    for errors; `longest`: the most characters of `text`.
+
+    Raises ValueError, in one line, on an unknown name; its subclass OptionError on too many options, on options that
+    the function refuses, and on a `text` that is too long.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:

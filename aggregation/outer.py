@@ -28,7 +28,7 @@ class OuterStep(Protocol):
 
     @property
     def tensors(self) -> int:
-        """The number of tensors [..., n] in its state."""
+        """The number of tensors [..., n] in the step's state."""
         ...
 
     def start(self, vector: Tensor) -> OuterState:
@@ -36,16 +36,14 @@ class OuterStep(Protocol):
         ...
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
-        """The vector the next round starts from, and the state after this one. Writes into none of its arguments.
-
-        Raises ValueError where shapes or dtypes differ or the state is another step's.
-        """
+        """The vector from which the next round starts, and the step's state after this round. Changes none of its
+        arguments. Raises ValueError where shapes or dtypes differ or the state is another step's."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The mean becomes the model (FedAvg, Algorithm 1; PASGD). No state."""
+    """The outer step of plain averaging: the mean becomes the model (FedAvg, Algorithm 1; PASGD). It has no state."""
 
     tensors: ClassVar[int] = 0
 
@@ -108,8 +106,8 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class OfParameters:
-    """Applies `inner` to all elements of each row, a model's parameters, but the last ones. These are its `buffers`,
-    and become the mean, because an extrapolated running variance can be negative."""
+    """Applies the outer step `inner` to a model's parameters only. The last `buffers` elements of each row, the model's
+    buffers, become the mean instead, because an extrapolated running variance can be negative."""
 
     inner: OuterStep
     buffers: int

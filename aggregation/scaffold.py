@@ -39,14 +39,14 @@ class ControlVariate:
         """The correction [..., parameters] to add to the parameters after each local step; None: there is none yet."""
 
     def begin(self, mean: Tensor | None, brought: Tensor, steps: float) -> None:
-        """Begin a round. In the previous one this peer contributed the vector `brought` [..., n], which represents
-        `steps` local steps (tau_eff). `mean` ([n] or [..., n]): the mean of all contributions; None: this peer's
-        contribution was not in it."""
+        """Begin a round: compute the correction for its local steps from the previous round. `brought` [..., n]: this
+        peer's contribution to that round; `steps`: the local steps that it stands for (tau_eff). `mean` ([n] or [...,
+        n]): the mean of all contributions. None: this peer's contribution was not in it, and there is no correction."""
         self.added = None if mean is None else (mean - brought)[..., : self._parameters] / steps
 
     def without(self, vector: Tensor, steps: int) -> Tensor:
-        """`vector` [..., n] after local steps, with the corrections of these `steps` subtracted: a new tensor if there
-        are any."""
+        """The model `vector` [..., n] after `steps` local steps, with their corrections subtracted: a new tensor, or
+        `vector` itself where there were none."""
         if self.added is None or not steps:
             return vector
         vector = vector.clone()

@@ -1,4 +1,4 @@
-"""Model parameters as one flat vector: every protocol moves a single buffer, and no tensor can be forgotten."""
+"""A model's tensors as one flat vector. Every protocol sends this single buffer, so no tensor can be forgotten."""
 
 import json
 import math
@@ -25,7 +25,7 @@ DIMENSIONS_MAX = 64
 
 
 class Part(NamedTuple):
-    """Elements ``start`` to ``stop`` (exclusive) of a vector."""
+    """A range of a vector: the elements ``start`` to ``stop`` (exclusive)."""
 
     start: int
     stop: int
@@ -44,8 +44,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The tensors of a whole model, and which of them a run begins without. ``rows``: of all tensors, in the model's
-    order; ``frozen``: names of those that may join the layout during a run."""
+    """All tensors of a model in which some parameters are frozen when the run begins. ``rows``: name, shape and dtype
+    of every tensor, in the model's order; ``frozen``: names of the frozen ones, which may join the layout during the
+    run."""
 
     rows: tuple[Row, ...]
     frozen: tuple[str, ...]
@@ -82,8 +83,8 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], frozen: Collection[str] = ()) -> "Layout":
-        """The layout of a model's tensors, in the mapping's order, of any shapes. It has none of the ``frozen`` ones,
-        which may join it later, and not all may be frozen.
+        """The layout of a model's tensors, in the mapping's order, of any shapes. It leaves out the ``frozen`` ones,
+        which may join it later; at least one tensor must not be frozen.
 
         Raises ValueError, naming the tensor, on anything but dense float16, bfloat16, float32 or float64 tensors with
         values (integer buffers, sparse and meta tensors), and on a mapping without elements.
@@ -103,7 +104,8 @@ class Layout:
 
     @classmethod
     def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
-        """The layout of tensors of these names, shapes and types, in this order. Raises ValueError."""
+        """The layout of tensors of these names, shapes and dtypes, one after another in this order. Raises ValueError
+        on a name that occurs twice, on a dtype that is not in `DTYPES`, and on sizes out of range."""
         for row in rows:
             _check_row(*row)
         bounds = [0, *accumulate(math.prod(shape) for _, shape, _ in rows)]
@@ -131,7 +133,8 @@ class Layout:
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def compare(self, other: "Layout") -> str | None:
-        """The first difference in one line, this layout being "here" and ``other`` "there"; None if they are equal."""
+        """The first difference between two layouts, as one line of text in which this layout is "here" and ``other`` is
+        "there". None if they are equal."""
         mine, theirs = ({slot.name: slot for slot in layout.slots} for layout in (self, other))
         for name, slot in mine.items():
             if name not in theirs:
@@ -147,10 +150,11 @@ class Layout:
         return None
 
     def flatten(self, tensors: Mapping[str, Tensor], out: Tensor | None = None) -> Tensor:
-        """Copy the tensors, from any device, into one contiguous CPU vector of `size` elements that the caller owns.
+        """Copy the tensors, from any device, into one contiguous CPU vector of `size` elements, and return it. The
+        vector is a new one, which the caller owns, or ``out``.
 
-        ``out`` is filled and returned in place of a new vector. Raises ValueError, before anything is written, where
-        names or shapes are not this layout's, a tensor is not a dense floating one, or ``out`` is no such vector.
+        Raises ValueError, before anything is written, where names or shapes are not this layout's, a tensor is not a
+        dense floating one, or ``out`` is no such vector.
         """
         self._check(tensors)
         if out is None:
@@ -220,10 +224,11 @@ def norm_of(vector: Tensor) -> float:
 
 
 def parts(size: int, world: int, shares: Sequence[float] | None = None) -> tuple[Part, ...]:
-    """Cut ``size`` elements into ``world`` contiguous parts that cover them exactly.
+    """Cut a vector of ``size`` elements into ``world`` contiguous parts that cover it exactly.
 
-    Equal up to one element, or in proportion to ``shares``: one finite weight >= 0 for each part, not all zero, where a
-    zero gives an empty part. Exact arithmetic, so that every peer cuts alike. Raises ValueError on anything else.
+    The parts are equal up to one element, or in proportion to ``shares``: one finite weight >= 0 for each part, not all
+    zero; a weight of zero gives an empty part. Arithmetic is exact, so that every peer cuts alike. Raises ValueError on
+    anything else.
     """
     if size < 0 or world < 1:
         raise ValueError(f"cannot cut {size} elements into {world} parts")

@@ -1,7 +1,7 @@
 """The memberships that a conversation may run on: how the settings name them, and how each is made.
 
-Members of `views` agree who is in the run. By `swim` each peer finds out by itself, and in a large run knows a few of
-the others.
+With `views` all members agree on the list of members. With `swim` each peer keeps its own list, and in a large run it
+knows only a few of the others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _LINKS, _LINKS_MIN, _LINKS_MAX = 6, 3, 32
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Members agree on views."""
+    """The membership in which all members agree on each list of members, called a view."""
 
     peers_max: ClassVar[int] = VIEW_MEMBERS_MAX
 
     def links(self, peers: int) -> int | None:
-        """How many links each of `peers` has; None: each knows all."""
+        """The number of other peers that each of `peers` peers has links to. Always None: each knows all."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class BySwim:
-    """`wished`: links of each peer; None: each knows all in a small run, and has six links in a large one. Raises
-    ValueError for too few, which do not hold a run together, or too many."""
+    """The membership by SWIM. `wished`: the number of links of each peer; None: in a small run each peer knows all
+    others, and in a large one each has six links. Raises ValueError for too few, which do not hold a run together, or
+    too many."""
 
     wished: int | None = None
     peers_max: ClassVar[int] = SWIM_PEERS_MAX
@@ -52,7 +53,7 @@ class BySwim:
             raise ValueError(f"a peer has from {_LINKS_MIN} to {_LINKS_MAX} links, not {self.wished}")
 
     def links(self, peers: int) -> int | None:
-        """How many links each of `peers` has; None: each knows all."""
+        """The number of other peers that each of `peers` peers has links to; None: each knows all."""
         return _LINKS if self.wished is None and peers > WHOLE_PEERS_MAX else self.wished
 
 
@@ -61,7 +62,8 @@ MEMBERSHIPS: Final[Mapping[str, tuple[Callable[..., Kind], int]]] = {
     "views": (Views, 0),
     "swim": (lambda *links: BySwim(*map(whole, links)), 1),
 }
-"""Name -> a function that makes it from its options, which are texts, and the most options it takes."""
+"""Name -> a function that makes the membership from its options, which are texts, and the most options that it
+takes."""
 
 
 def parse_membership(text: str) -> Kind:
@@ -73,7 +75,8 @@ def parse_membership(text: str) -> Kind:
 def made(
     kind: Kind, endpoint: Endpoint, me: Member, terms: Terms, store: Store | None, invitation: Invitation | None
 ) -> tuple[RunMembers, Way]:
-    """One peer's membership, and its way into the run. `store`: keeps votes on views."""
+    """One peer's membership, and the object that takes the peer into the run. `store`: keeps the peer's votes on views
+    across restarts; None: they are not kept."""
     if isinstance(kind, BySwim):
         swim = SwimMembership(Channel(endpoint, SWIM), me, terms, kind.links(terms.founders), invitation)
         return swim, SwimEntry(endpoint, swim)

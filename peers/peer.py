@@ -53,9 +53,9 @@ class Peer:
         resumed: Snapshot | None = None,
         record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """`facts`: what the peer's replica tells of its model; `steps`: local steps of the whole run, None when a
-        script decides; `resumed`: the checkpoint from which the replica was restored. Raises ValueError when the
-        settings do not fit the replica or the checkpoint."""
+        """`facts`: the properties of the peer's replica; `steps`: local steps of the whole run, None when a script
+        decides; `resumed`: the checkpoint from which the replica was restored. Raises ValueError when the settings do
+        not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
         self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
         self.membership, way = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
@@ -95,7 +95,7 @@ class Peer:
         return self._place.name
 
     def came(self, how: Came) -> None:
-        """Begin to record members, and record how this peer came into the run. Called once, when it has entered."""
+        """Begin to record members, and record `how` this peer has entered the run. Called once, when it has entered."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
 
@@ -137,7 +137,8 @@ class Peer:
         return record
 
     def budget_left(self) -> dict[str, float]:
-        """What a checkpoint tells of this peer's budget: what is left of the day's, if it has one."""
+        """The entry of a checkpoint that tells how many bytes are left of this peer's day; empty for a peer without a
+        limit a day."""
         budget = self.endpoint.budget
         left = None if budget is None else budget.day_bytes_left
         return {} if left is None else {BUDGET_LEFT: left}
@@ -149,11 +150,11 @@ class Peer:
         return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """Name -> scale of these metrics of the replica."""
+        """By name, the declared scale of each of these `metrics` of the replica."""
         return scales_told(metrics, self._facts.scales)
 
     def tell(self, event: EventName, **said: str) -> None:
-        """Write an event to the records. `said`: the keywords of `Tell`."""
+        """Write an event to the records. `said`: the keywords of `comings.Tell`."""
         now_s, generation = self.clock.elapsed_s, self.membership.view.generation
         self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, **said))
 
@@ -172,7 +173,8 @@ class Peer:
 
 
 def _relaying(endpoint: Endpoint, membership: RunMembers, limit: str | None) -> None:
-    """Have others carry this peer's streams if it cannot be dialled; otherwise carry those of others."""
+    """If this peer cannot be dialled, have relays carry its streams; else make it a relay for others. `limit`: the most
+    bytes a second that it carries from each of them, as text; None: no limit."""
 
     def outbound() -> set[PeerId]:
         view = membership.view

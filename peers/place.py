@@ -1,4 +1,4 @@
-"""A peer's place in a run: its name, data shard, site and link."""
+"""A peer's place in a run: its name, data shard, site, link and role."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Place:
     """A peer's place in a run.
 
     `name`: a display name; a peer's identity is its key. `data_shard`: index of the data shard that the peer asks for.
-    `run`: name of the run. `link`: the link that its connection is shaped to, as text for the records; "": unshaped.
-    `site`: name of its site; "": none. `role`: see `Attributes`. `invitation`: the run's invitation, given by the
+    `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
+    not. `site`: name of its site; "": none. `role`: see `Attributes`. `invitation`: the run's invitation, given by the
     founder alone. `store`: keeps the peer's Paxos votes on disk; None for a peer that cannot be restarted under the
     same key.
     """

@@ -1,10 +1,10 @@
-"""The cause of a failed operation on a file, as words for the middle of a line."""
+"""The cause of a failed operation on a file, in words that fit into the middle of an error line."""
 
 from __future__ import annotations
 
 
 def reason(error: BaseException) -> str:
-    """The operating system's text, without the error number and the path, which the line around it has already."""
+    """The cause of `error`, without the error number and the path, which the line around it has already."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     if isinstance(error, MemoryError):

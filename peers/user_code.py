@@ -1,4 +1,4 @@
-"""Python files of a user's own: a task, a conversation. Each peer imports its own copy."""
+"""Importing Python files of a user's own: a task or a conversation. Each peer imports its own copy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .errors import MODULE_PREFIX
 
 @contextlib.contextmanager
 def called_with(path: Path, arguments: str) -> Iterator[None]:
-    """A context in which `sys.argv` is that of the script `path` with these `arguments`, words as in a shell. It is of
-    the whole process, so that the task's functions and the workers of its DataLoaders see it in any thread."""
+    """While in this context, `sys.argv` is that of the script `path` with these `arguments`, words as in a shell. It
+    changes for the whole process, so that the task's functions and the workers of its DataLoaders see it in any
+    thread."""
     before, sys.argv = sys.argv, [str(path), *shlex.split(arguments)]
     try:
         yield

@@ -1,5 +1,5 @@
-"""Addresses: ``tcp://host:port``, which of this machine's addresses others can probably reach, and what stands for the
-address of a peer that cannot be dialled."""
+"""Addresses of peers, ``tcp://host:port``: their parts, which of this machine's addresses other machines can probably
+reach, and the word `NOWHERE`, which stands for the address of a peer that cannot be dialled."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import socket
 from collections import deque
 
 NOWHERE = "none"
-"""In place of an address: this peer cannot be dialled. It dials the others, and they answer on its connections."""
+"""Stands for the address of a peer that cannot be dialled. Such a peer dials the others, and they answer on its
+connections."""
 _ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``tcp://host:port``. Raises ValueError with the reason in one line."""
+    """Host and port of ``tcp://host:port``; the port ``*`` gives 0. Raises ValueError with the reason in one line."""
     scheme, separator, rest = address.partition("://")
     host, colon, port = rest.rpartition(":")
     if scheme != "tcp" or not separator or not colon or not host:
@@ -27,7 +28,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def dialable(address: str) -> str:
-    """`address`, if a peer can be called there. Raises ValueError if not."""
+    """Returns `address` unchanged. Raises ValueError if it does not name one host and one port to connect to."""
     host, port = split_address(address)
     if port == 0 or host in ("*", _ALL_V4, _ALL_V6):
         raise ValueError(f"{address!r} names no one machine and port to call")
@@ -37,7 +38,8 @@ def dialable(address: str) -> str:
 
 
 def own_way(bound: str) -> str:
-    """The address at which this machine itself reaches a socket bound to `bound`, which may be all interfaces."""
+    """The address at which this machine itself reaches a socket that is bound to the address `bound`. `bound` may name
+    all interfaces; the loopback address then stands for them."""
     host, port = split_address(bound)
     return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
 
@@ -49,19 +51,21 @@ def host_of(address: str) -> str:
 
 
 class Elsewhere:
-    """Limits how often others have this peer call hosts of their choice. A host that a peer calls from itself is called
-    without limit; of other hosts, such as names of the same host, only so many in `within_s` seconds, for all peers
-    together."""
+    """Limits how often other peers can have this peer dial hosts of their choice, so that it cannot be used to flood a
+    third machine. A peer's request to be dialled at the host that it sends from is always allowed. Requests to dial
+    other hosts are allowed only so many times in any `within_s` seconds, for all peers together."""
 
     def __init__(self, most: int, within_s: float) -> None:
-        """`most`: the most that any call of `allows` gives."""
+        """`most`: the largest `most` that is passed to `allows`. `within_s`: the window, in seconds."""
         self._within_s = within_s
         self._called = deque[tuple[float, str, str]](maxlen=most)
-        """The last calls of other hosts: when, on the loop's clock, for whom, and the address."""
+        """The last dials of other hosts: time on the loop's clock, the peer that is dialled, and the address."""
 
     def allows(self, whence: str, address: str, most: int, whom: str = "") -> bool:
-        """Whether to call `address`, which a peer names that calls from `whence`. `most`: how many other hosts there
-        may have been; `whom`: the peer that is called, whose same address does not count again, "": nobody."""
+        """Whether this peer may dial `address`, on request of a peer that sends from the host `whence`. True, and
+        counted, while fewer than `most` dials of other hosts were counted in the window. `whom`: the peer that is
+        dialled; a dial of the same peer at the same address is not counted twice. "": not known, and each dial is
+        counted."""
         now = asyncio.get_running_loop().time()
         recent = [call for call in self._called if now < call[0] + self._within_s]
         again = whom != "" and any(call[1:] == (whom, address) for call in recent)
@@ -74,7 +78,7 @@ class Elsewhere:
 
 
 def local_addresses() -> list[str]:
-    """This machine's addresses, the one that its default route uses first, loopback last."""
+    """This machine's IPv4 addresses, as texts: the address of its default route first, 127.0.0.1 last."""
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, contextlib.suppress(OSError):
         udp.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
@@ -85,5 +89,6 @@ def local_addresses() -> list[str]:
 
 
 def advertised(bound_host: str) -> str:
-    """The host to tell others, for an inbox bound to `bound_host`, which may be all interfaces."""
+    """The host to tell other peers for a socket bound to `bound_host`: this machine's first address where `bound_host`
+    means all interfaces, else `bound_host`."""
     return local_addresses()[0] if bound_host in ("*", _ALL_V4, _ALL_V6) else bound_host

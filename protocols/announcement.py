@@ -1,5 +1,5 @@
-"""The announcement of a connection by a peer that cannot be dialled: whoever gets it knows where to answer, also when
-the two have nothing else to say yet."""
+"""The announcement: the first message on a connection that is made by a peer that cannot be dialled. It tells the
+receiver on which connection to answer that peer, even before either has another message for the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .wire.frames import Lane, encode, message
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The sender answers to what comes by this connection. For transports only: to a link it is nothing."""
+    """The sender can be reached by the connection on which this arrives. Transports use it; links ignore it."""
 
 
 def announcement() -> bytes:

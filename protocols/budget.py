@@ -1,7 +1,8 @@
-"""What a peer may send and receive: a rate that it never exceeds, and a number of bytes a day.
+"""A budget limits the bytes that a peer sends and receives: by a rate that is never exceeded, and by a number of bytes
+a day.
 
 All bytes count as on the wire, packet headers included. Times are seconds on the running loop's clock, which is
-monotonic: a budget needs to know how long a peer has run, never what time it is.
+monotonic: a budget needs to know how long a peer has run, and not the time of day.
 """
 
 from __future__ import annotations
@@ -15,45 +16,49 @@ from .link_spec import acknowledgement_bytes, link_bytes
 
 DAY_S = 86_400.0
 _USED = 0.93
-"""The share of a rate that frames are paced to. The rest is for bytes that are not seen here: the kernel's handshakes,
-and what it sends again."""
+"""The share of a rate to which frames are paced. The rest is for bytes that are not seen here: the kernel's handshakes
+and retransmissions."""
 _LATE_S = 0.01
-"""A pacer makes up for so much lateness of its user's timers."""
+"""A pacer makes up for timers that fire late, by at most this many seconds."""
 _SOON_S = 1e-6
-"""A shorter wait is none: a timer for it might come before it is over."""
+"""A wait below this many seconds counts as none: a timer for it might fire before the wait is over."""
 _CHUNK_S, CHUNK_BYTES_MIN, _CHUNK_BYTES_MAX = 0.2, 2048, 32 * 1024
 CONNECTION_BYTES = 1500
 """Bytes in each direction that make a connection: packets of TCP, the greeting of ZMTP, the handshake of CURVE."""
 
 
 class Pacer:
-    """Keeps frames to a rate: in any second they have at most `rate_Bps` bytes, and those of one frame more."""
+    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. Its user asks
+    `wait_s` before it sends a frame, and calls `charge` when it does."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
 
     def wait_s(self, now: float, lead_s: float = 0.0) -> float:
-        """Seconds until all but the last `lead_s` of the bytes charged so far have passed at the rate; 0: they have."""
+        """Seconds to wait until the bytes charged so far have passed at the rate, less `lead_s`; 0: no wait is
+        needed."""
         wait_s = self._free_s - lead_s - now
         return wait_s if wait_s > _SOON_S else 0.0
 
     def charge(self, size: int, now: float) -> None:
-        """Note that `size` bytes pass now."""
+        """Note that a frame of `size` bytes passes at the time `now`: later frames have to wait for it."""
         self._free_s = max(self._free_s, now - _LATE_S) + size / self._rate_Bps
 
 
 class Day:
-    """The bytes that a peer sends and receives, of which there are at most `bytes_a_day` in any 24 hours.
+    """The allowance of bytes, sent and received together, of at most `bytes_a_day` in any 24 hours.
 
-    A token bucket: half of a day's bytes are there at the beginning, and at most; the other half comes in over the day.
-    When little is left, the peer has to sleep until there is again half of what fits in. A process that begins anew
-    begins with what the last one had left, `left_bytes`, because no clock tells it for how long it was away.
+    It is a token bucket. The bucket holds half of `bytes_a_day` and is full at the beginning; the other half flows in
+    evenly over the day. When little is left, the peer has to sleep until the bucket is half full again. A process that
+    is started again begins with the `left_bytes` of the process before it: no clock tells for how long the peer was
+    away.
     """
 
     def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
         self.bytes_a_day = bytes_a_day
         self.on_spent: list[Callable[[], None]] = []
-        """Called when so little is left that the peer has to sleep: enough to take its leave."""
+        """Functions that are called once when so little is left that the peer has to sleep. The bytes left then,
+        `reserve_bytes`, are enough for the messages with which it leaves the run."""
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None
@@ -61,17 +66,18 @@ class Day:
 
     @property
     def reserve_bytes(self) -> float:
-        """What is kept for taking leave."""
+        """Bytes that are kept for the messages with which the peer leaves the run."""
         return min(256 * 1024, self._most / 4)
 
     def left_bytes(self, now: float) -> float:
-        """What may be sent and received now; negative when more came than was asked for."""
+        """Bytes that may be sent and received at the time `now`; negative when more bytes have arrived than were
+        left."""
         passed_s, self._at = (0.0 if self._at is None else now - self._at), now
         self._left = min(self._most, self._left + passed_s * (self.bytes_a_day - self._most) / DAY_S)
         return self._left
 
     def charge(self, size: int, now: float) -> None:
-        """Note that `size` bytes are sent or received now."""
+        """Note that `size` bytes are sent or received now. Calls `on_spent` when the peer has to sleep from now on."""
         self._left = self.left_bytes(now) - size
         if not self._tired and self._left < self.reserve_bytes:
             self._tired = True
@@ -79,13 +85,13 @@ class Day:
                 told()
 
     def sleeps_s(self, now: float) -> float:
-        """Seconds until a peer that sleeps has enough to be awake for; negative: it has."""
+        """Seconds until a sleeping peer may wake, with the bucket half full; negative: it may wake already."""
         wanted = self._most / 2 - self.left_bytes(now)
         return wanted * DAY_S / (self.bytes_a_day - self._most)
 
     @property
     def tired(self) -> bool:
-        """Whether the peer has to sleep."""
+        """Whether the peer has to sleep: little was left at a charge, and it has not woken since."""
         return self._tired
 
     @property
@@ -101,8 +107,9 @@ class Day:
 
 @dataclass(slots=True)
 class Budget:
-    """What one peer may send and receive. `rate_Bps`: bytes a second in each direction, None: any; `day`: bytes of both
-    together, None: any; `held_bytes`: bytes of data that may be here before they are used, from all peers together."""
+    """The limits of one peer. `rate_Bps`: bytes a second in each direction; None: no limit. `day`: bytes a day of both
+    directions together; None: no limit. `held_bytes`: the most bytes of data, from all peers together, that may have
+    arrived and wait to be used. `up`, `down`: the pacers of the two directions; None: no rate is set."""
 
     rate_Bps: float | None
     day: Day | None
@@ -116,7 +123,8 @@ class Budget:
 
     @property
     def chunk_bytes(self) -> int | None:
-        """The size of a chunk of data, in bytes, that does not hold up what comes after it; None: any."""
+        """The largest payload of a chunk of data, in bytes, that holds up the messages behind it only shortly (0.2 s at
+        the rate); None: no rate is set."""
         if self.rate_Bps is None:
             return None
         whole = int(self.rate_Bps * _CHUNK_S) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
@@ -124,7 +132,7 @@ class Budget:
 
     @property
     def day_bytes_left(self) -> float | None:
-        """What is left of the day's bytes; None: they are not counted."""
+        """Bytes that are left of the day's allowance; None: there is no limit a day."""
         return None if self.day is None else self.day.left_bytes(asyncio.get_running_loop().time())
 
     @property
@@ -134,15 +142,17 @@ class Budget:
         return day is not None and (day.asleep or day.left_bytes(asyncio.get_running_loop().time()) <= 0)
 
     def sent(self, size: int) -> None:
-        """Note that `size` bytes of a connection leave now. The other side's kernel acknowledges them."""
+        """Charge `size` bytes of a connection that leave now, and the acknowledgements of the other side's kernel for
+        them."""
         self._charge(link_bytes(size), acknowledgement_bytes(size))
 
     def received(self, size: int) -> None:
-        """Note that `size` bytes of a connection have arrived. This side's kernel acknowledges them."""
+        """Charge `size` bytes of a connection that have arrived, and the acknowledgements of this side's kernel for
+        them."""
         self._charge(acknowledgement_bytes(size), link_bytes(size))
 
     def connected(self) -> None:
-        """Note that a connection is made."""
+        """Charge the bytes that it takes to make a connection."""
         self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
 
     def _charge(self, up: int, down: int) -> None:

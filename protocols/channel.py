@@ -1,10 +1,11 @@
-"""A channel: the port through which one conversation speaks with other peers, and all that it may know of the world.
+"""A channel: the port through which one conversation exchanges messages with other peers. A conversation is an
+algorithm that peers run together; it knows nothing else of the network.
 
-Several conversations, or two levels of the same one, share a peer's endpoint, each through a channel of its own name.
-A channel has its own kinds of messages with their handlers, its own set of watched peers, and its own count of bytes.
+Several conversations, or two levels of the same one, share a peer's endpoint, each through a channel of its own name. A
+channel has its own kinds of messages with their handlers, its own set of watched peers, and its own count of bytes.
 `send` waits for the receiver's credit; between two peers the messages of one lane arrive exactly once and in order,
 over all channels together. A conversation takes time from the running loop (`loop.time()`, `asyncio.sleep`), which is
-virtual in simulation. What concerns a peer as a whole, such as its address, or whether it is lost, is the endpoint's.
+virtual in simulation. Facts about a peer as a whole, such as its address, or whether it is lost, are the endpoint's.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Set
 
 from .endpoint import Endpoint
-from .link.dispatch import Envelope as Envelope
 from .link.dispatch import Handler
+from .link.envelope import Envelope as Envelope
 from .transport import PeerId
 from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
@@ -36,7 +37,7 @@ class Channel:
 
     @property
     def bytes_received(self) -> int:
-        """Bytes of this channel's messages that were dispatched, headers included."""
+        """Bytes of this channel's messages, headers included, that were handed to a handler or to the asker."""
         return self.endpoint.reception.bytes_received_by[self.name]
 
     def on(self, kind: type, handler: Handler) -> None:
@@ -51,24 +52,22 @@ class Channel:
             self.endpoint.links.watch(self.name, set(peers))
 
     def close(self) -> None:
-        """Take no more messages and watch no peer. Another conversation may then use the name; it gets the messages
-        that arrive from now on, as far as there is room to keep them."""
+        """Remove this channel's handlers and watch no peer. Another conversation may then use the name; it gets the
+        messages that arrive from now on, as far as there is room to keep them."""
         self.endpoint.reception.off(self.name)
         self.watch(set())
 
     async def send(self, to: PeerId, message: object, payload: Buffer = b"") -> None:
-        """Send a message, waiting for credit. When cancelled before, nothing is sent. The payload must not change from
-        now on.
-
-        Raises PeerLost; ValueError for a message that no receiver would take.
-        """
+        """Send a message, after waiting for the receiver's credit. If the call is cancelled while it waits, nothing is
+        sent. The payload must not change from now on. Raises PeerLost; ValueError for a message that no receiver would
+        take."""
         waiting = self.offer(to, message, payload)
         if waiting is not None:
             await waiting
 
     def offer(self, to: PeerId, message: object, payload: Buffer = b"") -> asyncio.Future[None] | None:
-        """As `send`, for a caller that does not wait here. Returns None when the message is on its way; else a future
-        that is done when it is. Cancel the future to withdraw the message."""
+        """As `send`, for a caller that does not wait here. Returns None when the message was sent; else a future that
+        is done when it is sent. Cancel the future to withdraw the message."""
         return self.endpoint.links.known(to).offer(self.name, message, payload)
 
     def post(self, to: PeerId, message: object) -> None:
@@ -76,9 +75,9 @@ class Channel:
         self.endpoint.post(self.name, to, message)
 
     def tell(self, to: PeerId, message: object) -> None:
-        """Send a message of the lane LOOSE, such as a datagram: at once, outside of any link, and never again. It may
-        be lost, arrive twice or be overtaken, so it has to bear that. It costs a frame, and neither a handshake nor an
-        acknowledgement."""
+        """Send a message of the lane LOOSE once, at once and outside of any link, as a datagram. It may be lost, arrive
+        twice or be overtaken by later ones, and the receiver has to bear that. It costs a frame, and neither a
+        handshake nor an acknowledgement."""
         self.endpoint.tell(self.name, to, message)
 
     async def ask(
@@ -90,13 +89,15 @@ class Channel:
         answers: tuple[type, ...],
         within_s: float | None = None,
     ) -> Envelope:
-        """Send ``question(ask)`` and return the message that answers it, of one of the classes in `answers`. Raises
-        PeerLost when another kind comes, when the peer is silent for the patience, or when it is alive and does not
-        answer within `within_s` seconds (None: no limit)."""
+        """Send ``question(ask)``, where `ask` is the number that the answer repeats, and return the message that
+        answers it, of one of the classes in `answers`. Raises PeerLost when the peer is lost, when it refuses the
+        question, when its answer is of another class, or when it does not answer within `within_s` seconds (None: no
+        limit)."""
         return await self.endpoint.reception.ask(
             to, self.name, lambda ask: self.send(to, question(ask), payload), answers, within_s
         )
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
-        """Tell the asking peer that there is no answer, and why. An `error` is also reported on this side."""
+        """Answer `question` with a refusal: the asking peer's `ask` raises PeerLost with `why`. An `error` is also
+        reported on this side."""
         self.endpoint.reception.refuse(question, why, error)

@@ -6,11 +6,11 @@ import asyncio
 
 
 class RunClock:
-    """Seconds since the run began, including those before it was resumed. Made on the running event loop, whose clock
-    it reads: a simulation's is virtual."""
+    """The time since the run began, in seconds. The time that the run took before it was resumed counts too. A RunClock
+    is made on the running event loop and reads that loop's clock, which is virtual in simulation."""
 
     def __init__(self, before_s: float = 0.0) -> None:
-        """`before_s`: duration of the run before it was resumed."""
+        """`before_s`: how many seconds the run had taken before it was resumed."""
         self._now = asyncio.get_running_loop().time
         self.before_s = before_s
         self._began_s: float | None = None
@@ -26,7 +26,8 @@ class RunClock:
         return self._now() - self.before_s if self._began_s is None else self._began_s
 
     def start(self, elapsed_s: float | None = None) -> None:
-        """This peer begins to train. `elapsed_s`: the run's duration according to the others; None: this peer's own."""
+        """This peer begins to train. `elapsed_s`: how long the run has lasted according to the other peers; None: only
+        as long as it had before it was resumed."""
         self._began_s = self._now() - (self.before_s if elapsed_s is None else elapsed_s)
 
     @property

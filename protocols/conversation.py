@@ -1,13 +1,13 @@
 """Conversation: the port between an algorithm that peers run together and one peer's model.
 
-A conversation hands out `Work` and is brought an `Update` for each. One loop serves all conversations:
+A conversation hands out works (`Work`), and the loop brings it an `Update` for each. One loop serves all conversations:
 
     while (work := await conversation.next()) is not None:
         outcome = await conversation.bring(await replica.do(work))
 
-Whatever peers agree on is the conversation's; a replica works on a copy of it. The vectors are those of one layout [n].
-Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns from
-`bring` at once and waits in a later one, so the number of exchanges under way is its own matter.
+The values on which peers agree are the conversation's; a replica works on a copy of them. All vectors have one layout
+[n]. Each `Work` is answered by exactly one `bring`, in order. A conversation that averages behind local steps returns
+from `bring` at once and waits in a later one, so it decides by itself how many exchanges are under way.
 
 How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless stated):
 
@@ -53,13 +53,14 @@ from .work import Begin, Update, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A completed exchange, for the records. `version`: its number; `step`: local steps of a peer so far in the whole
-    run. `loss`: as agreed, NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome. The other
-    seconds: see `Meter`. `members`: how many contributed; `waited_for`: the peer that took most of `wait_s`. `details`:
-    the conversation's own numbers, by the names of its record columns. `received_from`: bytes of models, as encoded,
-    that came from each peer since the last outcome; empty: none, or the conversation does not tell. `caught_up`: this
-    peer's update was not in it. `model_bytes`: of the vector that this peer exchanged, before a codec; 0: none, or the
-    conversation does not tell. `last`: there is no further exchange. `note`: for the user, reported once in a run."""
+    """A completed exchange between peers, for the records. `version`: its number; `step`: local steps of a peer so far
+    in the whole run. `loss`: as the peers have agreed on it; NaN: unknown. `steps` and `compute_s`: of this peer since
+    the last outcome. The other seconds: see `Meter`. `members`: how many peers contributed; `waited_for`: the peer that
+    took most of `wait_s`; None: no such peer. `details`: the conversation's own numbers, by the names of its record
+    columns. `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none,
+    or the conversation does not tell. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of
+    the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell. `last`: no exchange
+    follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -109,11 +110,12 @@ Came = Literal["started", "joined", "resumed"]
 
 class Conversation(Protocol):
     """One peer's side of an algorithm. All methods run on the event loop. They raise MembershipError and PeerLost where
-    this peer cannot go on, and ValueError for an update that cannot be exchanged."""
+    this peer cannot continue, and ValueError for an update that cannot be exchanged."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """The abilities that its works need of a replica: "steps", "gradients", "evaluation"."""
+        """The kinds of work that a replica must be able to do for this conversation: some of "steps", "gradients",
+        "evaluation"."""
         ...
 
     @property
@@ -127,8 +129,8 @@ class Conversation(Protocol):
         ...
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through `contact`, and wait until it can begin. `steps`: local steps that the
-        replica has taken since the position it was resumed from. Starts the run's clock."""
+        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock.
+        `steps`: local steps that the replica has taken since the position from which it was resumed."""
         ...
 
     async def next(self) -> Work | None:
@@ -136,17 +138,17 @@ class Conversation(Protocol):
         ...
 
     async def bring(self, update: Update) -> Outcome | None:
-        """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: it is returned
-        by a later call."""
+        """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: no exchange is
+        over yet, and a later call returns its outcome."""
         ...
 
     async def finish(self) -> End | None:
-        """After the last work: wait for the peers that still need this one. `next` may then give an evaluation. Returns
-        why the run is over; None: the conversation does not tell."""
+        """Called after the last work: wait until no other peer needs this one any more. `next` may then give an
+        evaluation. Returns why the run is over; None: the conversation does not tell."""
         ...
 
     async def leave(self, why: str) -> None:
-        """Leave before the run is over; the others go on."""
+        """Leave the run before it is over, and tell the other peers `why`; they go on."""
         ...
 
     def position(self) -> Position:
@@ -154,8 +156,8 @@ class Conversation(Protocol):
         ...
 
     async def settle(self) -> Outcome | None:
-        """The run is stopped on this peer: cancel an exchange under way. Returns its outcome if it is over already;
-        else None."""
+        """Called when the run is stopped on this peer: cancel the exchange under way. If it is over already, returns
+        its outcome; else None."""
         ...
 
     def close(self) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from .announcement import Here
 from .budget import Budget
-from .link.dispatch import Envelope, Reception
+from .link.dispatch import Reception
+from .link.envelope import Envelope
 from .link.heartbeats import Heartbeats
-from .link.lane import Arrival, cost_bytes
+from .link.lane import cost_bytes
 from .link.link import Link, PeerLost
 from .link.misbehaviour import Trust
 from .link.table import CLOSED, Links
@@ -27,7 +28,8 @@ from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, deco
 
 _FOR_TRANSPORTS = (ShapedTo, Here)
 SMALLEST_CHUNK_BYTES = 16
-"""No link needs chunks as small as this, but a conversation has to work with them: simulations choose them at times."""
+"""The size of a chunk that simulations choose at times. No real link needs chunks this small, but conversations have to
+work with them."""
 
 
 class Endpoint:
@@ -46,7 +48,7 @@ class Endpoint:
         """Called with each peer whose link has ended: its messages without a handler are dropped."""
         self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
-        """Peers of which a message was refused, with the reason; and listeners for reports, at a bounded rate."""
+        """By peer, why a message of it was refused; functions that are called with a `Refusal`, at a limited rate."""
         self._heartbeats = Heartbeats(
             self.links, patience_s, asked=lambda: self.reception.asked, ticked=self._ticked, silent=self._silent
         )
@@ -62,7 +64,7 @@ class Endpoint:
 
     @property
     def machine(self) -> str:
-        """A name that is equal for peers that can share memory; "": this one cannot."""
+        """A name that is equal for peers that can share memory; "": this peer cannot share memory."""
         return self._transport.machine
 
     @property
@@ -72,7 +74,7 @@ class Endpoint:
 
     @property
     def budget(self) -> Budget | None:
-        """What this peer may send and receive; None: as much as it likes."""
+        """The limits on the bytes that this peer sends and receives; None: there are none."""
         return self._transport.budget
 
     @property
@@ -90,8 +92,8 @@ class Endpoint:
         return self._heartbeats.interval_s
 
     async def open(self) -> None:
-        """Listen, test that strangers are refused, and begin heartbeats. Raises OSError for an unusable address,
-        RuntimeError when a stranger would get in."""
+        """Listen, test that peers that were not admitted are refused, and begin heartbeats. Raises OSError for an
+        unusable address, RuntimeError when such a peer would get in."""
         self._transport.open(Arrivals(self._frames, self._reconnected, self._misbehaved))
         try:
             await self._transport.self_test()
@@ -101,27 +103,27 @@ class Endpoint:
         self._ticking = asyncio.create_task(self._heartbeats.beat(), name="heartbeats")
 
     def admit(self, peer: PeerId, *, guest: tuple[str, type] | None = None) -> None:
-        """Let `peer` connect to this one. `guest`: `peer` is a key that guests share; the channel and the class of the
-        one kind of message that they may send."""
+        """Let `peer` connect to this one. `guest`: `peer` is a key that many guests share, and `guest` is the channel
+        and the class of the only kind of message that they may send."""
         self._transport.admit(peer, shared=guest is not None)
         self._trust.let_in.add(peer)
         self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
-        """Refuse `peer`, or all guests that share that key, from now on."""
+        """Refuse `peer` from now on, or, if it is a shared key, all guests with that key."""
         self.links.forget_key(peer, "it is let in no more")
         self._trust.let_in.discard(peer)
         self._transport.dismiss(peer)
 
     def lapse(self, peer: PeerId) -> None:
-        """End the link to `peer`, and refuse it from now on, unless it was let in by `admit` rather than `dial`."""
+        """End the link to `peer`. Refuse it from now on, unless `admit` has let it in and not only `dial`."""
         self.forget(peer)
         if peer not in self._trust.let_in:
             self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`, and let it connect to this one. The out-link opens when first needed; a lost
-        peer is given another chance then."""
+        """Learn the address of `peer`, and let it connect to this one. The first message to it opens the link; a lost
+        peer is tried again then."""
         self._transport.admit(peer)
         self.links.dial(peer, address)
 
@@ -143,7 +145,7 @@ class Endpoint:
         self.links.tell(channel, to, message)
 
     def chunk_bytes(self, to: PeerId) -> int:
-        """The payload size in bytes that suits the link to `to` now."""
+        """The payload size in bytes that chunks to `to` should have now, by the link's measured speed."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
@@ -163,7 +165,7 @@ class Endpoint:
         return self._transport.trouble(peer)
 
     def has_ended(self, peer: PeerId) -> bool:
-        """Whether the process of `peer` is proven to have ended, and no new one has called since."""
+        """Whether the process of `peer` is proven to have ended, and no message of a new one has arrived."""
         return peer in self._ended
 
     def draw(self) -> int:
@@ -171,7 +173,7 @@ class Endpoint:
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
-        """If `peer` is lost, give it another chance at its last address."""
+        """If `peer` is lost, try again to reach it at its last address."""
         self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
@@ -181,11 +183,11 @@ class Endpoint:
             self._give_up(link, why, hang_up=True)
 
     def report(self, peer: PeerId, why: str) -> None:
-        """Report to the user that `peer` does what it should not, without counting a fault."""
+        """Report to the user that `peer` does something wrong, but do not count it among its faults."""
         self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
-        """Close the link to `peer`, which is no longer needed. The peer may call again."""
+        """Close the link to `peer`, which is no longer needed, and end open questions to it. It may connect again."""
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
@@ -196,7 +198,7 @@ class Endpoint:
             await asyncio.gather(*(link.drained() for link in busy))
 
     async def close(self) -> None:
-        """Drain, for at most the patience, then close."""
+        """Wait until all messages are acknowledged, for at most the patience, then close."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.patience_s):
@@ -220,7 +222,7 @@ class Endpoint:
             frame = decode(header, len(payload))
             cost = cost_bytes(header, payload)
             if frame.lane is Lane.LOOSE:  # it needs no link, and proves nothing about the sender's present process
-                self.reception.hand_over(Envelope(sender, frame.message, b"", None, cost, frame.channel))
+                self.reception.hand_over(Envelope(sender, frame.message, b"", cost, frame.channel))
             elif not isinstance(frame.message, _FOR_TRANSPORTS):
                 self._arrived(sender, frame, payload, cost)
         except OtherVersion as error:
@@ -233,17 +235,15 @@ class Endpoint:
             link = self.links.answer(sender)  # it calls, or calls again
             self._ended.discard(sender)
         try:
-            for arrival in link.arrived(frame, payload, cost):
-                self._deliver(link, arrival)
+            for envelope in link.arrived(frame, payload, cost):
+                self._deliver(link, envelope)
         except PeerLost as lost:
             self.lose(sender, lost.why)
             self._count(sender, "begins anew over and over: is its key in use on two machines?")
             if not self.links.closed and not self._trust.cut_off(sender):
                 self._arrived(sender, frame, payload, cost)
 
-    def _deliver(self, link: Link, arrival: Arrival) -> None:
-        channel, message, payload, cost = arrival
-        envelope = Envelope(link.peer, message, payload, link if lane_of(message) is Lane.DATA else None, cost, channel)
+    def _deliver(self, link: Link, envelope: Envelope) -> None:
         try:
             self.reception.hand_over(envelope)
         except PeerMisbehaved as error:
@@ -280,7 +280,7 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """Tell every waiter for `peer` that it is lost, and why."""
+        """End open questions to `peer`, drop its messages without a handler, and call `on_lost`."""
         self.reception.fail_asks(peer, why)
         self.reception.drop(peer)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)

@@ -25,7 +25,7 @@ class Filling:
             told()
 
     def fill(self, bucket: int) -> None:
-        """All elements of `bucket` are written, and will not be written again. A second call is harmless."""
+        """Note that all elements of `bucket` are written and will not be written again. A second call does nothing."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
             self._left -= 1
@@ -38,7 +38,7 @@ class Filling:
         await asyncio.shield(self._full[bucket])
 
     async def whole(self) -> Tensor:
-        """The vector, once all buckets are filled."""
+        """Wait until all buckets are filled, and return the vector."""
         for full in self._full:
             await asyncio.shield(full)
         return self.vector

@@ -1,8 +1,5 @@
-"""A group: the peers of one collective, such as a sum, in the order of their ranks.
-
-The members of a view are a group, and so are those of a site. A shard of a parameter server or a stage of a pipeline
-will be one.
-"""
+"""A group: the peers of one collective, such as a sum, in the order of their ranks. The members of a view are a group,
+and so are the members of a site."""
 
 from __future__ import annotations
 
@@ -21,25 +18,25 @@ _AHEAD_MAX = 1 << 36
 
 
 def may_follow(epoch: int, present: int) -> bool:
-    """Whether an honest peer may be in `epoch` while this one is in `present`: one far above would leave no room for
-    the others' epochs."""
+    """Whether an honest peer may be in `epoch` while this one is in `present`. False if `epoch` is not later, or is so
+    much later that numbering from it on would leave the other peers too few epochs."""
     return 0 < epoch - present <= _AHEAD_MAX
 
 
 def check_sense(epoch: int, present: int, name: str = "epoch") -> None:
-    """Raises PeerMisbehaved when no honest peer can be in `epoch` yet. `name`: the conversation's word for its
-    epochs."""
+    """Raises PeerMisbehaved when `epoch`, which a peer has named, is too far ahead of this peer's own, `present`.
+    `name`: the conversation's word for its epochs, for the message."""
     if epoch > present and not may_follow(epoch, present):
         raise PeerMisbehaved(f"spoke of {name} {epoch}, this is {present}")
 
 
 @dataclass(frozen=True)
 class Group:
-    """All members have equal groups, except for `rank`. `ids`: in rank order; `rank`: this peer's, -1 if it is no
-    member. `epoch`: number of the group among those of its conversation; messages of one epoch are not used in another.
-    `apart`: pairs of ranks that cannot reach each other, the lower one first. `bandwidths_Bps`: measured, by rank, 0:
-    unknown. `machines`: by rank, equal for ranks that can share memory, "" for a rank that cannot. `expected`: peers
-    outside the group that may be in the next one, None: any peer may."""
+    """The peers of one collective. All members have equal groups, except for `rank`. `ids`: in rank order; `rank`: this
+    peer's, -1 if it is no member. `epoch`: number of the group among those of its conversation; messages of one epoch
+    are not used in another. `apart`: pairs of ranks that cannot reach each other, the lower rank first.
+    `bandwidths_Bps`: measured, by rank; 0: unknown. `machines`: by rank, equal for ranks that can share memory, "" for
+    a rank that cannot. `expected`: peers outside the group that may be in the next one; None: any peer may."""
 
     ids: tuple[PeerId, ...]
     epoch: int
@@ -54,11 +51,11 @@ class Group:
         return self.expected is None or peer in self.expected or peer in self.ids
 
     def check_sense(self, epoch: int) -> None:
-        """Raises PeerMisbehaved when no honest peer can be in `epoch` yet."""
+        """Raises PeerMisbehaved when `epoch`, which a peer has named, is too far ahead of this group's."""
         check_sense(epoch, self.epoch)
 
     def among(self, members: Collection[PeerId]) -> Group:
-        """The group of these members alone, in the same epoch."""
+        """The group of those of its members that are in `members`, ranked in the same order, in the same epoch."""
         kept = [rank for rank, peer in enumerate(self.ids) if peer in members]
         new = {rank: number for number, rank in enumerate(kept)}
         return Group(
@@ -73,7 +70,7 @@ class Group:
 
     @cached_property
     def digest(self) -> int:
-        """63 bits that differ when the ids do."""
+        """A hash of the ids in rank order: 63 bits."""
         return int.from_bytes(blake2b("\n".join(self.ids).encode(), digest_size=8).digest(), "big") >> 1
 
     @cached_property
@@ -83,7 +80,7 @@ class Group:
 
     @cached_property
     def levels_Bps(self) -> tuple[float, ...] | None:
-        """The bandwidth of each rank, rounded to few levels; None: none was measured."""
+        """The bandwidth of each rank in bytes a second, rounded to one of a few levels; None: none was measured."""
         return coarse(self.bandwidths_Bps) if any(self.bandwidths_Bps) else None
 
     @cached_property

@@ -18,7 +18,8 @@ class LocalHub:
 
 
 class LocalTransport:
-    """Delivers in the loop's next iteration, in order, and loses nothing unless the receiver is closed."""
+    """A transport of peers on one event loop. It delivers frames in the loop's next iteration, in order, and loses none
+    unless the receiver is closed or has not admitted the sender."""
 
     pipes = None
     budget = None
@@ -46,7 +47,7 @@ class LocalTransport:
         self._hub.admitted.setdefault(self._id, set())
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Nothing to open: every peer in the hub can be reached."""
+        """Do nothing: every peer of the hub can be reached."""
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
         self._hub.admitted.setdefault(self._id, set()).add(peer)
@@ -71,7 +72,7 @@ class LocalTransport:
         return True
 
     async def self_test(self) -> None:
-        """Nothing to test: no stranger can connect from outside the process."""
+        """Do nothing: no peer outside the process can connect."""
 
     def whence(self, peer: PeerId) -> str:
         return f"local://{peer}"
@@ -80,12 +81,12 @@ class LocalTransport:
         return None if peer in self._hub.arrivals else "nobody listens"
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Nothing to close."""
+        """Do nothing: there are no connections."""
 
     def close(self) -> None:
         if self._is_open():
             del self._hub.arrivals[self._id]
 
     def _is_open(self) -> bool:
-        """A successor of the same name may have opened after this one was closed."""
+        """Whether this transport is open. Another one of the same id may have opened after it was closed."""
         return self._arrivals is not None and self._hub.arrivals.get(self._id) is self._arrivals

@@ -1,6 +1,5 @@
-"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, settings refuse what exceeds
-them.
-"""
+"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, and settings that exceed
+them are refused."""
 
 from __future__ import annotations
 
@@ -11,25 +10,28 @@ from ..aggregation.schedules.choice import CHOSEN_MEMBERS_MAX as CHOSEN_MEMBERS_
 VIEW_MEMBERS_MAX = 1024
 """The most members and learners of one view: one message holds all their keys, names and addresses."""
 VIEW_BYTES_MAX = VIEW_MEMBERS_MAX * 208
-"""The most bytes of these together: 208 for each, or more for a few."""
+"""The most bytes of these keys, names and addresses together: 208 for each member or learner on average."""
 WHOLE_PEERS_MAX = 128
-"""The most founders of a run by SWIM in which each peer knows all others. In a larger one each has links to a few."""
+"""The most founders of a run by SWIM in which each peer knows all others. In a larger run each peer has links to a
+few."""
 SWIM_PEERS_MAX = 10_000
 """The most peers of a run by SWIM. Nothing grows with their number, but more have not been tried."""
 BEYOND_VIEWS = f"--protocol gossip --membership swim has room for {SWIM_PEERS_MAX}"
-"""What to do with more peers than a view holds."""
+"""Advice to the user who wants more peers than a view holds."""
 PEERS_MAX = max(VIEW_MEMBERS_MAX, SWIM_PEERS_MAX)
 """The most peers of any run."""
 MEASURED_MEMBERS_MAX = 64
-"""In a larger view the measurements of all links are too many to send with every vote."""
+"""The most members of a view whose votes carry the measured bandwidths of all members."""
 SHARED_MEMORY_MEMBERS_MAX = 64
-"""A segment has flags for this many members."""
+"""The most peers that can share one segment of memory: it has a flag for each."""
 ONE_HOP_MEMBERS_MAX = 8
-"""With more members, sending every vector to every member takes too long, however short the vectors are."""
+"""The most members that send whole vectors to each other, in one hop. With more it takes too long, even for short
+vectors."""
 
 
 class Limit(NamedTuple):
-    """`members`: the most peers. `beyond`: the consequence of more peers than that."""
+    """`members`: the largest number of peers that a mechanism holds. `beyond`: the consequence of more peers, as a
+    text."""
 
     members: int
     beyond: str

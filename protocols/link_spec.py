@@ -1,6 +1,5 @@
-"""A peer's connection to all others, as a simulation models it or a real one is shaped to it, and the bandwidth that
-packets take.
-"""
+"""The bandwidth and latency of a peer's connection, which a simulation models and to which a real one can be slowed
+down; and the bandwidth that packets take."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ timestamps 12."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """One peer's connection: bytes a second that it sends and receives, packet headers included (`down_Bps` None:
-    receives as many as it sends), one-way latency and its jitter in seconds."""
+    """One peer's connection. `bandwidth_Bps`: bytes a second that it sends, packet headers included; `down_Bps`: that
+    it receives, None: the same; `latency_s`: one way; `jitter_s`: of the latency."""
 
     bandwidth_Bps: float
     latency_s: float
@@ -34,6 +33,6 @@ def link_bytes(size: int) -> int:
 
 
 def acknowledgement_bytes(size: int) -> int:
-    """Bytes that take the other direction because `size` bytes of a TCP connection arrive, at most: a packet without a
-    payload for each of their packets."""
+    """The most bytes that the receiver's acknowledgements take in the other direction when `size` bytes of a TCP
+    connection arrive: a packet without a payload for each packet."""
     return -(size // -_SEGMENT_BYTES) * _SEGMENT_HEADERS_BYTES

@@ -11,7 +11,7 @@ from functools import cached_property
 from .transport import PeerId
 
 Late = Callable[[], Collection[PeerId]]
-"""Returns the peers whose own contribution a sum waits for now."""
+"""Returns the peers whose own contribution to a sum has not arrived yet."""
 
 
 class Meter:
@@ -37,8 +37,9 @@ class Meter:
         return asyncio.get_running_loop().time
 
     def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
-        """Begin a round. `computing`: this peer's contribution is incomplete until the returned function is called.
-        `goes_on`: the round began before, with local steps in between, and its seconds are kept."""
+        """Begin a round. `computing`: this peer's contribution is not complete yet; the caller calls the returned
+        function when it is. `goes_on`: the round began with an earlier call, and its seconds so far are kept; else they
+        are set to 0."""
         if not goes_on:
             self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
             self._waited_for_s.clear()
@@ -54,7 +55,7 @@ class Meter:
         return ready
 
     def read(self) -> None:
-        """Count the seconds up to now."""
+        """Add the seconds since the last call to compute, wait, transfer or hidden."""
         now = self._now()
         spent_s, self._at = now - self._at, now
         if not spent_s:
@@ -72,7 +73,7 @@ class Meter:
 
     @contextmanager
     def summing(self) -> Iterator[None]:
-        """Context of a sum that is under way."""
+        """While in this context, one more sum is under way."""
         self.read()
         self._sums += 1
         try:
@@ -82,18 +83,18 @@ class Meter:
             self._sums -= 1
 
     def stands(self, late: Late) -> None:
-        """A sum under way is stalled; `late` returns the peers that it waits for."""
+        """Note that a sum under way is stalled from now on. `late` returns the peers that it waits for."""
         self.read()
         self._still.append(late)
 
     def goes_on(self, late: Late) -> None:
-        """That sum is not stalled any more."""
+        """Note that the sum for which `stands` was called with this `late` is not stalled any more."""
         self.read()
         self._still.remove(late)
 
     @contextmanager
     def standing(self, late: Late) -> Iterator[None]:
-        """Context of a sum that is stalled all the time; `late` returns the peers that it waits for."""
+        """While in this context, one more sum is under way and stalled. `late` returns the peers that it waits for."""
         with self.summing():
             self.stands(late)
             try:
@@ -103,7 +104,7 @@ class Meter:
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
-        """Context in which the members of the round are being agreed on."""
+        """While in this context, the members of the round are being agreed on, and time counts as wait."""
         self.read()
         self._unsettled += 1
         try:
@@ -113,12 +114,13 @@ class Meter:
             self._unsettled -= 1
 
     def hide(self, hidden: bool) -> None:
-        """Whether local steps go on from now on, so that time is hidden behind them."""
+        """Note whether averaging goes on behind local steps from now on, so that time counts as hidden."""
         self.read()
         self._hidden = hidden
 
     def in_vain(self, since_s: float) -> None:
-        """Count all transfer since `transfer_s` was `since_s` as wait: the sum failed because a peer did not come."""
+        """Count the transfer of a failed sum as wait, because the sum failed when a peer's contribution did not come.
+        `since_s`: the value of `transfer_s` when the sum began."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()

@@ -12,8 +12,8 @@ _AT_ONCE_BYTES = 1 << 20
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
-    """The result of `work`, which reads or writes about `nbytes`. Large work runs in a thread: if the caller is
-    cancelled, the work still completes, and its result is dropped."""
+    """Returns the result of `work`, which reads or writes about `nbytes` bytes. Work on more than 1 MiB runs in a
+    thread. If the caller is cancelled, the thread's work still completes, and its result is dropped."""
     if nbytes <= _AT_ONCE_BYTES:
         return work()
     return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))

@@ -1,8 +1,10 @@
-"""Pipes: streams of bytes between two peers that cannot be dialled, for a third peer to carry (`relay`).
+"""Pipes: streams of bytes between two peers that cannot be dialled. A third peer, the relay, carries them
+(`protocols/relay`).
 
-The transport of a peer that cannot be dialled makes them: one end is the transport's, which speaks to the other peer as
-over any connection, encrypted end to end where the transport is encrypted; the other end is here. Nobody who carries
-the bytes can read or change them unnoticed.
+The transport of a peer that cannot be dialled makes them. It speaks at one end, as over any connection to the other
+peer, and encrypts if it encrypts other connections. At the other end, the `Pipe`, this peer's own code in
+`protocols/relay` reads and writes the bytes that a relay carries. So a relay can neither read the bytes nor change them
+unnoticed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from .wire.frames import Buffer
 class PipeUser:
     """The functions that a pipe calls, on the event loop's thread and never from inside a call of the pipe.
 
-    arrived: bytes came out of the pipe. drained: written bytes that waited have gone into it. ended: the other end is
+    arrived: bytes came out of the pipe. drained: all written bytes that had to wait were taken. ended: the other end is
     closed; nothing is called after this.
     """
 
@@ -28,7 +30,8 @@ class PipeUser:
 
 
 class Pipe(Protocol):
-    """This side's end of a pipe."""
+    """The end of a pipe that is not the transport's. It gives the bytes that the transport sends to the other peer, and
+    takes those that come from that peer."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -36,17 +39,17 @@ class Pipe(Protocol):
         ...
 
     def begin(self, user: PipeUser) -> None:
-        """Begin to read. Called once."""
+        """Begin to read, and call the functions of `user` from now on. Called once."""
         ...
 
     def write(self, data: Buffer) -> None:
-        """Put bytes into the pipe, or drop them if it has ended."""
+        """Put bytes into the pipe. If the pipe has ended, they are dropped."""
         ...
 
     def hold(self, held: bool) -> None:
-        """Read no more while `held`."""
+        """Stop reading while `held` is true; read on when it is false."""
         ...
 
     def close(self) -> None:
-        """End the pipe: `PipeUser` is called no more. A second call is harmless."""
+        """End the pipe: the functions of `PipeUser` are called no more. A second call does nothing."""
         ...

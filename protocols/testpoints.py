@@ -1,4 +1,5 @@
-"""Test points: what a simulation observes of a peer, and disturbs in it. Outside of a simulation they do nothing.
+"""Test points: events that a simulation observes in a peer, and places at which it disturbs the peer. Outside of a
+simulation they do nothing.
 
 `witness` reports an event that the checkers of a simulation read. `sometimes` marks a place that a good sweep of
 simulations reaches (Antithesis' "sometimes" properties). `buggify` asks whether to do something legal but unlikely: an
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Witness(Protocol):
-    """The simulation's side of the test points."""
+    """A simulation's receiver of the calls of the functions below, under the same names."""
 
     def saw(self, event: object) -> None: ...
 
@@ -31,25 +32,28 @@ WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """Event for a simulation's observers, of a conversation in which each peer keeps a model of its own: after the
-    exchange `version` this peer's is `vector` [n]."""
+    """Event for a simulation's checkers, in a conversation in which each peer keeps a model of its own: this peer's
+    model is `vector` [n] after its exchange number `version`."""
 
     version: int
     vector: Tensor
 
 
 def witness(event: object) -> None:
-    """Report an event that a promise is about."""
+    """Report an event to the simulation's checkers, which check promises by it. Outside of a simulation it does
+    nothing."""
     if (there := WITNESS.get()) is not None:
         there.saw(event)
 
 
 def sometimes(what: str) -> None:
-    """Report that the code has reached this place, which it reaches only after certain failures."""
+    """Report that the code has reached the place named `what`, which is reached only after certain failures. A long
+    sweep of simulations has to reach each such place. Outside of a simulation it does nothing."""
     if (there := WITNESS.get()) is not None:
         there.sometimes(what)
 
 
 def buggify(site: str) -> bool:
-    """Whether to do the unlikely thing at this place; False outside of a simulation."""
+    """Whether to do the legal but unlikely thing at the place named `site`, as the simulation draws it; False outside
+    of a simulation."""
     return (there := WITNESS.get()) is not None and there.buggify(site)

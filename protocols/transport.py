@@ -1,9 +1,9 @@
-"""Transport: what an endpoint asks of the world, namely to carry two frames to a peer, at any speed, bounded in size,
-and possibly not at all.
+"""Transport: the port by which an endpoint sends frames to peers and receives them. A transport carries two frames to a
+peer, at any speed, bounded in size, and possibly not at all.
 
-A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses what was under way). It never
-invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness) is written
-once, in `link`, and so is the same over ZeroMQ, in one process and in simulation.
+A transport may lose, delay, repeat and reorder frames (a broken TCP connection loses the frames that were under way).
+It never invents them and never mistakes their sender. Everything above that (order, retransmission, credit, liveness)
+is written once, in `link`, and so is the same over ZeroMQ, in one process and in simulation.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _frame_bytes(size: int) -> int:
 class Arrivals:
     """The functions that a transport calls. All are called on the event loop's thread, and never from inside `post`.
 
-    frames: (sender, header frame, payload frame, bytes these took on the wire).
-    reconnected: the connection to that peer was made or made again; frames under way may be lost.
-    garbage: (sender, the problem): bytes that are not two frames of a bounded size.
+    frames: (sender, header frame, payload frame, bytes that these took on the wire).
+    reconnected: the connection to that peer was made or made again; frames that were under way may be lost.
+    garbage: (sender, the problem): the sender's bytes are not two frames of a bounded size.
     """
 
     frames: Callable[[PeerId, Buffer, Buffer, int], None]
@@ -56,15 +56,16 @@ class Arrivals:
 
 
 class Pipes(Protocol):
-    """The pipes of one transport."""
+    """The pipes of one transport, for a peer that cannot be dialled."""
 
     wanted: Callable[[PeerId, Pipe], None]
-    """Called with a peer that cannot be dialled and a new pipe, when the transport has something for that peer: what
-    comes out of the pipe is to be put into an inlet of that peer, and back. Whoever cannot do so closes the pipe; the
-    transport asks again, after ever longer pauses."""
+    """The transport calls this with another peer that cannot be dialled and a new pipe when it has frames for that
+    peer. The callee has the pipe's bytes carried, through a relay, to an `inlet` of that peer, and back. If it cannot,
+    it closes the pipe; the transport then calls again with a new pipe, after ever longer pauses."""
 
     def inlet(self) -> Pipe:
-        """A new pipe into this peer's own inbox, for a peer that wants to reach it."""
+        """A new pipe into this peer's own inbox. The caller writes into it the bytes that come through a relay from
+        another peer's pipe, and has the bytes that come out of it carried back."""
         ...
 
 
@@ -88,12 +89,12 @@ class Transport(Protocol):
 
     @property
     def machine(self) -> str:
-        """A name that is equal for peers that can share memory; "": this one cannot."""
+        """A name that is equal for peers that can share memory; "": this peer cannot share memory."""
         ...
 
     @property
     def budget(self) -> Budget | None:
-        """What this peer may send and receive; None: as much as it likes."""
+        """The limits on the bytes that this peer sends and receives; None: there are none."""
         ...
 
     def open(self, arrivals: Arrivals) -> None:
@@ -120,12 +121,14 @@ class Transport(Protocol):
         ...
 
     def dismiss(self, peer: PeerId) -> None:
-        """Let `peer` in no more, and close its connections; for a shared key, the connections of all its peers."""
+        """Do not let `peer` connect any more, and close its connections; for a shared key, the connections of all its
+        guests."""
         ...
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        """Put two frames on their way and return the bytes they take on the wire, framing included; 0 if there is no
-        connection at all, and for what goes by a pipe, as that is counted where it is carried.
+        """Put two frames on their way to `peer`. Returns the bytes that they take on the wire, framing included.
+        Returns 0 if there is no connection at all, and for frames that go by a pipe: the relay's connection counts
+        these.
 
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.
@@ -133,12 +136,12 @@ class Transport(Protocol):
         ...
 
     def reaches(self, peer: PeerId) -> bool:
-        """Whether what is posted to `peer` now leaves at once. If not, `peer` is called soon, if it can be called, and
-        `Arrivals.reconnected` tells when it is reached."""
+        """Whether frames posted to `peer` now leave at once. If not, the transport soon dials `peer`, if it can be
+        dialled, and calls `Arrivals.reconnected` when the connection is made."""
         ...
 
     async def self_test(self) -> None:
-        """Test that strangers are refused. Raises RuntimeError when one would get in."""
+        """Test that peers that were not admitted are refused. Raises RuntimeError when one would get in."""
         ...
 
     def trouble(self, peer: PeerId) -> str | None:

@@ -1,7 +1,8 @@
-"""Work: what a conversation asks of a replica, and the update that answers it.
+"""Work: the tasks that a conversation gives a replica, and the update with which the replica answers. A replica is one
+peer's model with its data and optimizer.
 
-A work has a beginning, from where the replica goes on, and a job. The vectors are those of one layout [n]. The table in
-`conversation` tells which works an algorithm has.
+A work has a beginning, which says from which model x [n] the replica goes on, and a job. All vectors are of one layout
+[n]. The table in `conversation` tells which works an algorithm has.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from .filling import Filling
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """From the replica's model as it is."""
+    """The replica goes on from its model as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """From `vector` [n]; a replica that has just brought this very tensor need not copy it. `fresh_optimizer`: the
-    optimizer's state is cleared. `amid`: the round goes on, and its samples and losses so far are kept. `grown`: the
-    parameters in the vectors of this begin that were frozen when the run began (`aggregation.growth`)."""
+    """The replica goes on from `vector` [n]; if it has just brought this very tensor, it need not copy it.
+    `fresh_optimizer`: the optimizer's state is cleared. `amid`: the round goes on, and the replica keeps counting its
+    samples and losses. `grown`: the names of parameters that are in the vectors of this beginning and were frozen when
+    the run began (`aggregation.growth`)."""
 
     vector: Tensor
     fresh_optimizer: bool = False
@@ -35,8 +37,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """From x + `change` [n], only in `part`. Averaged buffers that must not be extrapolated are outside of `part`.
-    `grown`: see `Load`."""
+    """The replica goes on from x + `change` [n], where only the elements of `part` change. Averaged buffers that must
+    not be extrapolated are outside of `part`. `grown`: see `Load`."""
 
     change: Tensor
     part: Part
@@ -45,7 +47,8 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """From `share` * x + (1 - `share`) * `vector` [n], only in `part`. `grown`: see `Load`."""
+    """The replica goes on from `share` * x + (1 - `share`) * `vector` [n], where only the elements of `part` change.
+    `grown`: see `Load`."""
 
     vector: Tensor
     share: float
@@ -55,7 +58,8 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class StepWith:
-    """After one step of the optimizer with this `gradient` [n]; None: with the replica's own."""
+    """The replica first takes one step of its optimizer with this `gradient` [n]; None: with the gradient that it has
+    computed itself."""
 
     gradient: Tensor | None
 
@@ -65,7 +69,7 @@ Begin = Keep | Load | Add | Blend | StepWith
 
 @dataclass(frozen=True, slots=True)
 class AfterStep:
-    """x + `change` after each step, for the first elements of the vector: as many as `change` has."""
+    """After each local step, x becomes x + `change`, for the first elements of the vector: as many as `change` has."""
 
     change: Tensor
 
@@ -85,12 +89,13 @@ Correction = AfterStep | OnGradient
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """`count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose samples and
-    losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local steps of a peer
-    in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the update also
-    carries the model after half of the steps. `portion`: another shard of the data than the peer's own. `unfreeze`:
-    frozen parameters that the replica is to train from now on, and it may unfreeze others (`Update.grown`); None: what
-    was frozen when the run began stays so."""
+    """The job of `count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose
+    samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local
+    steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the
+    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: take data of
+    this shard instead of the peer's own. `unfreeze`: names of frozen parameters that the replica trains from now on,
+    and it may unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay
+    frozen."""
 
     count: int
     taken: int = 0
@@ -104,14 +109,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One gradient. The update may be brought while backward still fills its vector (`Update.filling`)."""
+    """The job of one gradient. The replica may bring the update while backward still fills its vector
+    (`Update.filling`). `portion`: see `Steps`."""
 
     portion: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """The metrics of the model `vector` [n]. Training is not affected."""
+    """The job of computing the metrics of the model `vector` [n]. Training is not affected."""
 
     vector: Tensor
 
@@ -121,8 +127,9 @@ Job = Steps | Gradient | Evaluate
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The next task of a replica. If two works in a row have the same object as `begin`, it is applied once.
-    `cancelled`: set when the update is no longer needed; the replica may then bring an incomplete one."""
+    """The next task of a replica: first `begin`, then `job`. If two works in a row have the same object as `begin`, it
+    is applied once. `cancelled`: the conversation sets it when it no longer needs the update; the replica may then
+    bring an incomplete one."""
 
     begin: Begin
     job: Job
@@ -131,12 +138,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: samples behind it; `loss`: their mean
-    loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]: the model after half
-    of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an evaluation. `final`: the
-    replica takes no more steps. `epochs`: passes over the data since the round began, with the fraction where the
-    number of batches is known. `grown`: the parameters in `vector` that were frozen when the run began; `base`: by
-    name, the values [k] that those of them had while frozen which no begin has named yet."""
+    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: the number of samples behind it;
+    `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]:
+    the model after half of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an
+    evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began, with the
+    fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were frozen when
+    the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those that no work
+    has listed as grown yet."""
 
     vector: Tensor
     weight: float = 0.0

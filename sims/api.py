@@ -35,7 +35,8 @@ SEEDS_MAX = 1_000_000
 
 
 class _Interruptible(Output):
-    """An output that ends the run in another thread when it is asked to."""
+    """An output for a run in another thread. Once `interrupted` is set, the next record ends the run by
+    KeyboardInterrupt."""
 
     interrupted = False
 
@@ -60,7 +61,7 @@ def simulate(
     task, which `task` replaces; then promises are checked, and `result.broken` names the first that did not hold.
     `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`: show
     nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed gives the
-    same run, to the last bit: `result.digest` says so. The random generators of the caller are left as they were.
+    same run, to the last bit; `result.digest` is then equal. The caller's random generators are not changed.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; RunFailed when the result cannot be
     written; Stopped on Ctrl-C.
@@ -87,12 +88,11 @@ def simulate(
 def sweep(
     count: int, *, protocol: str | None = None, seed: int = 0, minimise: bool = False, quiet: bool = False
 ) -> Sweep:
-    """Judge `count` scenarios (1 to 1,000,000), drawn from `seed` on, in processes on all cores of this machine.
-
-    `protocol`: the conversation of all of them; None: they are divided among the registered ones. `minimise`: write the
-    smallest scenario that breaks a promise as well to ``minimal-SEED.toml``. `quiet`: show no progress. In a script the
-    call must stand under ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that.
-    """
+    """Draw `count` scenarios (1 to 1,000,000), with the seeds from `seed` on, and simulate each, in processes on all
+    cores of this machine. Returns the seeds that broke a promise. `protocol`: the conversation of all of them; None:
+    they are divided among the registered ones. `minimise`: for each failure, write the smallest scenario found that
+    breaks the same promise to ``minimal-SEED.toml``. `quiet`: show no progress. In a script the call must stand under
+    ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
         raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {count}", "count")
     refuse_within_import("samovar.sweep")
@@ -108,7 +108,7 @@ def sweep(
 
 @contextmanager
 def _wished(task: TaskLike, scenario: PathText | None) -> Iterator[TaskFile | None]:
-    """The task as a file. None: the scenario names one, or is of the toy task."""
+    """The task as a file. None: no task is given, and the scenario names one or is of the toy task."""
     if task is None and scenario is not None:
         yield None
     else:

@@ -1,8 +1,8 @@
 """Consensus in a simulation: how far the peers' own models are from their mean, and how good the mean is.
 
-No peer of a gossip has the mean of all models, but the simulated world has all of them at hand. They are compared about
+In gossip no peer has the mean of all models, but the simulated world has all models at hand. They are compared about
 once in each round, when as many models have changed as there are peers, and the mean is evaluated as often as a peer
-evaluates its own model. The peers see nothing of it.
+evaluates its own model. This has no effect on the peers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .world.event_log import Gone, peer_of
 from .world.world import World
 
 _MOST = 1000
-"""The most points of a run; of more, every second one is dropped, and further ones are half as frequent."""
+"""The most points of a run. When there are more, every second one is dropped, and further ones are half as frequent."""
 
 
 class Observed:
-    """Compares the models of `world` whenever enough of them have changed. Times of `points` are virtual ones."""
+    """Compares the models of `world` whenever enough of them have changed. Times in `points` are virtual ones."""
 
     def __init__(self, world: World) -> None:
         self.points: list[Consensus] = []
@@ -34,7 +34,7 @@ class Observed:
         world.log.observers.append(self._heard)
 
     def end(self, time_s: float) -> None:
-        """The run is over at the virtual time `time_s`: compare and evaluate the last models."""
+        """Compare and evaluate the last models, because the run is over at the virtual time `time_s`."""
         if self._models:
             self._add(time_s, last=True)
 
@@ -70,7 +70,8 @@ class Observed:
             self.points, self._every = self.points[::2], 2 * self._every
 
     def _metrics(self, mean: torch.Tensor) -> Mapping[str, float]:
-        """Metrics of the model `mean` [n], by any peer's trainer, whose training this leaves as it is."""
+        """Metrics of the model `mean` [n], evaluated by any peer's trainer, whose training is not affected; empty if
+        that fails."""
         try:
             return self._world.lives[-1].trainer.evaluate(mean)
         except EvaluationFailed:

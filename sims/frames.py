@@ -1,4 +1,4 @@
-"""Reading the name of the message from a frame's header, in a simulated world."""
+"""Reading the kind of a message from a frame's header, in a simulated world."""
 
 from __future__ import annotations
 

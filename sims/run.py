@@ -68,7 +68,7 @@ class _Records:
 
 @contextmanager
 def _telling(output: Display, folder: Path) -> Iterator[None]:
-    """A context that tells the user, if it is interrupted, how to make a report of the records so far."""
+    """While in this context, an interruption first tells the user how to make a report of the records so far."""
     try:
         yield
     except KeyboardInterrupt:
@@ -95,7 +95,7 @@ class Play:
 
     @property
     def steps(self) -> int:
-        """Local steps of each peer; 0: another end."""
+        """Local steps of each peer; 0: another setting ends the run."""
         return self.scenario.settings.steps_max or 0
 
 

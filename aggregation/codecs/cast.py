@@ -24,7 +24,8 @@ from .packing import read
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Encodes every element in ``half``, a type of two bytes. Build `FP16` or `BF16`."""
+    """A hop codec that sends every element in ``half``, a floating type of two bytes. Use its instances `FP16` and
+    `BF16`."""
 
     family: ClassVar[Literal["hop"]] = "hop"
     align: ClassVar[int] = 1

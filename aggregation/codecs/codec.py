@@ -33,8 +33,8 @@ SketchState = tuple[Tensor, ...]
 
 
 class HopCodec(Protocol):
-    """Encodes any contiguous range of a vector by itself. Chunks should be cut at multiples of ``align`` elements: a
-    block that is cut in two needs one more scale."""
+    """A codec that can encode any contiguous range of a vector by itself. Chunks should be cut at multiples of
+    ``align`` elements: a block that is cut in two needs one more scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -45,7 +45,7 @@ class HopCodec(Protocol):
     def align(self) -> int: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """Bytes of ``count`` >= 1 encoded elements, exactly, whatever they hold."""
+        """The exact number of bytes of ``count`` >= 1 encoded elements, whatever their values are."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
@@ -73,8 +73,8 @@ class HopCodec(Protocol):
 
 
 class GatherCodec(Protocol):
-    """Encodes a whole vector, on each peer by itself. Every peer decodes the payloads of all and sums them in one
-    order."""
+    """A codec that encodes a whole vector. Each peer sends its payload to all; every peer decodes the payloads of all,
+    and sums them in the same order."""
 
     family: ClassVar[Literal["gather"]]
 
@@ -99,10 +99,10 @@ class GatherCodec(Protocol):
 
 
 class Sketch(Protocol):
-    """One peer's side of one round. For each stage in order, call ``absorb(stage, mean of all peers' project(stage))``.
-
-    The mean may be weighted, with the same weights in each stage. A sketch changes nothing outside itself, so a round
-    that fails is simply dropped.
+    """One peer's side of one round with a `SketchCodec`. For each stage in order, the averager calls
+    ``project(stage)``, averages that vector over the peers, and calls ``absorb(stage, mean)``. The mean may be
+    weighted, with the same weights in each stage. A sketch changes nothing outside itself, so a round that fails is
+    simply dropped.
 
     With values [..., n] leading axes are peers as rows, in every stage and in their shares. A mean [k] is common to all
     rows; where means are [..., k] each row has its own, and so has the result.
@@ -112,17 +112,18 @@ class Sketch(Protocol):
     def stages(self) -> int: ...
 
     def project(self, stage: int) -> Tensor:
-        """The vectors to average in this stage, [..., k] in the dtype of the values. Raises ValueError unless this
-        stage is due."""
+        """This peer's vector to average in this stage, [..., k] in the dtype of the values. Raises ValueError unless
+        this stage is due."""
         ...
 
     def absorb(self, stage: int, mean: Tensor) -> None:
-        """Take the agreed mean of the stage, [k] or [..., k]. Raises ValueError unless this stage is due, and the mean
-        is finite and like `project`'s vectors."""
+        """Store the mean of all peers' vectors of this stage, [k] or [..., k]. Raises ValueError unless this stage is
+        due, and the mean is finite and like `project`'s vectors."""
         ...
 
     def result(self) -> Tensor:
-        """The estimate of the mean of all values, [n] or [..., n]: the same bits on every peer."""
+        """The estimate of the mean of all peers' values, [n] or [..., n], once every stage has its mean: the same bits
+        on every peer. Raises ValueError earlier."""
         ...
 
     def own(self) -> Tensor:
@@ -133,12 +134,14 @@ class Sketch(Protocol):
         ...
 
     def state(self) -> SketchState:
-        """The state for the next round, with the leading axes of the means: the same bits on every peer."""
+        """The codec's state after this round, for `SketchCodec.begin` of the next round, with the leading axes of the
+        means: the same bits on every peer."""
         ...
 
 
 class SketchCodec(Protocol):
-    """Makes short vectors that can be averaged as they are, and an estimate of the mean from their means."""
+    """Turns a vector into short ones, a stage at a time. The peers average the short vectors with a plain allreduce,
+    and the codec computes from these means an estimate of the mean of the whole vectors."""
 
     family: ClassVar[Literal["sketch"]]
 
@@ -146,18 +149,17 @@ class SketchCodec(Protocol):
     def name(self) -> str: ...
 
     def elements(self, layout: Layout) -> tuple[int, ...]:
-        """Elements of the vector to average in each stage."""
+        """For each stage in order, the number k of elements of the vector that is averaged."""
         ...
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """The state before the first round; ``seed`` must be the same on every peer."""
+        """The codec's state before the first round; ``seed`` must be the same on every peer."""
         ...
 
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> Sketch:
-        """A round over ``values`` ([..., n], finite). ``seed`` must be the same on every peer, and new every round.
-
-        Raises ValueError where the values are not of this layout, or the state is another codec's.
-        """
+        """Begin this peer's side of a round over its ``values`` ([..., n], finite). ``seed`` must be the same on every
+        peer, and new every round; ``state`` is that after the last round, or of `start`. Raises ValueError where the
+        values are not of this layout, or the state is another codec's."""
         ...
 
 
@@ -165,11 +167,10 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
-    """The vector size in bytes for which a plain allreduce sends as many bytes as a round among ``world`` peers with
-    this codec and this number of ``fragments``.
+    """The size in bytes of the uncompressed vector whose plain allreduce sends as many bytes as a round among ``world``
+    peers does with this codec (None: no codec) and this number of ``fragments``. Schedules are chosen for this size.
 
-    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n.
-    """
+    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n."""
     if codec is None:
         whole = layout.nbytes
     elif codec.family == "hop":
@@ -182,7 +183,7 @@ def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: 
 
 
 def seed_of(*what: object) -> int:
-    """A seed for ``what``, equal wherever the text of ``what`` is equal."""
+    """A seed made of the arguments' `repr`: peers that give equal arguments get equal seeds, without a message."""
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 

@@ -22,7 +22,6 @@ with the peer, so a checkpoint has the residual. When the membership changes, a 
 has not trained resets its residual.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -43,11 +42,12 @@ class ErrorFeedback:
 
     @classmethod
     def of(cls, vector: Tensor) -> "ErrorFeedback":
-        """An empty memory for values like ``vector`` [..., n]."""
+        """A memory for values like ``vector`` [..., n], with a residual of zeros."""
         return cls(torch.zeros_like(vector, requires_grad=False))
 
     def correct(self, values: Tensor) -> Tensor:
-        """The vector to encode [..., n], a new one: the values plus the residual. Changes nothing."""
+        """Returns the vector to encode [..., n], a new one: the values plus the residual. The residual is not
+        changed."""
         self._check(values)
         return values.detach() + self.residual
 
@@ -64,20 +64,6 @@ class ErrorFeedback:
     def reset(self) -> None:
         """Set the residual to zero."""
         self.residual = torch.zeros_like(self.residual)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """A copy of the memory, for a checkpoint."""
-        return {"residual": self.residual.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load the memory that `state_dict` saved. Raises ValueError on anything else, and keeps the present one."""
-        residual = state.get("residual")
-        if residual is None or len(state) != 1:
-            raise ValueError(f"the state of error feedback is one residual, got {sorted(state)!r:.200}")
-        self._check(residual)
-        if not all_finite(residual):
-            raise ValueError("the residual to load is not finite")
-        self.residual = residual.detach().to(self.residual.device, copy=True)
 
     def _check(self, vector: Tensor) -> None:
         if vector.shape != self.residual.shape or vector.dtype != self.residual.dtype:

@@ -30,7 +30,7 @@ BLOCK, LEVELS = 1024, 127
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """Payload: a float32 scale for each block, then an int8 code for each element."""
+    """The hop codec int8. Its payload is a float32 scale for each block, then an int8 code for each element."""
 
     family: ClassVar[Literal["hop"]] = "hop"
     name: ClassVar[str] = "int8"

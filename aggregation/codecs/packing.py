@@ -6,12 +6,14 @@ from torch.nn.functional import pad
 
 
 def join(*tensors: Tensor) -> Tensor:
-    """The bytes of all tensors, one after another. Put wide types first, so that each tensor is aligned."""
+    """The bytes of all tensors, one after another, as uint8 [bytes]. The caller puts wide types first, so that each
+    tensor is aligned."""
     return torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors])
 
 
 def read(payload: Tensor, start: int, count: int, dtype: torch.dtype) -> Tensor:
-    """Read ``count`` numbers from byte ``start`` on, without a copy where the memory's alignment allows."""
+    """The ``count`` numbers of type ``dtype`` that begin at byte ``start`` of the payload. A view where the memory's
+    alignment allows, else a copy."""
     cut = payload[start : start + count * dtype.itemsize]
     aligned = cut.is_contiguous() and cut.storage_offset() % dtype.itemsize == 0 == cut.data_ptr() % dtype.itemsize
     return (cut if aligned else cut.clone(memory_format=torch.contiguous_format)).view(dtype)
@@ -23,8 +25,8 @@ def blocks_in(count: int, block: int) -> int:
 
 
 def to_blocks(values: Tensor, block: int) -> Tensor:
-    """``values`` [..., n] as blocks [..., blocks, block], the last one of each row padded with zeros; a view where no
-    padding is needed."""
+    """``values`` [..., n] cut into blocks [..., blocks, block]. The last block of each row is padded with zeros.
+    Returns a view where no padding is needed."""
     missing = -values.shape[-1] % block
     padded = pad(values, (0, missing)) if missing else values
     blocks: Tensor = padded.unflatten(-1, (padded.shape[-1] // block, block))
@@ -40,7 +42,7 @@ def scale_blocks(values: Tensor, scales: Tensor, block: int) -> Tensor:
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """Bytes of ``count`` codes of ``bits`` bits: 1, 2, 4 or 8."""
+    """The number of bytes that `pack` makes of ``count`` codes of ``bits`` bits, which are 1, 2, 4 or 8."""
     return blocks_in(count, 8 // bits)
 
 
@@ -56,7 +58,8 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, count: int, bits: int) -> Tensor:
-    """The codes (uint8) that `pack` packed. Raises ValueError where the padding bits of the last bytes are not 0."""
+    """The first ``count`` codes (uint8 [count]) that `pack` packed. Raises ValueError where the padding bits of the
+    last bytes are not 0."""
     mask = (1 << bits) - 1
     codes = torch.cat([(packed >> (bits * index)) & mask for index in range(8 // bits)])
     if bool(codes[count:].any()):

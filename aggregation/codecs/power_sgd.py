@@ -45,7 +45,8 @@ float32 resolves no more."""
 
 
 class Matrix(NamedTuple):
-    """Elements ``start`` to ``stop`` of the vector, row-major."""
+    """A tensor that is sent at low rank: ``rows`` x ``columns``, the elements ``start`` to ``stop`` of the vector,
+    row-major."""
 
     start: int
     stop: int
@@ -55,15 +56,15 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """Two stages. State: the columns of every Q, one after another, [k] or, where each row of values [..., n] has means
-    of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded otherwise for many rows than for one; all
-    else is the same to the bit."""
+    """A sketch codec with two stages. Its state is the columns of every Q, one after another: [k] or, where each row of
+    values [..., n] has means of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded otherwise for many
+    rows than for one; all else is the same to the bit."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "power_sgd"
 
     rank: int = 4
-    """Columns of P and Q, 1 to 64."""
+    """The number of columns of P and Q, 1 to 64."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= RANK_MAX:
@@ -75,7 +76,8 @@ class PowerSGD:
         return whole + self.rank * sum(matrix.rows for matrix in matrices), self._state_size(matrices)
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """Columns drawn uniformly from a cube by the seed alone: equal for all versions of torch and all devices."""
+        """The state before the first round: columns of Q whose elements lie in [-1, 1), drawn uniformly from the seed
+        alone. They are equal for all versions of torch and all devices."""
         size = self._state_size(self.matrices(layout))
         drawn = bytearray(shake_128(f"power_sgd {seed}".encode()).digest(4 * size))
         words = torch.frombuffer(drawn, dtype=torch.int32) if size else torch.empty(0)
@@ -90,7 +92,8 @@ class PowerSGD:
         return PowerSGDRound(values.detach(), matrices, self.rank, q.to(values.device))
 
     def matrices(self, layout: Layout) -> tuple[Matrix, ...]:
-        """The slots that are worth compressing, as matrices."""
+        """The tensors that are sent at low rank: those of two or more dimensions whose P and Q together have fewer than
+        half of their elements. All others are averaged whole."""
         shaped = [
             Matrix(slot.start, slot.stop, slot.shape[0], (slot.stop - slot.start) // slot.shape[0])
             for slot in layout.slots
@@ -103,7 +106,7 @@ class PowerSGD:
 
 
 class PowerSGDRound(Stages):
-    """The `Sketch` of one round."""
+    """One peer's side of one round (`codec.Sketch`)."""
 
     stages = 2
 
@@ -158,8 +161,9 @@ class PowerSGDRound(Stages):
 
 
 def orthonormal(p: Tensor) -> Tensor:
-    """Orthonormal columns with the span of the columns of ``p`` [..., n, r]; dependent columns are 0. Gram-Schmidt in
-    float64, elementwise: a library's QR has other bits on other processors."""
+    """Orthonormal columns [..., n, r] that span the same space as the columns of ``p`` [..., n, r]. A column that
+    depends on earlier ones becomes 0. Gram-Schmidt in float64, elementwise: a library's QR has other bits on other
+    processors."""
     left = p.mT.to(torch.float64, memory_format=torch.contiguous_format)
     left = left / _above_zero(left.abs().amax(dim=-1, keepdim=True))
     before = _sum(left * left)

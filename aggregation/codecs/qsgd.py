@@ -39,15 +39,15 @@ BUCKET_MAX = 2**20
 
 @dataclass(frozen=True, slots=True)
 class QSGD:
-    """Payload: a float32 scale for each bucket, then the codes q + s, packed."""
+    """The hop codec QSGD. Its payload is a float32 scale for each bucket, then the codes q + s, packed."""
 
     family: ClassVar[Literal["hop"]] = "hop"
     name: ClassVar[str] = "qsgd"
 
     levels: int = 7
-    """1 to 127; 1, 7 and 127 fill their 2, 4 and 8 bits best."""
+    """The number of levels s, 1 to 127. A code takes 2, 4 or 8 bits, which 1, 7 and 127 levels fill best."""
     bucket: int = 512
-    """Elements that share a scale."""
+    """The number of elements that share a scale."""
     norm: Literal["max", "l2"] = "max"
     """The norm that the levels divide: a bucket's largest magnitude, or its 2-norm as in the paper's equations."""
 

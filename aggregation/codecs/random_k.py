@@ -32,7 +32,8 @@ from .top_k import check_fraction
 
 @dataclass(frozen=True, slots=True)
 class RandomK:
-    """Has one stage, the chosen elements, the same for all rows, and no state."""
+    """A sketch codec with one stage, in which the chosen elements are averaged. The choice is the same for all rows of
+    [..., n]. It keeps no state between rounds."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "random_k"
@@ -56,7 +57,7 @@ class RandomK:
 
 
 class RandomKRound(Stages):
-    """The `Sketch` of one round."""
+    """One peer's side of one round (`codec.Sketch`)."""
 
     stages = 1
 
@@ -81,10 +82,8 @@ class RandomKRound(Stages):
 
 
 def choose(size: int, kept: int, seed: int) -> Tensor:
-    """Ascending indices (int64, CPU), one out of each of ``kept`` stretches of ``size`` elements.
-
-    They depend on the seed alone: they are equal for all versions of torch and all devices.
-    """
+    """Cut ``size`` elements into ``kept`` stretches, and choose one index of each. Returns them in ascending order
+    (int64 [kept], CPU). They depend on the seed alone, so they are equal for all versions of torch and all devices."""
     drawn = shake_128(f"random_k {seed}".encode()).digest(4 * kept)
     words = torch.frombuffer(bytearray(drawn), dtype=torch.int32).to(torch.int64) & 0xFFFFFFFF
     length, longer = divmod(size, kept)  # the first `longer` stretches have one element more

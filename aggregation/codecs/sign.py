@@ -28,7 +28,8 @@ from .packing import join, pack, packed_bytes, read, unpack
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Payload: a float32 scale, then a bit for each element, 1 where it is negative."""
+    """The gather codec of signs. Its payload is a float32 scale, then a bit for each element, 1 where it is
+    negative."""
 
     family: ClassVar[Literal["gather"]] = "gather"
     name: ClassVar[str] = "sign"

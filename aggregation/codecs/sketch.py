@@ -1,5 +1,6 @@
-"""The base of all sketches' rounds: the order of their stages, and the check of each mean that arrives. A mean has the
-shape of the projection [..., k], or [k] if it is common to all rows.
+"""The base class of the rounds of all sketch codecs (`codec.Sketch`). It checks that stages come in order, and it
+checks each mean before it is stored. A mean has the shape of the projection [..., k], or [k] if it is common to all
+rows.
 """
 
 from abc import ABC, abstractmethod
@@ -11,8 +12,9 @@ from .codec import SketchState, check_values
 
 
 class Stages(ABC):
-    """Keeps each stage's projection and mean. A subclass defines the number of ``stages`` and the projection of
-    each."""
+    """One peer's side of one round: keeps its projection and the peers' mean of each stage. A subclass defines the
+    number of ``stages`` and the projection of each (`_projection`). `project` and `absorb` raise ValueError as
+    `codec.Sketch` says."""
 
     stages: int
 

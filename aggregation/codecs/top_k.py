@@ -38,8 +38,8 @@ SAMPLED = 64
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Payload: the count of each block (int32), the values, and their indices within their blocks (uint16),
-    ascending."""
+    """The gather codec of the largest elements. Its payload is the count of each block (int32), the values, and their
+    indices within their blocks (uint16), ascending."""
 
     family: ClassVar[Literal["gather"]] = "gather"
     name: ClassVar[str] = "top_k"
@@ -47,13 +47,13 @@ class TopK:
     fraction: float = 0.01
     """The share of elements that is sent, from 1e-6 to 1; at least one element is sent."""
     half: bool = False
-    """Send values as fp16. The rounding errors stay in the error feedback."""
+    """Whether values are sent as fp16. The rounding errors stay in the error feedback."""
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
     def kept(self, count: int) -> int:
-        """How many of ``count`` elements are sent."""
+        """The number of elements that are sent of a vector of ``count`` elements."""
         return math.ceil(self.fraction * count)
 
     def encoded_bytes(self, count: int) -> int:

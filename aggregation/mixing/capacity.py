@@ -1,8 +1,8 @@
 """A random graph in which a peer has the more neighbours the more it can send.
 
-A peer with d neighbours sends d vectors in a round, which takes it d / b with the bandwidth b. Where all have the same
-number of neighbours, the slowest link sets the time of a round for all near it. Here the numbers are in proportion to
-the bandwidths, which makes the times alike, and a peer with a thin link has one neighbour:
+A peer with d neighbours sends d vectors in a round. At bandwidth b that takes it a time in proportion to d / b. Where
+all peers have equally many neighbours, the peer with the slowest link delays all its neighbours. Here the numbers of
+neighbours are in proportion to the bandwidths, so the times are alike, and a peer with a slow link has one:
 
     d_i = degree b_i / median(b), at least 1, at most 4 degree
 
@@ -25,14 +25,15 @@ from .topology import Edge, Neighbours, Topology, Vertex, is_connected, numbered
 
 _DRAWS = 50
 _MOST = 4
-"""The most neighbours, in multiples of those of a usual peer: an edge weighs the less the more neighbours it has at
-either end, so those of a hub would mix slowly."""
+"""The most neighbours of a peer, as a multiple of ``degree``: an edge weighs less when either end has more neighbours,
+so a peer with very many would mix slowly with each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity(Static):
-    """`degree`: neighbours of a peer that can send as much as the median of all. The chance is that of `seed`, so all
-    peers draw the same graph."""
+    """The topology that gives each peer neighbours in proportion to its capacity, the bandwidth at which it can send.
+    `degree`: neighbours of a peer of median capacity. `seed`: that of the random graph, so that all peers draw the same
+    one. Raises ValueError on a degree below 2."""
 
     degree: int = 4
     seed: int = 0
@@ -57,8 +58,9 @@ class Capacity(Static):
 
 
 def degrees(capacities: Sequence[int], usual: int) -> list[int]:
-    """The number of neighbours of each peer, from what it can send; 0: unknown, which counts as the median of the
-    others. `usual`: of a peer of the median. All together are an even number, and enough to connect the graph."""
+    """The number of neighbours of each peer, from the peers' capacities. A capacity of 0 is unknown and counts as the
+    median of the others. `usual`: the number for a peer of median capacity. The numbers have an even sum, and are
+    enough to connect the graph; fewer than two peers have 0 each."""
     count = len(capacities)
     if count < 2:
         return [0] * count

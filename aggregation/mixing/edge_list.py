@@ -1,9 +1,9 @@
 """The topology of a user's own list of edges, which name peers by their numbers.
 
-As peers come and go, the graph is that of the peers that are there: the edges between them, and beside these a line
-through the parts that no edge connects, from the first peer of each part to the first of the next one. So no peer is
-alone, and each gets two more neighbours at most. A peer whose number the list has not, or whose number another one has
-too, is such a part.
+As peers come and go, the graph has the listed edges between the peers present. Where these leave several components,
+the first peers of the components are joined in a line by added edges. So no peer is alone, and each gets two more
+neighbours at most. A peer whose number is not in the list, or is already used by another peer, is a component of its
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ TEXT_MAX = 12_000
 
 
 class Among:
-    """The graph of certain peers, which is equal to itself alone."""
+    """A topology with one fixed graph, for one fixed set of peers, with relative weights of its edges. It is compared
+    and hashed by identity. `neighbours` raises ValueError for another number of peers."""
 
     directed = False
     varies = False
@@ -38,7 +39,8 @@ class Among:
 
 @dataclass(frozen=True)
 class EdgeList(Static):
-    """The graph of `edges` between numbered peers, each with its relative weight."""
+    """The topology whose `edges`, each with its relative weight, lead between peers' numbers. `numbers`: all numbers
+    that occur. Raises ValueError on no edges, and on a graph that is not connected."""
 
     edges: tuple[tuple[Edge, float], ...]
     numbers: frozenset[int] = field(init=False, compare=False)
@@ -60,7 +62,8 @@ class EdgeList(Static):
 
     @classmethod
     def parsed(cls, text: str) -> EdgeList:
-        """The list in one line: ``0-1,1-2,0-2``, or with weights ``0-1*0.5,1-2*2``. Raises ValueError."""
+        """The topology of a list in one line: ``0-1,1-2,0-2``, or with weights ``0-1*0.5,1-2*2``. Raises ValueError on
+        any other text, on an edge that `add` refuses, and on a graph that is not connected."""
         found: dict[Edge, float] = {}
         for one in text.split(","):
             ends, star, weight = one.strip().partition("*")
@@ -94,7 +97,8 @@ class EdgeList(Static):
 
 
 def add(found: dict[Edge, float], one: int, other: int, weight: float) -> None:
-    """Add an edge to those that are `found`. Raises ValueError."""
+    """Add the edge between the peers numbered `one` and `other` to `found`, a weight by edge. Raises ValueError on an
+    edge from a peer to itself, on one that is there already, and on a number or weight out of range."""
     edge = min(one, other), max(one, other)
     if one == other:
         raise ValueError(f"peer {one} cannot be its own neighbour")

@@ -14,8 +14,9 @@ from .topology import Neighbours
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The vertices stand in a grid of `axes` axes with equal sides, which the last ones may leave incomplete. In each
-    round the vertices that differ along one axis only are neighbours of each other."""
+    """The vertices stand in a grid of `axes` axes with equal sides, which the last vertices may leave incomplete. In
+    round r two vertices are neighbours if they differ along the axis r mod `axes` only. Raises ValueError on other than
+    1 to 16 axes."""
 
     axes: int = 2
     directed = False
@@ -26,7 +27,7 @@ class Grid:
             raise ValueError("a grid has 1 to 16 axes")
 
     def side(self, count: int) -> int:
-        """The least side with which `count` vertices fit."""
+        """The side of the grid: the least number whose power `axes` is at least `count`."""
         return next(side for side in range(1, count + 1) if side**self.axes >= count)
 
     def neighbours(self, count: int, round: int) -> Neighbours:

@@ -1,4 +1,4 @@
-"""Random topologies. The chance is that of the topology's own seed, so all peers draw the same graph.
+"""Random topologies. The random numbers are derived from the topology's own seed, so all peers draw the same graph.
 
 Sources: degree-preserving switches (Taylor, "Constrained switchings in graphs", 1981); Watts and Strogatz, "Collective
 dynamics of 'small-world' networks", Nature 393, 1998; epidemic learning: De Vos et al., "Epidemic learning: boosting
@@ -49,7 +49,9 @@ class RandomRegular(Static):
 def switch(
     edges: list[Edge], chance: random.Random, allowed: Callable[[int, int], bool] = lambda one, other: True
 ) -> None:
-    """Replace pairs of edges a-b, c-d by a-d, c-b where these are new: the degrees stay."""
+    """Randomise a graph in place: replace pairs of edges a-b, c-d by a-d, c-b, `_SWITCHES_PER_EDGE` attempts for each
+    edge. Every vertex keeps its number of neighbours. An attempt changes nothing where an edge would be there twice or
+    lead from a vertex to itself, and where `allowed` refuses a new edge."""
     present = set(edges)
     if len(edges) < 2:
         return
@@ -70,8 +72,9 @@ def switch(
 
 @dataclass(frozen=True, slots=True)
 class SmallWorld(Static):
-    """A ring in which each vertex has the `degree` nearest ones as neighbours, and each edge leads elsewhere with the
-    chance `rewired`."""
+    """A connected random graph, the same in all rounds: a ring in which each vertex has the `degree` nearest ones as
+    neighbours (an odd `degree` counts as one less), and then each edge is replaced, with the probability `rewired`, by
+    one to a random vertex."""
 
     degree: int = 4
     rewired: float = 0.1
@@ -103,7 +106,8 @@ class SmallWorld(Static):
 
 @dataclass(frozen=True, slots=True)
 class Epidemic:
-    """In each round a vertex takes from `degree` others, drawn at random."""
+    """In each round a vertex takes the vectors of `degree` others, drawn at random; of all others where there are
+    fewer."""
 
     degree: int = 2
     seed: int = 0
@@ -125,7 +129,8 @@ class Epidemic:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """In each round a vertex takes from one of its neighbours in `graph`, drawn at random."""
+    """In each round a vertex takes the vector of one of its neighbours in `graph`, drawn at random; of none if it has
+    none."""
 
     graph: Topology
     seed: int = 0

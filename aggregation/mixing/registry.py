@@ -27,7 +27,7 @@ TOPOLOGIES: Mapping[str, tuple[Callable[..., Topology], int]] = {
 }
 """Name -> a function that makes the topology from its options, which are texts, and the most options it takes."""
 GIVEN_BY_NAME = tuple(name for name in TOPOLOGIES if name != "edges")
-"""The topologies that need no option."""
+"""The names of the topologies that need no option."""
 
 
 def parse_topology(text: str) -> Topology:

@@ -22,7 +22,7 @@ def _around(count: int, first: int = 0) -> Iterator[Edge]:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Base of the undirected topologies that do not vary."""
+    """Base class of the topologies whose graph is undirected and the same in every round."""
 
     directed = False
     varies = False
@@ -30,7 +30,7 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Ring(Static):
-    """Each vertex and the next one."""
+    """Each vertex is joined to the next one, and the last to the first."""
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         return of_edges(count, _around(count))
@@ -38,7 +38,7 @@ class Ring(Static):
 
 @dataclass(frozen=True, slots=True)
 class Star(Static):
-    """Vertex 0 is the hub of all others."""
+    """Vertex 0 is joined to all others, which have no other neighbours."""
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         return of_edges(count, ((0, other) for other in range(1, count)))
@@ -46,7 +46,7 @@ class Star(Static):
 
 @dataclass(frozen=True, slots=True)
 class Wheel(Static):
-    """A ring of all vertices but vertex 0, which is their hub."""
+    """A ring of all vertices but vertex 0; vertex 0 is joined to each of them."""
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         spokes = [(0, other) for other in range(1, count)]
@@ -55,7 +55,7 @@ class Wheel(Static):
 
 @dataclass(frozen=True, slots=True)
 class Complete(Static):
-    """Every pair of vertices."""
+    """Every vertex is joined to every other."""
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         return of_edges(count, ((one, other) for other in range(count) for one in range(other)))
@@ -81,7 +81,7 @@ def _hops(count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Each vertex takes from those 1, 2, 4, ... before it."""
+    """Vertex v takes from the vertices v - 1, v - 2, v - 4, ..., modulo the number of vertices, in every round."""
 
     directed = True
     varies = False
@@ -92,7 +92,8 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class OnePeerExponential:
-    """In each round a vertex takes from one other: that 1 before it, then 2, 4, and so on."""
+    """Each vertex takes from one other in a round: vertex v from v - 1 in one round, then from v - 2, v - 4, and so on,
+    modulo the number of vertices, and from v - 1 again."""
 
     directed = True
     varies = True

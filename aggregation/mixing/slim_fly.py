@@ -24,7 +24,8 @@ def is_prime(number: int) -> bool:
 
 
 def core(count: int) -> int | None:
-    """The largest odd prime q whose graph has at most `count` vertices; None: there is none, as the first has 18."""
+    """The largest odd prime q whose graph has at most `count` vertices. None below 18 vertices, which the smallest
+    has."""
     found = [q for q in range(3, int((count / 2) ** 0.5) + 2) if is_prime(q) and 2 * q * q <= count]
     return max(found, default=None)
 
@@ -58,8 +59,8 @@ def _edges(q: int) -> Iterator[Edge]:
 
 @dataclass(frozen=True, slots=True)
 class SlimFly(Static):
-    """The Slim Fly of the largest fitting number of vertices; each further vertex hangs on two of these. Below 18
-    vertices, where there is none, every pair is joined."""
+    """The largest Slim Fly that has at most as many vertices as asked for; each further vertex is joined to two of its
+    vertices. Below 18 vertices, where there is no Slim Fly, every vertex is joined to every other."""
 
     def neighbours(self, count: int, round: int) -> Neighbours:
         if (q := core(count)) is None:

@@ -1,9 +1,9 @@
-"""How fast a topology brings all peers together.
+"""How fast gossip over a topology brings the models of all peers together.
 
-The distance of all models from their mean falls at least by rho in each round, the largest singular value of W less the
-mean. For a symmetric W and for one that looks alike from each vertex, it is the second largest modulus of W's
-eigenvalues, and the distance falls by it in the long run. For a topology that varies, rho is that of a round on
-average: the one of a product of rounds, to the power 1 / rounds.
+The distance of all models from their mean is multiplied in each round by rho at most, the largest singular value of W
+less the mean. For a symmetric W and for one that looks alike from each vertex, rho is the second largest modulus of W's
+eigenvalues, and in the long run the distance is multiplied by rho itself. For a topology that varies, rho is an average
+over rounds: that of the product of `_ROUNDS` rounds' W, to the power 1 / `_ROUNDS`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from .weights import matrix
 
 _ROUNDS = 24
 _EXACT = 1e-9
-"""Below this a distance is one of rounding."""
+"""A norm below this counts as 0: it is rounding."""
 
 
 def rho(topology: Topology, count: int) -> float:
-    """The factor by which consensus distance falls in a round, from 0 (exact at once) to 1 (never)."""
+    """The factor by which the distance of the models from their mean is multiplied in a round among `count` peers: 0 if
+    one round (or a few, where the topology varies) makes them equal, 1 if it never shrinks."""
     rounds = _ROUNDS if topology.varies else 1
     product = torch.eye(count, dtype=torch.float64)
     for round in range(1, rounds + 1):
@@ -31,7 +32,8 @@ def rho(topology: Topology, count: int) -> float:
 
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:
-    """Rounds until consensus distance has fallen to `share` of what it was, in the long run; infinite: never."""
+    """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, by the
+    factor `rho` in each. 1 where rho is 0; infinite where rho is 1."""
     factor = rho(topology, count)
     if factor <= 0 or factor >= 1:
         return 1.0 if factor <= 0 else math.inf

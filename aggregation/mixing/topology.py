@@ -1,8 +1,8 @@
 """The port of topologies: graphs of `count` vertices, numbered from 0, for any count and any round.
 
-A topology is a pure function, so peers that know the same peers have the same graph without a message, and have another
-one as soon as a peer comes or goes. A vertex mixes what its in-neighbours have; in an undirected graph these are all
-its neighbours.
+A vertex is a peer. A topology is a pure function: peers with the same list of peers compute the same graph without a
+message, and a different one as soon as a peer comes or goes. A vertex mixes its own vector with those of its
+in-neighbours; in an undirected graph these are all its neighbours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 Edge = tuple[int, int]
 """Two vertices of an undirected graph, the lower one first."""
 Neighbours = tuple[tuple[int, ...], ...]
-"""The neighbours of each vertex, in order."""
+"""By vertex, its in-neighbours in ascending order."""
 
 
 class Topology(Protocol):
@@ -25,7 +25,7 @@ class Topology(Protocol):
 
     @property
     def directed(self) -> bool:
-        """Whether a vertex may take from another one that does not take from it."""
+        """Whether a vertex may take another one's vector without giving its own to it."""
         ...
 
     @property
@@ -34,13 +34,14 @@ class Topology(Protocol):
         ...
 
     def neighbours(self, count: int, round: int) -> Neighbours:
-        """The in-neighbours of each of `count` vertices (at least 1), none of which is its own neighbour."""
+        """The graph of `count` vertices (at least 1) in this round: the in-neighbours of each vertex. None is its own
+        neighbour."""
         ...
 
 
 class Vertex(NamedTuple):
-    """What a topology may know of a peer. `number`: its number in the run, which a late peer may share with another
-    one. `capacity`: bytes a second that it can send; 0: unknown."""
+    """What a topology may know about a peer. `number`: the peer's number in the run; a peer that joined late may have
+    the same one as another. `capacity`: bytes a second that it can send; 0: unknown."""
 
     number: int
     capacity: int = 0
@@ -48,20 +49,21 @@ class Vertex(NamedTuple):
 
 @runtime_checkable
 class OfPeers(Protocol):
-    """A topology whose graph goes by which peers there are, not by their count alone."""
+    """A topology whose graph depends on the numbers or capacities of the peers present, not on their count alone."""
 
     @property
     def by_capacity(self) -> bool:
-        """Whether it goes by what they can send."""
+        """Whether the graph depends on the peers' capacities."""
         ...
 
     def among(self, peers: tuple[Vertex, ...]) -> Topology:
-        """The topology of these vertices, in their order: its graphs have as many vertices, and no others."""
+        """The topology of exactly these peers: vertex i of its graphs is ``peers[i]``."""
         ...
 
 
 def needs_capacities(topology: Topology) -> bool:
-    """Whether its graph goes by what peers can send."""
+    """Whether the graph of `topology` depends on the peers' capacities, which peers must then measure and tell each
+    other."""
     return isinstance(topology, OfPeers) and topology.by_capacity
 
 
@@ -71,17 +73,19 @@ def _among(topology: OfPeers, peers: tuple[Vertex, ...]) -> Topology:
 
 
 def among(topology: Topology, peers: Iterable[Vertex]) -> Topology:
-    """The topology of these peers."""
+    """The topology to use for these peers, cached: ``topology.among(peers)`` where its graph depends on them
+    (`OfPeers`), else `topology` itself."""
     return _among(topology, tuple(peers)) if isinstance(topology, OfPeers) else topology
 
 
 def numbered(count: int) -> Iterable[Vertex]:
-    """Vertices with the numbers from 0 on, of unknown capacity."""
+    """`count` vertices, numbered from 0, of unknown capacity."""
     return map(Vertex, range(count))
 
 
 def of_edges(count: int, edges: Iterable[Edge]) -> Neighbours:
-    """The neighbours in an undirected graph. An edge may be given twice; an edge of a vertex to itself is left out."""
+    """The neighbours of each of `count` vertices in the undirected graph of these edges. An edge may be given twice; an
+    edge of a vertex to itself is left out."""
     found: list[set[int]] = [set() for _ in range(count)]
     for one, other in edges:
         if one != other:
@@ -91,13 +95,14 @@ def of_edges(count: int, edges: Iterable[Edge]) -> Neighbours:
 
 
 def is_connected(neighbours: Neighbours) -> bool:
-    """Whether vertex 0 gets what any other vertex has. In an undirected graph and in one that looks alike from each
-    vertex, every vertex then does."""
+    """Whether vertex 0 gets the vectors of all other vertices, directly or over others. For an undirected graph, and
+    for one that looks alike from each vertex, this means that the graph is connected."""
     return len(_reached(neighbours, 0)) == len(neighbours)
 
 
 def parts_of(neighbours: Neighbours) -> list[list[int]]:
-    """The connected parts of an undirected graph, each in order, by their first vertices."""
+    """The connected components of an undirected graph: each a list of its vertices in order, sorted by their first
+    vertices."""
     parts: list[list[int]] = []
     seen: set[int] = set()
     for vertex in range(len(neighbours)):

@@ -1,4 +1,6 @@
-"""The weights of a mix: the row of a vertex, and the matrix of all rows.
+"""The weights with which a vertex mixes vectors. W_ij is the weight that vertex i gives to the vector of its
+in-neighbour j, and W_ii that of its own. d_i is the number of in-neighbours of i, and w_ij the relative weight of an
+edge.
 
     undirected    W_ij = 1 / (1 + max(d_i, d_j)),    W_ii = 1 - sum_j W_ij        (Metropolis-Hastings)
     with weights  W_ij = w_ij / (max w + max(s_i, s_j)),    s_i = sum_j w_ij      (the same where all w are alike)
@@ -34,13 +36,14 @@ def _neighbours(topology: Topology, count: int, round: int) -> Neighbours:
 
 
 def row(topology: Topology, count: int, vertex: int, round: int) -> Mapping[int, float]:
-    """Weight by vertex, for `vertex` and its in-neighbours among `count` vertices in `round`. They sum to 1."""
+    """The weights with which `vertex` mixes in `round`, among `count` vertices: by vertex, for itself and its
+    in-neighbours. They sum to 1."""
     topology = among(topology, numbered(count))
     return _row(topology, _neighbours(topology, count, round if topology.varies else 0), vertex)
 
 
 def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int, ...]:
-    """The vertices that take from `vertex` in `round`."""
+    """The vertices that have `vertex` among their in-neighbours in `round`, and so take its vector."""
     neighbours = _neighbours(topology, count, round if topology.varies else 0)
     if not topology.directed:
         return neighbours[vertex]
@@ -48,7 +51,8 @@ def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int
 
 
 def matrix(topology: Topology, count: int, round: int) -> Tensor:
-    """W [count, count], float64: one mix of the values x [count] gives W x."""
+    """The matrix W [count, count], float64, of all vertices' weights in `round`: the values x [count] become W x in one
+    mix."""
     topology = among(topology, numbered(count))
     found, neighbours = torch.zeros((count, count), dtype=torch.float64), topology.neighbours(count, round)
     for vertex in range(count):

@@ -12,9 +12,9 @@ dtype, has a rounding error that would otherwise count as a change in every roun
 
 
 class Block(NamedTuple):
-    """The policy's memory. ``block``: number of closed blocks. ``rounds``: averaging rounds in all; ``block_rounds``:
-    those of the open block. The open block began at ``block_started_s`` with learning rate ``block_lr``; ``initial_*``
-    are the first round's, 0 before it."""
+    """The memory of `AdaComm`. A block is a stretch of rounds with one period. ``block``: number of closed blocks;
+    ``rounds``: rounds so far; ``block_rounds``: those of the open block; ``block_lr`` and ``block_started_s``: learning
+    rate and time when it began; ``initial_*``: loss and learning rate of the first round, 0 before it."""
 
     block: float
     rounds: float
@@ -130,8 +130,8 @@ class AdaComm:
 
 
 def telling(loss: float, learning_rate: float) -> bool:
-    """Whether the rule can use a round with these numbers: it takes the square root of both. A linear schedule that is
-    stepped beyond its end has learning rates below 0."""
+    """Whether the rule can use a round with these numbers. It takes the square root of both, so neither may be below 0.
+    (A linear learning-rate schedule goes below 0 when it is stepped beyond its end.)"""
     return loss >= 0 and learning_rate >= 0
 
 

@@ -11,9 +11,9 @@ _LEARNING = 20
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """Keeps the variance of the peers' models, divided by the learning rate, at its value in the first rounds: the
-    period grows by one step below 0.7 of that, and shrinks by one above 1.3 (Jiang and Agrawal, "Adaptive periodic
-    averaging", arXiv 2007.06134)."""
+    """Keeps the variance between the peers' models, divided by the learning rate, at its mean of the first 20 rounds.
+    The period begins at ``steps``; it grows by one when the variance is below 0.7 of that mean, and shrinks by one when
+    it is above 1.3 of it (Jiang and Agrawal, "Adaptive periodic averaging", arXiv 2007.06134)."""
 
     steps: int
     watches: ClassVar[bool] = True

@@ -18,9 +18,11 @@ period."""
 
 
 class Seen(NamedTuple):
-    """The policy's memory: sums over the rounds since the last change of the period, with decaying weights; the number
-    of halvings, and the learning rate at the last; the period of the last round; and the seconds of an averaging with
-    the present period, and with the one ``before`` it."""
+    """The memory of `Auto`. ``rounds``: rounds counted since the period last changed, from `_MIXED` on; ``apart`` to
+    ``late``: decaying sums of these fields of `Motion` over them; ``halvings``: how often the period stands halved, and
+    ``learning_rate`` that at which halvings are judged; ``last``: period of the last round; ``step_s``: seconds of a
+    local step; ``averaging_s`` and ``before_s``: seconds of an averaging with the ``period``, and with the one
+    ``before`` it."""
 
     rounds: float = 0.0
     apart: float = 0.0

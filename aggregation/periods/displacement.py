@@ -1,5 +1,6 @@
-"""Displacement: a peer samples its own model before, amid and after its local steps, and at the mean. All peers'
-samples together give an estimate of the peers' motion. Vectors are [..., n]: leading axes are peers as rows.
+"""Displacement: a peer samples its own model before, halfway through and after its local steps, and again when the
+round's mean is there. The mean over all peers' samples estimates the `Motion` by which a period policy decides. Vectors
+are [..., n]: leading axes are peers as rows.
 
 A sample has at most 65,536 of the model's parameters, evenly spaced: products of that many separate drift from noise.
 """
@@ -29,8 +30,9 @@ class MotionSampler:
         self._products: Tensor | None = None
 
     def begin(self, vector: Tensor) -> None:
-        """The local steps begin from the mean `vector`. The motion of a round without a start, a middle or an end stays
-        unknown, as does that of the next round, which is compared with it."""
+        """Sample the agreed model ``vector``, from which local steps begin; it is the result of the round before. Where
+        `begin`, `amid` or `end` was not called in that round, its motion stays unknown, and so does that of the next
+        round, which is compared with it."""
         now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:
@@ -46,21 +48,23 @@ class MotionSampler:
         self._amid = self._look(vector)
 
     def finish(self, vector: Tensor) -> Tensor:
-        """The local steps have led to `vector`; after a single step, the middle is the end. Returns the products that
-        this round's contribution carries: apart, drift, together, early and late of `Motion`, [..., 5] float64."""
+        """Sample ``vector``, the model after the local steps; without a call of `amid`, it counts as the middle, too.
+        Returns the products that this round's contribution carries: apart, drift, together, early and late of `Motion`,
+        [..., 5] float64. They are those of the round before, whose mean is known; all are 0 where unknown."""
         self._end = self._look(vector)
         self._amid = self._end if self._amid is None else self._amid
         unknown = vector.new_zeros((*vector.shape[:-1], PRODUCTS), dtype=torch.float64)
         return unknown if self._products is None else self._products
 
     def end(self, vector: Tensor) -> Motion:
-        """`finish` of one peer's vector [n]."""
+        """`finish` for one peer's vector [n]: returns the products as a `Motion`, whose times are 0."""
         self.finish(vector)
         return self.motion
 
     @property
     def motion(self) -> Motion:
-        """The motion of one peer in the last round and the one before it."""
+        """One peer's part of the `Motion` in the last completed round, from its samples of that round and the one
+        before. Its times are 0. `STILL` where unknown."""
         return STILL if self._products is None else Motion(0.0, 0.0, *self._products.tolist())
 
     def _look(self, vector: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ FLOAT_MAX = math.nextafter(math.inf, 0)
 
 
 class Motion(NamedTuple):
-    """The timing of the last round but one and the motion of the peers in it, each as a mean over the peers.
+    """How the peers moved in the round before the last one, and how long that took: means over the peers. (The motion
+    of a round is known only once its mean is, so the next round's contributions carry it.)
 
     With x_i the model of peer i after its local steps, x the mean of all, d_i = x_i - x, and x', d_i' of the round
     before. ``early`` and ``late``: as ``drift``, for the displacement in the first and in the second half of the local
@@ -28,11 +29,11 @@ class Motion(NamedTuple):
     averaging_s: float = 0.0
     """Seconds of the averaging, including the wait for others."""
     apart: float = 0.0
-    """|d_i|^2."""
+    """Mean of |d_i|^2: how far the peers' models are from their mean."""
     drift: float = 0.0
-    """<d_i, d_i'>: how far the peers move apart, without noise."""
+    """Mean of <d_i, d_i'>: how far the peers move apart in the same direction in both rounds, so without noise."""
     together: float = 0.0
-    """<x - x', x' - x''>: how far they move together, without noise."""
+    """<x - x', x' - x''>: how far the mean moves in the same direction in both rounds, so without noise."""
     early: float = 0.0
     late: float = 0.0
 
@@ -62,7 +63,7 @@ class PeriodState:
         check_whole("period", self.period, 1, PERIOD_LIMIT)
 
     def to_plain(self) -> list[float]:
-        """The period, then the memory, for a snapshot."""
+        """The state as a list for a snapshot: the period, then the memory."""
         return [float(self.period), *self.memory]
 
     @classmethod
@@ -76,7 +77,7 @@ class PeriodState:
 
 
 class PeriodPolicy(Protocol):
-    """Decides after every averaging round how many local steps come before the next."""
+    """A rule that decides after every averaging round how many local steps are taken before the next."""
 
     watches: ClassVar[bool]
     """Whether the policy uses the motion of the models, for which the peers sample them in every round."""
@@ -86,7 +87,8 @@ class PeriodPolicy(Protocol):
         ...
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """The state after an averaging round; call it once after each."""
+        """The state after an averaging round, in which the next period is ``state.period``. The caller calls it once
+        after each completed round, with that round's averaged numbers."""
         ...
 
 
@@ -105,6 +107,6 @@ def check_number(name: str, value: float, low: float = 0.0) -> None:
 
 
 def recall(state: PeriodState, count: int) -> tuple[float, ...]:
-    """The policy's memory. It is ``count`` zeros before the first round, and when the memory is another policy's, as in
-    a resumed run."""
+    """The memory of a policy that keeps ``count`` numbers. Returns ``count`` zeros before the first round, and when the
+    memory is another policy's, as in a run that was resumed with another policy."""
     return state.memory if len(state.memory) == count else (0.0,) * count

@@ -8,9 +8,9 @@ from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 
 @dataclass(frozen=True, slots=True)
 class PostLocal:
-    """Period 1 until the learning rate falls below its maximum, then ``steps`` (Lin et al., "Don't use large
-    mini-batches, use local SGD", ICLR 2020). With ``after``: period 1 for that many steps, whatever the learning rate
-    does."""
+    """The period is 1 until the learning rate falls below the highest value so far, then ``steps`` (Lin et al., "Don't
+    use large mini-batches, use local SGD", ICLR 2020). With ``after`` above 0 it is 1 for the first ``after`` steps,
+    whatever the learning rate is."""
 
     steps: int
     after: int = 0

@@ -12,9 +12,9 @@ from .sharded import Sharded
 
 
 def around(schedule: Schedule, apart: tuple[Pair, ...], world: int) -> Schedule:
-    """``schedule`` with the ranks in another order, or the relayed schedule, whichever first avoids the pairs in
-    ``apart``, each with its lower rank first; ``schedule`` itself where none avoids them. The result is the same on
-    every rank."""
+    """The first schedule that sends nothing between the pairs of ranks in ``apart``, each with its lower rank first:
+    ``schedule`` itself, or with the ranks in another order, or else the relayed schedule. Returns ``schedule``
+    unchanged where none of these avoids the pairs. The result is the same on every rank."""
     value: Any = schedule  # it is hashable, which mypy cannot know of a protocol
     found: Schedule = _around(value, apart, world) if apart else value
     return found

@@ -12,17 +12,18 @@ from .schedule import Schedule
 from .shares import by_bandwidth
 
 OVERHEAD_S, GAMMA_S_PER_BYTE = 1e-4, 1e-10
-"""Usual costs: seconds that a chunk costs each of its two ends, and seconds to add a byte."""
+"""Costs that are assumed, not measured: the seconds that a chunk costs at each of its two ends, and the seconds to add
+a byte."""
 CHUNK_BYTES = 64 * 1024
-"""The chunk size on a usual link."""
+"""The chunk size that predictions assume."""
 CHOSEN_MEMBERS_MAX = 16
-"""In a larger world predicting the times would take too long."""
+"""The largest number of ranks for which a schedule is chosen; for more, the predictions would take too long."""
 
 
 class LinkCosts(NamedTuple):
-    """Costs of links, averaged over all peers; a peer without measurements adds 0. `alpha_s`: seconds from end to end;
-    `s_per_byte`: seconds a byte; `known`: the fraction of peers with measurements, by which the other two are divided.
-    """
+    """Mean costs of links over all peers; a peer without measurements counts as 0. `alpha_s`: seconds from end to end;
+    `s_per_byte`: seconds a byte; `known`: fraction of peers with measurements. To get the mean over these peers alone,
+    divide the other two by `known`."""
 
     alpha_s: float
     s_per_byte: float
@@ -30,7 +31,7 @@ class LinkCosts(NamedTuple):
 
     @property
     def bandwidth_Bps(self) -> float | None:
-        """Bytes a second of a usual link; None: no peer has measured one."""
+        """Bytes a second of a mean link, over the peers with measurements; None: no peer has any."""
         return self.known / self.s_per_byte if self.known and self.s_per_byte else None
 
 
@@ -44,10 +45,13 @@ def fastest(
     size_bytes: int,
     bandwidths_Bps: tuple[float, ...] | None = None,
 ) -> Schedule:
-    """The fastest of ``schedules`` on equal links, or on links with ``bandwidths_Bps``, by which the sharded schedule
-    then sizes its parts. The first of ``schedules`` is kept unless another takes a tenth less time, and where too
-    little is known or the world is too large. Costs are rounded to two binary digits, so that the choice does not
-    change from round to round."""
+    """The schedule with the least predicted time, for a vector of ``size_bytes`` among ``world`` ranks. All links are
+    equal, with the measured ``costs``, unless each rank's ``bandwidths_Bps`` are given; by these the sharded schedule
+    then also sizes its parts.
+
+    The first of ``schedules`` is returned unless another takes a tenth less time, and where no costs are known or the
+    world is larger than `CHOSEN_MEMBERS_MAX`. Costs are rounded to powers of the square root of 2, so that the choice
+    does not change from round to round."""
     if not costs.known or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
@@ -72,8 +76,8 @@ def seconds_of(
     bandwidths_Bps: tuple[float, ...] | None = None,
     shares: tuple[float, ...] | None = None,
 ) -> float | None:
-    """Predicted seconds of an allreduce; None: no costs are known. ``bandwidths_Bps`` as in `fastest`, ``shares`` as
-    for `vector.parts`. Cost: linear in the schedule's messages."""
+    """Predicted seconds of an allreduce of ``size_bytes`` by ``schedule``; None: no costs are known. ``bandwidths_Bps``
+    as in `fastest`, ``shares`` as for `vector.parts`. Cost: linear in the schedule's messages."""
     Bps = costs.bandwidth_Bps
     if Bps is None:
         return None

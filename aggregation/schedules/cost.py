@@ -1,8 +1,9 @@
 """How long an allreduce takes by any schedule on any links, and which schedule is the fastest.
 
 Source: the alpha-beta-gamma model of Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-operations in MPICH" (IJHPCA 2005, section 3), with a message's own cost as in LogP (Culler et al., PPoPP 1993, section
-3), walked transfer by transfer, so that it holds for unequal links, parts and worlds as well.
+operations in MPICH" (IJHPCA 2005, section 3), with a fixed cost for each message as in LogP (Culler et al., PPoPP 1993,
+section 3). The model is evaluated transfer by transfer, so it also holds for unequal links and parts, and for any
+number of ranks.
 
     paper   here
     alpha   alpha_s: seconds from one end of a way to the other; that of a way is the larger of its two ends'
@@ -11,13 +12,14 @@ operations in MPICH" (IJHPCA 2005, section 3), with a message's own cost as in L
     o       overhead_s: seconds that each chunk keeps its sender's up-link and its receiver's down-link busy besides
     n, p    size_bytes, links.world
 
-The alpha of the closed formulas is both: messages overlap on their way for alpha_s, and queue up for overhead_s. With
-all of it in overhead_s and chunks as large as the vector, the seconds are those of each schedule's cost line, except
-that additions overlap with the next message. With smaller chunks more work overlaps, and the allreduce is faster.
+The alpha of the papers' formulas is split here: messages overlap for alpha_s, but queue up for overhead_s. With all of
+alpha in overhead_s and chunks as large as the vector, the predicted seconds are those of the line "Cost" in each
+schedule's module, except that additions overlap with the next message. With smaller chunks more work overlaps, and the
+allreduce is faster.
 
-Messages leave in the order of the steps: those to one rank one after another, those to different ranks alternate
-chunk by chunk. A chunk is sent on as soon as it has arrived and been added. Cost: linear in messages and parts. Lost
-packets and random delays are not modelled.
+Messages leave in the order of the steps: those to one rank one after another, those to different ranks alternate chunk
+by chunk. A chunk is sent on as soon as it has arrived and been added.
+Cost: linear in messages and parts. Lost packets and random delays are not modelled.
 """
 
 import math
@@ -67,8 +69,9 @@ _BETTER = 0.9
 
 
 class Sent(NamedTuple):
-    """A message: when its first byte may leave, when its last byte has arrived and been added, and whether it
-    is added."""
+    """One message in a predicted allreduce. ``start_s``: when its first byte may leave; ``end_s``: when its last byte
+    has arrived and been added; ``adds``: whether the receiver adds any of it. Seconds count from the allreduce's start.
+    """
 
     step: int
     sender: int
@@ -80,7 +83,8 @@ class Sent(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The predicted time of a schedule. ``shares``: of the parts; None if they are equal."""
+    """The predicted ``seconds`` of an allreduce by a schedule. ``shares``: relative sizes of the vector's parts; None:
+    equal."""
 
     schedule: Schedule
     seconds: float
@@ -89,15 +93,16 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest schedule, the first among equals, and the predictions for all schedules, in their order."""
+    """The predictions for all schedules, in the order given, and the ``best`` of them, which is the first of those that
+    are equally fast."""
 
     best: Prediction
     predictions: tuple[Prediction, ...]
 
     @property
     def steady(self) -> Prediction:
-        """The first schedule in order, unless another takes a tenth less time, so that nearly equal predictions do not
-        change the choice."""
+        """The prediction of the first schedule given, unless another takes a tenth less time: then `best`. So nearly
+        equal predictions do not change the choice."""
         usual = self.predictions[0]
         return self.best if self.best.seconds < _BETTER * usual.seconds else usual
 
@@ -105,7 +110,8 @@ class Choice:
 def predict(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> float:
-    """Seconds that the allreduce of ``size_bytes`` takes; ``shares`` as for `vector.parts`."""
+    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``; ``shares`` as
+    for `vector.parts`."""
     return max((sent.end_s for sent in timeline(schedule, links, size_bytes, chunk_bytes, shares)), default=0.0)
 
 
@@ -116,8 +122,9 @@ def choose(
     chunk_bytes: int,
     shares: Sequence[float] | None = None,
 ) -> Choice:
-    """The fastest of ``schedules``. With ``shares``, one for each rank, the sharded schedule is predicted with equal
-    parts and with these, and the better prediction counts; other schedules have no part that belongs to one rank."""
+    """Predicts all ``schedules`` for a vector of ``size_bytes`` that is sent in chunks of ``chunk_bytes``. With
+    ``shares``, one for each rank, the sharded schedule is predicted with equal parts and with these, and the better
+    prediction counts; in other schedules no part belongs to one rank. Raises ValueError on no schedules."""
     predictions = []
     for schedule in schedules:
         cuts: list[tuple[float, ...] | None] = [None]
@@ -133,7 +140,8 @@ def choose(
 def timeline(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> Iterator[Sent]:
-    """Every message of the allreduce, in the order of the steps, except those for parts without a byte."""
+    """Every message of the allreduce with its predicted times, step by step. Messages without a byte are left out.
+    Raises ValueError on a negative ``size_bytes`` and on ``chunk_bytes`` below 1."""
     if size_bytes < 0 or chunk_bytes < 1:
         raise ValueError(f"cannot send {size_bytes} bytes in chunks of {chunk_bytes}")
     world = links.world

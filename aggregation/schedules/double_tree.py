@@ -27,7 +27,8 @@ from .schedule import Op, Receipt, Step, Transfer, check_rank
 
 @dataclass(frozen=True, slots=True)
 class DoubleTree:
-    """Two binary trees. In a step all nodes of one height send up; on the way down the order is reversed."""
+    """The schedule of two binary trees. In each step on the way up all nodes of one height send to their parents; on
+    the way down the order is reversed."""
 
     name: ClassVar[str] = "double_tree"
 

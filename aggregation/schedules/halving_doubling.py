@@ -27,7 +27,8 @@ from .schedule import Step, adds, check_rank, copies, sends
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling:
-    """Recursive halving and doubling. Neighbours, which often share a host, swap the most."""
+    """The schedule of recursive halving and doubling. Ranks next to each other, which often share a host, exchange the
+    largest parts."""
 
     name: ClassVar[str] = "halving_doubling"
 

@@ -32,7 +32,7 @@ from .schedule import Receipt, Step, Transfer, adds, check_rank, copies, sends
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """Rings inside groups, rings across them.
+    """The schedule with rings inside groups and rings between the groups.
 
     group: ranks of a group. None: the divisor of the world nearest to its square root; if there is none between half
     and twice the root, the whole number nearest to the root.

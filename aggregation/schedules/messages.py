@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from .schedule import Op, Schedule, Step
 
 KEPT_WORLD = 64
-"""Results for worlds up to this size are cached: they are asked for repeatedly, and those of larger worlds take much
+"""Results for at most this many ranks are cached: they are asked for repeatedly. Those for more ranks take much
 memory."""
 
 
 class Message(NamedTuple):
-    """One message. ``parts`` in the order of sending; ``added``: those that the receiver adds."""
+    """All parts that one rank sends to another in one step. ``parts``: in the order of sending; ``added``: those that
+    the receiver adds to its own; it copies the others."""
 
     sender: int
     receiver: int
@@ -22,7 +23,8 @@ class Message(NamedTuple):
 
 
 def messages(schedule: Schedule, world: int) -> Iterable[Sequence[Message]]:
-    """The messages of each step: the first of each rank, then the second of each, and so on."""
+    """For each step of the allreduce, the messages that all ranks send in it: first each rank's first message, then
+    each rank's second one, and so on."""
     value: Any = schedule  # it is hashable, which mypy cannot know of a protocol
     return _kept(value, world) if world <= KEPT_WORLD else _messages(schedule, world)
 

@@ -24,7 +24,7 @@ from .schedule import Step, adds, check_rank, copies, sends
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """Through rank 0, which adds in the order of the ranks."""
+    """The schedule through rank 0, which adds the other ranks' vectors in the order of the ranks."""
 
     name: ClassVar[str] = "naive"
 

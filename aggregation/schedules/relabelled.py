@@ -10,8 +10,8 @@ from .schedule import Receipt, Schedule, Step, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """A relabelled schedule for one world size. Rank ``order[place]`` has the steps that ``schedule`` assigns to rank
-    ``place``."""
+    """``schedule`` with its ranks renamed, for one world size: rank ``order[place]`` takes the steps that ``schedule``
+    gives to rank ``place``."""
 
     schedule: Schedule
     order: tuple[int, ...]

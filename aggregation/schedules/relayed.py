@@ -1,7 +1,8 @@
-"""Sharded allreduce where some ranks cannot reach each other: a third rank that reaches both relays their terms.
+"""Sharded allreduce for a world in which some pairs of ranks cannot reach each other: a third rank relays between them.
 
-Of two ranks that are apart, each sends its term of the other's part to a relay, which adds it to its own term before
-the owners collect. After the owners have spread their sums, the relay forwards those of the two.
+A pair is apart if its two ranks cannot reach each other; their relay is a rank that reaches both. Each of the two sends
+its term of the other's part to the relay, which adds it to its own term before the owners collect the terms. After the
+owners have sent their sums to all, the relay forwards to each of the two the other's sum.
 
     paper   here
     p       world
@@ -24,8 +25,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Relayed(Sharded):
-    """A sharded allreduce with relays. ``apart``: the pairs that cannot reach each other, each with its lower rank
-    first. Raises ValueError where no rank reaches both of a pair."""
+    """The sharded schedule with relays. ``apart``: the pairs that cannot reach each other, each with its lower rank
+    first. `steps` raises ValueError where no rank reaches both of a pair."""
 
     apart: tuple[Pair, ...] = ()
 

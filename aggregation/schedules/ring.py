@@ -23,7 +23,8 @@ from .schedule import Op, Receipt, Step, Transfer, check_rank
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ring. Rank r owns part r: it is the one that adds the last term to it."""
+    """The schedule around the ring. Rank r owns part r: it adds the last term to that part, and sends the sum
+    onward."""
 
     name: ClassVar[str] = "ring"
 

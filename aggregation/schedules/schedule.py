@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Op(Enum):
-    """The receiver's operation: it adds the part to its own, or replaces its own by it."""
+    """What the receiver does with a received part: ADD it to its own, or replace its own by it (COPY)."""
 
     ADD = "add"
     COPY = "copy"
@@ -21,7 +21,7 @@ class Op(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Send part ``part`` (index) to rank ``peer``."""
+    """A send in a step: this rank sends the part with the index ``part`` to rank ``peer``."""
 
     peer: int
     part: int
@@ -29,7 +29,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Receive part ``part`` (index) from rank ``peer``, and add or copy it."""
+    """A receipt in a step: this rank receives the part with the index ``part`` from rank ``peer``, and adds or copies
+    it."""
 
     peer: int
     part: int
@@ -38,8 +39,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Sends and receipts that happen together: every send carries the part's values from before any receipt of this
-    step.
+    """The sends and receipts of one rank that happen together: every send carries the part's values from before any
+    receipt of this step.
 
     All parts sent to one peer in one step are one message; receipts apply in their order. A rank with nothing to do in
     a step has an empty one, so that step numbers mean the same on every rank.
@@ -56,11 +57,12 @@ class Schedule(Protocol):
     def name(self) -> str: ...
 
     def parts(self, world: int) -> int:
-        """Parts the vector is cut into among ``world`` ranks."""
+        """The number of parts into which the vector is cut among ``world`` ranks."""
         ...
 
     def steps(self, rank: int, world: int) -> tuple[Step, ...]:
-        """The steps of ``rank``; none in a world of one. Raises ValueError unless 0 <= rank < world."""
+        """The steps of ``rank`` in the allreduce, in order. Empty in a world of one. Raises ValueError unless 0 <= rank
+        < world."""
         ...
 
 

@@ -38,10 +38,9 @@ _ALIKE = 3
 def shares(
     bandwidths_Bps: Sequence[float], has_data: Sequence[bool], owns: Sequence[bool] | None = None
 ) -> tuple[float, ...]:
-    """The share of each peer, in [0, 1] and together 1; 0 where ``owns`` (None: all do) is false, e.g. for a client.
-
-    Raises ValueError if no peer may own anything or none has data, and on a bandwidth that is not positive and finite.
-    """
+    """The share of the vector that each peer should own in a sharded allreduce, in [0, 1], all together 1. A peer whose
+    ``owns`` is false, e.g. a client, gets 0 (None: all may own). Raises ValueError if no peer may own anything or none
+    has data, and on a bandwidth that is not positive and finite."""
     owners = [True] * len(bandwidths_Bps) if owns is None else list(owns)
     _check(bandwidths_Bps, has_data, owners)
     peers = list(zip(bandwidths_Bps, map(int, has_data), owners, strict=True))
@@ -60,8 +59,9 @@ def shares(
 
 
 def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
-    """Measured bandwidths, evened out. 0: unknown; at least one must be known. A peer with a third of the best
-    bandwidth or more gets the best one, an unknown peer the median."""
+    """Measured bandwidths with small differences removed: each peer with at least a third of the best bandwidth gets
+    the best one. 0 means unknown; an unknown peer first gets the median of the known ones. Raises ValueError if none is
+    known."""
     middle_Bps = median(filter(None, bandwidths_Bps))
     known = [bandwidth or middle_Bps for bandwidth in bandwidths_Bps]
     best = max(known)
@@ -69,18 +69,20 @@ def coarse(bandwidths_Bps: Sequence[float]) -> tuple[float, ...]:
 
 
 def by_bandwidth(bandwidths_Bps: Sequence[float]) -> tuple[float, ...] | None:
-    """The shares of peers that all have data; None: all bandwidths count as equal, and so do the shares."""
+    """The shares of peers that all have data and may all own some. None: all bandwidths are equal, and so are the
+    shares."""
     return None if len(set(bandwidths_Bps)) == 1 else shares(bandwidths_Bps, [True] * len(bandwidths_Bps))
 
 
 def loads(share: Sequence[float], has_data: Sequence[bool]) -> tuple[float, ...]:
-    """The number of vectors that each peer sends, and also receives: a_i + (n - 2 a_i) w_i."""
+    """For each peer with this ``share``, how many times the size of the vector it sends, and also receives, in a
+    sharded allreduce: a_i + (n - 2 a_i) w_i."""
     count = sum(has_data)
     return tuple(data + (count - 2 * data) * own for own, data in zip(share, map(int, has_data), strict=True))
 
 
 def bottleneck(share: Sequence[float], bandwidths_Bps: Sequence[float], has_data: Sequence[bool]) -> float:
-    """Seconds that the slowest peer takes for each byte of the vector."""
+    """Seconds that the slowest peer is busy in a sharded allreduce, for each byte of the vector."""
     busy = zip(loads(share, has_data), bandwidths_Bps, strict=True)
     return max(load / bandwidth for load, bandwidth in busy)
 

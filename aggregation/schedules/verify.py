@@ -8,7 +8,8 @@ from .schedule import Op, Schedule, Step, check_rank
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The demands of a schedule: ``steps`` in all; for each rank messages sent, parts sent, and parts it adds."""
+    """The cost of a schedule. ``steps``: their number; then, for each rank, the messages that it sends, the parts that
+    it sends, and the parts that it adds."""
 
     steps: int
     messages: tuple[int, ...]
@@ -17,8 +18,8 @@ class Cost:
 
 
 class ScheduleError(ValueError):
-    """The schedule is not an allreduce. ``rank``, ``step`` and ``part`` locate the fault; None where they do
-    not apply."""
+    """Raised for a schedule that is not an allreduce. ``rank``, ``step`` and ``part`` tell where the fault is; None
+    where one does not apply."""
 
     def __init__(self, problem: str, world: int, rank: int | None, step: int | None, part: int | None) -> None:
         named = {"world": world, "rank": rank, "step": step, "part": part}
@@ -28,12 +29,10 @@ class ScheduleError(ValueError):
 
 
 def prove(schedule: Schedule, world: int) -> Cost:
-    """Run the schedule on symbols and return its cost; raise ScheduleError unless it is an allreduce, which means:
-
-    every send meets exactly one receipt in the same step, and the reverse; no contribution enters a part twice; a copy
-    never replaces something that holds a contribution it lacks; at the end every rank holds every part from all ranks,
-    summed in the same order, so that the results are equal to the last bit.
-    """
+    """Run the schedule on symbols and return its cost. Raises ScheduleError unless it is an allreduce: every send meets
+    exactly one receipt in the same step, and the reverse; no rank's contribution enters a part twice; no copy
+    overwrites a contribution that the copied part lacks; at the end every rank holds every part as the sum of all
+    ranks' contributions, added in the same order, so that the results are equal to the last bit."""
     check_rank(0, world)
     plans = [schedule.steps(rank, world) for rank in range(world)]
     state = _State(world, schedule.parts(world))

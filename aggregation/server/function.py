@@ -13,29 +13,31 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor
 
 State = Mapping[str, Tensor]
-"""The function's own tensors by name, each of the shape of the values, or without dimensions (a count)."""
+"""A server function's state: tensors by name, each of the shape of the values or with no dimensions (a count)."""
 Takes = Literal["change", "gradient"]
 
 
 class ServerFunction(Protocol):
-    """A function that a server applies to its values. It keeps nothing by itself."""
+    """A function by which a parameter server changes its values at each push. It is pure: its state is an argument and
+    a result."""
 
     takes: ClassVar[Takes]
-    """What workers push: the "change" of their local steps, y - x, or their "gradient", (x - y) / learning rate. With a
-    plain SGD in the task the latter is the sum of the gradients of these steps."""
+    """What workers push after local steps from x to y: the "change" y - x, or the "gradient" (x - y) / learning rate.
+    With a plain SGD in the task the latter is the sum of the gradients of these steps."""
 
     def start(self, values: Tensor) -> State:
         """The state before the first push, for values [..., n]."""
         ...
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
-        """The values [..., n] and the state after `pushed` [..., n]. Raises ValueError where shapes or dtypes differ,
-        or where the state is another function's."""
+        """The new values [..., n] and the new state, after a worker has pushed `pushed` [..., n]. Raises ValueError
+        where shapes or dtypes differ, or where the state is another function's."""
         ...
 
 
 def check_step(values: Tensor, pushed: Tensor, state: State, *names: str) -> None:
-    """Raises ValueError unless `pushed` and the named tensors of the state fit `values`."""
+    """Raises ValueError unless the state has exactly the tensors `names`, and these and `pushed` have the dtype of
+    `values` and its shape (a state's tensor may also have no dimensions)."""
     if set(state) != set(names):
         have = ", ".join(sorted(state)) or "nothing"
         raise ValueError(f"this server function keeps {', '.join(names) or 'no state'}, the state has {have}")

@@ -20,9 +20,11 @@ SERVER_FUNCTIONS: Mapping[str, tuple[Callable[..., ServerFunction], int]] = {
     "adagrad": (lambda rate="0.01": Adagrad(number(rate)), 1),
     "adam": (lambda rate="0.001", b1="0.9", b2="0.999": Adam(number(rate), number(b1), number(b2)), 3),
 }
-"""Name -> a function that makes it from its options, which are texts, and the most options it takes."""
+"""Name -> a function that makes the server function from its options, which are texts, and the most options it
+takes."""
 
 
 def parse_server_function(text: str) -> ServerFunction:
-    """The server function that a user asks for. Raises ValueError, in one line, on anything else."""
+    """The server function that a user asks for: a name of `SERVER_FUNCTIONS` with its options after colons. Raises
+    ValueError, in one line, on anything else."""
     return made_of(text, SERVER_FUNCTIONS, "server function")

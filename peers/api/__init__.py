@@ -1,1 +1,1 @@
-"""Runs from Python: what `samovar.train` takes and returns."""
+"""Runs from Python: `samovar.train`, its arguments and its result."""

@@ -23,16 +23,17 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None, *,
     """Load the weights with which a run ended into `model`, and return it.
 
     `run`: a run folder, or its result. At the end of a run all peers have the same parameters and floating-point
-    buffers, so any peer's file will do; `peer` names one, e.g. 0. Only integer buffers (BatchNorm's counter) are each
-    peer's own. None: the peer that came farthest, which matters for a run that was stopped or lost a peer.
+    buffers, so any peer's file will do. Only integer buffers (BatchNorm's counter) are each peer's own. `peer`: the
+    peer whose file is loaded, e.g. 0; None: the peer that took the most local steps, which matters for a run that was
+    stopped or lost a peer.
 
-    With ``--protocol gossip`` each peer has a model of its own. `mean`: load the mean of all peers' models that are in
-    the folder, of those of parameters and floating-point buffers; `peer` is then the one whose integer buffers count.
+    With ``--protocol gossip`` each peer has a model of its own. `mean`: load the mean of the parameters and
+    floating-point buffers of all peers' models in the folder; integer buffers are then those of `peer`.
 
-    The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied
-    weights are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one
-    line of text that names the first difference, or says that the folder has no such file, and TypeError when `model`
-    is no module. Scripts and simulations leave no files.
+    The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
+    are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
+    text that names the first difference, or says that the folder has no such file, and TypeError when `model` is no
+    module. Scripts and simulations leave no files.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))

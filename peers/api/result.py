@@ -1,4 +1,4 @@
-"""The result of a run for a program: what is in `result.json`, and the run's records."""
+"""The result of a run as a Python object: the fields of `result.json`, and the run's records."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class Result(written.Result):
 
     @classmethod
     def of(cls, result: written.Result) -> Self:
-        """`result` with its run's records. It names the report only if that could be written."""
+        """A `Result` with the fields of `result`. Its `report` is None if that file does not exist."""
         fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
         return cls(**fields | {"report": result.report if result.report and Path(result.report).exists() else None})
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
-        """The result of the run in `folder`. Raises ValueError when that holds no run that has ended."""
+        """The result of the run in `folder`. Raises ValueError when that folder holds no run, or one that has not
+        ended."""
         if (ended := read_run(Path(folder)).result) is None:
             raise ValueError(f"{folder}: this run has no result: it goes on, or was killed")
         return cls.of(dataclasses.replace(ended, run=str(folder)))

@@ -1,8 +1,8 @@
 """Functions and classes of a notebook or script as the source of a task file, with everything that they use.
 
-A peer is another process, perhaps on another machine, so that it gets source and no objects. A definition is looked up
-by its place in the file or cell. The global names that it uses are collected in turn: definitions as source, modules
-and what stands in them as imports, plain values as literals.
+A peer is another process, perhaps on another machine, so it gets source and no objects. A definition is looked up by
+its place in the file or cell. The global names that it uses are collected in turn: definitions as source; modules, and
+objects defined in modules, as imports; plain values as literals.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import torch
 from ..task.task import TaskError
 
 LITERAL_LETTERS_MAX = 100_000
-"""The length of the longest literal that is written into a task file."""
+"""The length, in characters, of the longest literal that is written into a task file."""
 _MAIN = "__main__"
 
 
 class Source:
-    """The source of a task file, which grows by what is added. `namespace`: the global names by which the definitions
-    of the notebook or script know each other."""
+    """The source of a task file, which grows with each `add`. `namespace`: the global names of the notebook or script,
+    by which its definitions refer to each other."""
 
     def __init__(self, namespace: Mapping[str, object]) -> None:
         self._namespace = namespace
@@ -49,8 +49,9 @@ class Source:
         return "\n".join([*parts, "", *self._definitions.values(), *last, ""])
 
     def add(self, name: str, value: object, user: str) -> None:
-        """Bind the global `name` to `value`, which `user` (words for a message) uses. Raises TaskError when it cannot
-        be sent."""
+        """Add the source that binds the global name `name` to `value`, and the source of all that `value` uses. `user`:
+        the function or class that uses it, in words for a message. Raises TaskError when the value cannot be sent as
+        source."""
         if name in self._begun:
             return
         self._begun.add(name)
@@ -81,7 +82,7 @@ class Source:
         self._definitions[name] = f"{text}\n{alias}"
 
     def _imported(self, name: str, value: object) -> str | None:
-        """The statement that imports `value` as `name`; None when it stands in no module but the main one."""
+        """The statement that imports `value` as `name`; None when no module but the main one has it."""
         if isinstance(value, types.ModuleType):
             self._find(value)
             return f"import {value.__name__} as {name}"
@@ -113,12 +114,13 @@ class Source:
 
 
 def sendable(value: object) -> bool:
-    """Whether `value` is a function, a class or a plain value."""
+    """Whether `value` is a function, a class or a plain value, so that `Source.add` may be tried on it."""
     return callable(value) or _literal(value) is not None
 
 
 def _definition(value: object, user: str) -> tuple[ast.stmt, str]:
-    """The statement that defines a function or class of the main module, and its text. Raises TaskError."""
+    """The statement that defines `value`, a function or class of the main module, and its text. Raises TaskError when
+    there is none."""
     name = getattr(value, "__name__", "")
     if "<locals>" in getattr(value, "__qualname__", ""):
         raise TaskError(f"{user} is defined inside a function: define it in a cell or file, as a global name")
@@ -167,7 +169,7 @@ def _names(node: ast.stmt, name: str) -> bool:
 
 
 class _Unannotated(ast.NodeTransformer):
-    """Removes annotations, which nobody evaluates in the file that is sent."""
+    """Removes annotations, which are never evaluated in the file that is sent."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(node.arg)
@@ -195,7 +197,7 @@ def _globals_of(definition: ast.stmt) -> list[str]:
 
 
 def _literal(value: object) -> str | None:
-    """The expression that gives an equal value; None: there is none."""
+    """The expression that evaluates to an equal value; None: there is none."""
     write: Callable[[object], str | None] = _literal
     if type(value) in (type(None), bool, int, str, bytes, complex):
         return repr(value)

@@ -1,4 +1,4 @@
-"""The task of `samovar.train` and `samovar.simulate` as a file, in which form alone it reaches the peers."""
+"""The task of `samovar.train` and `samovar.simulate` as a file. Peers get a task in no other form."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from .source import Source, sendable
 
 TaskLike = PathText | ModuleType | type | SimpleNamespace | None
 TASK_FILE = "task.py"
-"""The name of a collected task in the run's folder."""
+"""The name, in the run's folder, of a task file that was collected from a notebook or class."""
 _MAIN = "__main__"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFile:
-    """A task as a file. `text`: the collected source, which is to be written to the run's folder; None: the file is the
-    user's own. `named`: the task as it stands in the call, for messages."""
+    """A task as a file. `text`: the collected source, which is to be written to the run's folder; None: `path` is the
+    user's own file. `named`: the task in the words of the user's call, for messages."""
 
     path: Path
     text: str | None
     named: str
 
     def within(self, folder: Path) -> Path:
-        """The path of the task for the peers of the run in `folder`, to which collected source is written."""
+        """The path of the task file for the peers of the run in `folder`. Collected source is written to that folder
+        first."""
         if self.text is None:
             return self.path
         file = folder / TASK_FILE
@@ -46,9 +47,9 @@ class TaskFile:
 
 @contextlib.contextmanager
 def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
-    """The task as a file. `task`: a path, a module, a class or namespace with the task's functions, or None for the
-    functions of the main module; `call`: the function that was called, for messages. Collected source is imported once
-    to check it. Raises TaskError."""
+    """While in this context, the task is a file. `task`: a path, a module, a class or namespace with the task's
+    functions, or None for the functions of the main module; `call`: the function that the user called, for messages.
+    Collected source is imported once to check it. Raises TaskError."""
     refuse_within_import(call)
     if isinstance(task, str | os.PathLike):
         yield TaskFile(Path(task), None, repr(os.fspath(task)))
@@ -73,8 +74,8 @@ def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
 
 
 def refuse_within_import(call: str) -> None:
-    """Raises TaskError when a file calls samovar while a peer imports it, and within a script's peer: the peers of
-    peers would have peers without end."""
+    """Raises TaskError when samovar is called from a file that a peer is importing, or from a script that is itself a
+    peer: each peer would start peers, without end."""
     if CONTROL_VARIABLE in os.environ:
         raise TaskError(f"{call}() is called in a script that is itself a peer of a run")
     for frame in _modules():

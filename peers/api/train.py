@@ -31,17 +31,17 @@ def train(
     quiet: bool = False,
     **settings: Unpack[TrainSettings],
 ) -> Result:
-    """Train `task` with peers on this machine, which others may join, and return the result.
+    """Train `task` with peers on this machine, which peers of other machines may join, and return the result.
 
     `task`: the path of a task file or of a script that calls `samovar.join`; a module; a class or namespace with the
     task's functions; None: the functions of the running script or notebook. A script is sent as its file, so the call
     must stand under ``if __name__ == "__main__":``. Classes and notebooks are sent as source, with everything that they
     use: functions, classes, imports and plain values, of the main module.
 
-    `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run, with which
-    to go on. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings`
-    (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. A call works while an
-    event loop runs, as one does in a notebook.
+    `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run that is to
+    go on. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings`
+    (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The call also works
+    while an event loop runs, as one does in a notebook.
 
     Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
     so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
@@ -65,7 +65,8 @@ def train(
 
 
 def finished(ended: Ended, again: str) -> Result:
-    """The result of a run that has ended well. Raises RunFailed and Stopped."""
+    """The result of a run that ended without failure. Raises RunFailed if it failed, and Stopped if the user stopped
+    it; the text of Stopped names `again`, the call that resumes the run."""
     result = None if ended.result is None else Result.of(ended.result)
     if ended.wrong:
         raise RunFailed(python_words(ended.wrong), result)
@@ -84,7 +85,8 @@ def call_text(function: str, task: str, options: Mapping[str, Any]) -> str:
 
 
 def _until_done(run: LocalRun, output: Output, again: str) -> Ended:
-    """Train on an event loop in a thread of its own, as this thread may have one that runs. Ctrl-C stops the run."""
+    """Train on an event loop in a thread of its own, because this thread may have a running one. Ctrl-C stops the
+    run."""
     background, stop = Background(), asyncio.Event()
     try:
         started = background.start(run.train(output, stop, again))

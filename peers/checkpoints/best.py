@@ -1,4 +1,4 @@
-"""The best model of a run so far, in a file beside the checkpoints of the last.
+"""The best model of a run so far, in a file beside the checkpoints, which hold the latest models.
 
 The peer that evaluates writes it when the headline metric is better than that in the file. Peers of one run folder
 share the file, so another coordinator, or a resumed run, goes on from its metric. Its tensors have the names of a
@@ -22,8 +22,8 @@ def best_path(folder: Path) -> Path:
 
 
 class Kept(NamedTuple):
-    """What a file of the best model tells: the headline metric's name and value, and the number of the exchange whose
-    model it is."""
+    """The contents of a file of the best model: the headline metric's name and value, and the number of the exchange
+    after which the model had it."""
 
     metric: str
     value: float
@@ -31,7 +31,8 @@ class Kept(NamedTuple):
 
 
 def kept_best(path: Path) -> Kept | None:
-    """What the file at `path` tells; None: there is no such file, or it tells no metric. The hash is not checked."""
+    """The metric, value and exchange in the file at `path`; None: there is no such file, or it has no metric. The hash
+    is not checked."""
     try:
         numbers = read_numbers(path)
         return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]))
@@ -40,8 +41,8 @@ def kept_best(path: Path) -> Kept | None:
 
 
 class BestModel:
-    """Writes the best model to `path`, by the metric `headline`. `better`: whether one value of it is better than
-    another; `keep` writes a snapshot to the path, and raises CheckpointError."""
+    """Writes the best model to `path`, by the metric `headline`. `better(a, b)`: whether the value a of it is better
+    than b. `keep` writes a snapshot to the path, and raises CheckpointError."""
 
     def __init__(
         self, path: Path, headline: str, better: Callable[[float, float], bool], keep: Callable[[Snapshot], None]
@@ -49,7 +50,8 @@ class BestModel:
         self._path, self._headline, self._better, self._keep = path, headline, better, keep
 
     def improved(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the model with these metrics is better than the one in the file."""
+        """Whether the model with these metrics is better than the one in the file, or there is none of this metric.
+        False where the metric is missing or not finite."""
         value, kept = metrics.get(self._headline, math.nan), kept_best(self._path)
         if not math.isfinite(value):
             return False

@@ -1,8 +1,9 @@
-"""Checkpoints: tensors and numbers in one hashed file, written whole or not at all.
+"""Checkpoints: tensors and numbers in one hashed file. A file is always complete: a save that fails leaves the previous
+one.
 
-The new file is written beside the old one, flushed to the disk and then renamed. The name therefore always stands for a
-whole checkpoint, the previous or the new one. One process at a time may save to a path. Cost: saving takes memory for
-one tensor if that is on a device or not contiguous; loading takes memory for one more copy of all tensors. Other
+The new file is written beside the old one, flushed to the disk and then renamed. So the name always stands for a
+complete checkpoint, the previous or the new one. One process at a time may save to a path. Cost: saving takes memory
+for one tensor if that is on a device or not contiguous; loading takes memory for one more copy of all tensors. Other
 threads run during both.
 """
 

@@ -46,8 +46,8 @@ _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
 def write_file(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """Write the file and flush it to the disk. Raises OSError, ValueError, and any error of PyTorch on a broken
-    tensor."""
+    """Write `tensors` and `numbers` to the file, and flush it to the disk. Raises OSError, ValueError, and any error of
+    PyTorch on a broken tensor."""
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # for alignment
     header = _header(ordered, numbers)
     head = _HEAD.match(header)
@@ -149,7 +149,8 @@ def _opened(path: Path) -> BufferedReader:
 
 
 def _head(file: BufferedReader) -> re.Match[bytes]:
-    """The beginning of the file, which is open at its start. Raises ValueError when it is none of a checkpoint."""
+    """The match of `_HEAD` at the beginning of the file. Raises ValueError when the file is no checkpoint of this
+    format."""
     regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     head = _HEAD.match(file.read(_HEAD_BYTES_MAX) if regular else b"")
     if head is None:

@@ -1,4 +1,4 @@
-"""Any nesting of Python values and tensors, split into named tensors and JSON values; and the exact inverse.
+"""Any nesting of Python values and tensors, split into named tensors and JSON values, and joined again without loss.
 
 Values that JSON cannot express are marked: ``{"$tuple": [...]}``, ``{"$dict": [[key, value], ...]}`` for keys that are
 not text, ``{"$float": "7ff8000000000000"}`` for numbers that are not finite, ``{"$tensor": name}``. Subclasses come

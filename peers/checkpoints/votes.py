@@ -1,8 +1,8 @@
 """Paxos votes on disk: a peer that was given a key file keeps its votes across restarts (`protocols.members.ledger`).
 
-The votes lie in the peer's run folder, in a folder named by a hash of the run's name and the peer's key, so that the
-peer finds them when it is started again with both. Each vote is a file. A new version is written beside the old one,
-flushed, and then renamed over it.
+The votes are in the peer's run folder, in a subfolder named by a hash of the run's name and the peer's key, so a peer
+that is started again with both finds them. Each vote is a file. A new version is written beside the old one, flushed,
+and then renamed over it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def votes_folder(folder: Path, run: str, peer: PeerId) -> Path:
 
 
 class Votes:
-    """A `Store` whose entries are files in a folder. Another thread writes them, because a disk may be busy. A save
-    begun before `clear` is dropped."""
+    """A `Store` of votes whose entries are files in `folder`. Another thread writes them, because a disk may be busy. A
+    save that was begun before `clear` is dropped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock, self._cleared = folder, threading.Lock(), 0
@@ -36,7 +36,8 @@ class Votes:
         return None
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Save an entry. Raises OSError; the previous entry is then still there."""
+        """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; the previous entry is
+        then still there."""
         await asyncio.get_running_loop().run_in_executor(None, self._save, name, entry, self._cleared)
 
     def _save(self, name: str, entry: bytes, cleared: int) -> None:

@@ -38,8 +38,9 @@ def fail(line: str) -> int:
 
 
 def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
-    """`line` as it is printed on `stream`. A terminal would break a long line within a word: there it is broken between
-    two words, and begins again after `indent` spaces. A command at its end stays in one piece, to be copied."""
+    """`line` as it is to be printed on `stream`. A terminal would break a long line within a word, so for a terminal it
+    is broken between words, and each further line begins with `indent` spaces. A command at the end of the line stays
+    in one piece, so that it can be copied."""
     if not stream.isatty():
         return line
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)

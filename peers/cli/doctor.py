@@ -35,8 +35,8 @@ _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `what`: the thing that was checked; `found`: the result in words; `advice`: what to
-    change, "": nothing; `facts`: the result as data for JSON."""
+    """The result of one check. `what`: the subject of the check; `found`: the result in words; `advice`: the change
+    that the user should make, "": none; `facts`: the result as data for JSON."""
 
     what: str
     found: str

@@ -62,7 +62,7 @@ class Folded:
 
 
 class Phrases:
-    """Phrases in one bold line, or in several lines, broken between two phrases, if one would be too long."""
+    """Phrases in one bold line. If that is too long for the terminal, it is broken between phrases."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._phrases = phrases

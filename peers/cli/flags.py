@@ -35,15 +35,15 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """Heading -> names of the options under it, in the order of the help. A conversation's own settings are appended to
-these groups, or stand in groups before them (`OwnSettings.groups`)."""
+these groups, or form groups before them (`OwnSettings.groups`)."""
 _DASHED: Final = f"{__name__}.dashed"
-"""The key under which a context says whether its command line has a --."""
+"""The key of `ctx.meta` for whether the command line contains ``--``."""
 OWN: Final = "(the conversation's)"
-"""Stands in `GroupedCommand.first` for the options of `OwnSettings.first`."""
+"""A placeholder in `GroupedCommand.first` for the options in the chosen conversation's `OwnSettings.first`."""
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options `first`, which are for beginners, and then the others by purpose."""
+    """A command whose help lists the options in `first`, which beginners need, and then the others by purpose."""
 
     def __init__(self, *arguments: Any, first: tuple[str, ...], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -97,9 +97,9 @@ def click_options(*names: str) -> Callable[[Command], Command]:
 
 
 class SettingsCommand(GroupedCommand):
-    """A command with options for the settings of the conversation that its command line chooses. It has those settings
-    that name `verb` among their `verbs`. The command's function receives None for each option that is not given. A
-    setting's former name is a hidden option."""
+    """A command whose options are the settings of the conversation that its command line chooses: those settings that
+    have `verb` among their `verbs`. The command's function receives None for each option that is not given. A setting's
+    former name is a hidden option."""
 
     def __init__(self, *arguments: Any, verb: str, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -140,8 +140,8 @@ class SettingsCommand(GroupedCommand):
 
 
 def of_task(task: Path, arguments: Sequence[str]) -> str | None:
-    """The words of a command line that are for the `task`, as the setting `arguments`; None: there are none. Raises
-    UsageError when they do not stand after --, as a word by mistake would."""
+    """The words of a command line that are for the `task`, joined into one text for the setting `arguments`; None:
+    there are none. Raises UsageError when the command line has no ``--`` before them: such a word may be a mistake."""
     ctx = click.get_current_context()
     if arguments and not ctx.meta[_DASHED]:
         raise click.UsageError(f"{task}: a task's own arguments go after --: {' '.join(arguments):.80}", ctx)

@@ -14,7 +14,7 @@ from .fitting import natural_width, plain_table
 FIRST: Final[Mapping[str, int]] = {"peer": 0, "state": 0, "steps/s": 70, "step": 0, "": 104, "loss": 0}
 """The first columns -> the terminal width from which each is shown. The nameless column is a progress bar of the local
 steps. The conversation's own columns follow, shown from the width `OWN_FROM` on, and then `LAST`. When the numbers do
-not fit, the columns shown only on the widest terminals are dropped first."""
+not fit, the columns with the greatest of these widths are dropped first."""
 OWN_FROM: Final = 78
 LAST: Final[Mapping[str, int]] = {"out": 56, "in": 56, "last event": 84}
 NAME_LETTERS: Final = 20

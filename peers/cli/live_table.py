@@ -33,8 +33,8 @@ from .fitting import SPACES, Phrases
 from .live_columns import fitted, with_own
 
 MOST_ROWS: Final = 16
-"""With more peers than this, one row sums up all peers, and only the slowest and those last in trouble have rows of
-their own."""
+"""With more peers than this, one row sums up all peers, and only the slowest peers and those with the latest trouble
+have rows of their own."""
 LATEST: Final = 3
 SLOWEST: Final = 5
 LATELY_S: Final = 10.0
@@ -88,13 +88,13 @@ class PeerState:
     work: str = ""
     """The work of a stalled peer; empty: unknown."""
     tells: bool = False
-    """Whether its own records arrive here. Other peers are known only from the records of others."""
+    """Whether this peer's own records arrive here. Of other peers only the records of other peers tell."""
     event_number: int = 0
     """Number of its last event, counted over all peers."""
 
 
 class Board:
-    """The live state of a run. It takes records in any order and renders the table."""
+    """The live state of a run. `update` takes the records of its peers in any order; `render` gives the table."""
 
     def __init__(self, *, steps: int, columns: Columns = ROUNDS) -> None:
         """`columns`: name -> title of the conversation's columns."""
@@ -115,14 +115,14 @@ class Board:
         give a speed that may no longer hold."""
 
     def update(self, record: Record) -> None:
-        """Add a record."""
+        """Take a record of any peer into account."""
         if isinstance(record, EventRecord):
             self._event(record)
         else:
             self._exchange(record)
 
     def peer(self, name: str) -> PeerState:
-        """The state of the peer with this name, which is created at the first call."""
+        """The state of the peer with this name. A new one is created if there is none."""
         return self.peers.setdefault(name, PeerState(name=name))
 
     def _event(self, record: EventRecord) -> None:
@@ -166,7 +166,8 @@ class Board:
 
     @property
     def loss(self) -> float:
-        """Mean training loss over the peers of the last exchange; NaN when none of them has a finite one."""
+        """Mean over peers of the last training loss: of the peers that have finished the latest round, or, where
+        exchanges are not rounds, of all peers with an exchange. NaN when none of them has a finite one."""
         losses = [peer.loss for peer in self._latest if math.isfinite(peer.loss)]
         return fmean(losses) if losses else math.nan
 

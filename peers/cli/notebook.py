@@ -1,4 +1,5 @@
-"""A part of a notebook's output that is replaced in place. IPython is used only if this process is its kernel."""
+"""A part of a notebook's output that is replaced in place. IPython is used only if this process is a notebook's
+kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Place:
         self._handle: Any = None
 
     def show(self, shown: RenderableType, text: str) -> None:
-        """Show `shown` there. `text`: the same for a front end without HTML."""
+        """Show `shown` at this place. `text`: the same as plain text, for a front end without HTML."""
         from IPython.display import display
 
         bundle = {"text/html": html(shown), "text/plain": text}

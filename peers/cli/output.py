@@ -31,8 +31,8 @@ P = ParamSpec("P")
 
 
 def exits(command: Callable[P, int]) -> Callable[P, None]:
-    """A decorator for a command's function, which then exits with the code that it returns. An error gives one line and
-    exit code 2. A traceback is printed only for a defect of this library."""
+    """A decorator for a command's function. The command then exits with the code that the function returns. An error is
+    printed as one line, with exit code 2. A traceback is printed only for a defect of this library."""
 
     @wraps(command)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
@@ -66,13 +66,13 @@ def run_options(command: Command) -> Command:
 
 
 def prints_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
-    """A context in which a task's prints in this process go to stderr if stdout is for JSON."""
+    """While in this context, if stdout is for JSON, `print` in this process, such as a task's, writes to stderr."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 class Output:
     """The output of one run. It takes the run's records one by one, and then the result. `heard`: totals of the records
-    so far."""
+    that it has taken."""
 
     def __init__(
         self,
@@ -83,7 +83,8 @@ class Output:
         quiet: bool = False,
         words: Callable[[str], str] = str,
     ) -> None:
-        """`words`: puts a line for the user into the words of the command line, or of Python."""
+        """`steps`, `columns`, `quiet`: as in `Progress`. `as_json`: print the result as JSON. `words`: rewords a line
+        for the user for the command line or for Python."""
         self._as_json, self._quiet, self._words = as_json, quiet, words
         self.heard = Tally()
         self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
@@ -98,7 +99,7 @@ class Output:
         self._progress.__exit__(kind, error, trace)
 
     def put(self, record: Record) -> None:
-        """Add a record of any peer."""
+        """Take a record of any peer: count it, and show it."""
         self.heard.update(record)
         self._progress.update(record)
 

@@ -19,14 +19,14 @@ from ..records.units import bytes_text, count_text, seconds_text
 from .fitting import Folded
 
 SHARE = 0.01
-"""The share of the models' distance from their mean at which they count as together."""
+"""The share of the models' initial distance from their mean that is left when they count as together."""
 
 
 @dataclass(frozen=True, slots=True)
 class GossipPlan:
-    """A topology's predicted cost. `gap`: 1 - rho; `rounds`: until 1 % of the distance is left, infinite: never;
-    `round_s`: seconds of the exchange; `seconds`: of all these rounds; `bytes`: the most that a peer sends in all of
-    them; `note`: what the user should know of it."""
+    """A topology's predicted cost. `neighbours`: the most of a peer; `gap`: 1 - rho; `rounds`: until 1 % of the
+    distance is left, infinite: never; `round_s`: seconds of one exchange; `seconds`: of all rounds; `bytes`: the most
+    that a peer sends in all rounds; `note`: a remark for the user."""
 
     topology: str
     neighbours: int
@@ -66,7 +66,8 @@ def names_of(text: str) -> list[str]:
 
 
 def graphs_of(plans: Sequence[GossipPlan], links: Links) -> Mapping[str, Neighbours]:
-    """The graph of each, for a drawing; of a topology that varies, that of the first round."""
+    """By title, the graph of each plan's topology, for a drawing; the first round's, where the graph changes from round
+    to round."""
     return {
         f"{plan.topology:.40}: {_rounds(plan)}": _topology(plan.topology, links).neighbours(links.world, 1)
         for plan in plans

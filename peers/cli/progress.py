@@ -91,7 +91,7 @@ class Progress:
         return "lines"
 
     def update(self, record: Record) -> None:
-        """Add a record of any peer."""
+        """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
             self._board.update(record)
             self._changed = True

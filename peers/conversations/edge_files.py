@@ -21,7 +21,8 @@ _WEIGHT = re.compile(r"\d*\.?\d+(e[+-]?\d+)?|\d+\.", re.I)
 
 
 def with_edges(text: str) -> str:
-    """`text`, a topology as the user gives it, with the content of the file if it names one. Raises OptionError."""
+    """`text`, a topology as the user gives it. If it names a file of edges, the file's name is replaced by the edges in
+    it. Raises OptionError when the file cannot be read or is invalid."""
     if not spelled(text.strip()).startswith(_EDGES):
         return text
     given = text.strip()[len(_EDGES) :]

@@ -21,7 +21,8 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Gossip:
-    """One peer's conversation. Raises ValueError when its checkpoint has more local steps than the run is to take."""
+    """One peer's conversation. Raises ValueError when its checkpoint is of another algorithm, or has more local steps
+    than the run is to take."""
     settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
     algorithm, parameters = wished.algorithm.value.suited(wished.difference_codec), facts.parameters
     if parameters is None:
@@ -60,7 +61,8 @@ def build(setup: Setup) -> Gossip:
 
 
 def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
-    """One peer's graph: its links, where peers have links to a few; else the algorithm's topology."""
+    """The graph in which one peer mixes: its links, where SWIM gives each peer links to a few; else the algorithm's
+    topology."""
     algorithm = wished.algorithm.value
     if wished.membership.value.links(setup.settings.peers) is not None:
         return OfLinks(setup.membership, algorithm.drawn)

@@ -80,7 +80,7 @@ class GossipSettings(PeriodSettings):
         return self.membership.value
 
     def _check_links(self, peers: int) -> None:
-        """Refuse what needs to know all peers."""
+        """Refuse settings for which a peer must know all peers."""
         swim = f"{self.membership.text} with {peers} peers"
         if self.topology.text != USUAL_TOPOLOGY:
             raise SettingsError(f"has no use by {swim}: each has a few links, and these are the graph", "topology")
@@ -112,7 +112,7 @@ class GossipSettings(PeriodSettings):
 
     @property
     def difference_codec(self) -> DifferenceCodec | None:
-        """The codec of differences; None: vectors are sent as they are."""
+        """The codec of the differences that CHOCO-SGD sends; None: vectors are sent without encoding."""
         codec = self.codec.value
         assert codec is None or codec.family != "sketch"
         return codec

@@ -23,12 +23,12 @@ from ..user_code import imported
 from .registry import CONVERSATIONS, ENTRY_POINTS, Registered
 
 _FILES: Final[dict[tuple[Path, str], Registered]] = {}
-"""The imported conversations, by file and digest, so that equal files give settings of one class."""
+"""The conversations of imported files, by file and digest, so that two equal files give settings of one class."""
 
 
 def loaded(text: str) -> Spoken:
     """The conversation that `text` names: a file if it ends in .py, else a name of the library's or of an installed
-    package's, with hyphens or underscores. Raises OptionError."""
+    package's, with hyphens or underscores. Raises OptionError when there is none, or it cannot be imported."""
     if text.endswith(FILE_ENDING):
         return _of_file(Path(text))
     name = text.replace("-", "_")

@@ -86,8 +86,8 @@ def build(setup: Setup) -> LocalSGDConversation:
 
 
 def ends_of(wished: LocalSGDSettings, facts: Facts, steps: int | None) -> Ends:
-    """When the run is over. `steps`: local steps of the run; None: a script decides, or it ends otherwise. Raises
-    ValueError when it is to end by a metric, and the replica cannot evaluate."""
+    """The conditions on which the run ends. `steps`: local steps of the run; None: there is no such end, or a script
+    decides. Raises ValueError when it is to end by a metric, and the replica cannot evaluate."""
     goal, headline = None if wished.stop is None else wished.stop.value, facts.headline
     if headline is None and (goal is not None or wished.stop_patience is not None):
         flag = "--stop-patience" if goal is None else "--stop"
@@ -120,8 +120,9 @@ def why_period_stays(wished: LocalSGDSettings, loss: float, learning_rate: float
 
 
 def outer_step(wished: LocalSGDSettings, facts: Facts, state: State) -> OuterStep:
-    """The outer step of ``--outer``, for a vector that begins with the parameters. Raises ValueError when `state` has
-    another number of outer tensors than that step."""
+    """The outer step of ``--outer`` for the model's vector. It acts on the parameters at the vector's beginning;
+    averaged buffers get their mean. Raises ValueError when `state` has another number of outer tensors than that
+    step."""
     step = wished.outer.value
     if len(state.outer) != step.tensors:
         raise ValueError(f"this run began with another outer step than {wished.outer.text}: go on with that one")

@@ -11,11 +11,11 @@ from ...protocols.group import Group
 from .local_sgd_settings import LocalSGDSettings
 
 SMALL_MODEL_BYTES = 256 * 1024
-"""Up to this size, while link costs have not been measured yet, halving-doubling is used, otherwise ring: for small
-vectors a schedule of few messages beats one of few bytes on all but the fastest links."""
+"""While link costs have not been measured yet, vectors up to this size use halving-doubling, longer ones ring: for
+small vectors a schedule of few messages beats one of few bytes on all but the fastest links."""
 
 CODED_BYTES = 32 * 1024
-"""Up to this size, encoded vectors on one machine use the naive schedule: peers share the cores, so the schedule of the
+"""On one machine, encoded vectors up to this size use the naive schedule: peers share the cores, so the schedule of the
 fewest messages wins. Longer vectors are encoded in cells (`chunks.CELL`): the naive schedule saves hardly any messages
 of cells, and one peer would handle them all."""
 
@@ -46,9 +46,10 @@ def _encodes_hops(wished: LocalSGDSettings) -> bool:
 def uneven(wished: LocalSGDSettings, layout: Layout) -> bool:
     """Whether the sharded schedule's parts of the vector are sized by the peers' bandwidths.
 
-    They are where the schedule may be sharded, vectors are too long for one hop, and the codec is none or encodes at
-    each hop. Parts change with a new view, at which the other codecs forget their residuals. With these each peer sends
-    to all others, or so few bytes that uneven parts would not make up for that.
+    They are if the schedule may be the sharded one, vectors are too long for one hop, and there is no codec or one that
+    encodes at each hop. With other codecs they are not: parts change with a new view, at which such codecs would forget
+    their residuals. With these codecs each peer sends to all others, or so few bytes that uneven parts would save
+    little.
     """
     kept = wished.codec.value is None or _encodes_hops(wished)
     return wished.schedule.text in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

@@ -160,7 +160,8 @@ class LocalSGDSettings(PeriodSettings):
                 raise SettingsError(f"{why}, got {values[name]}; leave it out", name)
 
     def _check_synchronous(self) -> None:
-        """Refuse what does not go with averaging gradients, which happens in every step and without encoding."""
+        """Refuse settings that do not go with averaging gradients. Gradients are averaged in every step and without
+        encoding."""
         if self.period.text != "1":
             raise SettingsError(f"must be 1 when gradients are averaged, got {self.period.text}", "period")
         if self.codec.text != "none":
@@ -171,8 +172,8 @@ class LocalSGDSettings(PeriodSettings):
         self._as_usual(usual, "is for averages of models, not of gradients")
 
     def _check_hierarchical(self, site_period: int, site: str | None) -> None:
-        """Refuse what does not go with averages within sites. These need peers of a site to take equal numbers of steps
-        and to average whole models."""
+        """Refuse settings that do not go with averages within sites. Such averages need peers of a site to take equal
+        numbers of steps and to average whole models."""
         policy = self.period.value
         if site is None:
             raise SettingsError("needs to know who is where: say so with --site or in [[groups]]", "site_period")
@@ -190,8 +191,8 @@ class LocalSGDSettings(PeriodSettings):
                 raise SettingsError(f"cannot be with {what}: leave out one of the two", "site_period")
 
     def _check_overlapped(self) -> None:
-        """Refuse what does not go with overlap: when a round ends, the local steps of the next one are under way, so
-        their number must be known before."""
+        """Refuse settings that do not go with overlap. When a round ends, the local steps of the next one are under
+        way, so their number must be known before."""
         if not isinstance(self.period.value, Fixed):
             why = f"must be a number of local steps with --overlap, got {self.period.text}; as in --period 16"
             raise SettingsError(why, "period")

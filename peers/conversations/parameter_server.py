@@ -24,7 +24,8 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Conversation:
-    """One peer's conversation. Raises ValueError for a checkpoint that does not fit."""
+    """One peer's conversation: a server's or a worker's, by its role. Raises ValueError for a checkpoint that does not
+    fit."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     ranges = ranges_of(facts.layout.size, parameters)
@@ -57,7 +58,7 @@ def build(setup: Setup) -> Conversation:
 
 
 def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
-    """The parts of a server. Raises ValueError for a checkpoint that does not fit."""
+    """The objects of which a server is made up. Raises ValueError for a checkpoint that does not fit."""
     resumed, initial = setup.resumed, setup.facts.vector
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])

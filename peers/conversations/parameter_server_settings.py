@@ -70,7 +70,7 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def bound(self) -> Consistency:
-        """The consistency: the chosen one, or else the algorithm's usual one."""
+        """The consistency that reads have: the chosen one, or else the algorithm's usual one."""
         usual = self.algorithm.value.usual[0]
         return parse_consistency(usual) if self.consistency is None else self.consistency.value
 
@@ -82,7 +82,8 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def held(self) -> int:
-        """How many servers hold each value."""
+        """The number of servers that hold a copy of each value: the chosen one, or else 2, or 1 where there is one
+        server."""
         return min(2, self.servers) if self.copies is None else self.copies
 
     def server_count(self) -> int:

@@ -24,9 +24,9 @@ from ..task.facts import Facts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """The arguments of a conversation's builder: the peer's endpoint, membership and stalls, the run's clock and
-    settings, and the facts of the replica. `way`: into the run, for a conversation without a state that all agree on.
-    `steps`: local steps of the run; None: a script decides. `resumed`: a
-    checkpoint that holds the conversation's position; None: the run begins anew."""
+    settings, and the facts of the replica. `way`: takes the peer into the run, for a conversation without a state that
+    all agree on. `steps`: local steps of the run; None: a script decides. `resumed`: a checkpoint that holds the
+    conversation's position; None: the run begins anew."""
 
     endpoint: Endpoint
     membership: RunMembers
@@ -62,18 +62,18 @@ CONVERSATIONS: Final[Mapping[str, str]] = {
     "gossip": "samovar.peers.conversations.gossip",
     "parameter_server": "samovar.peers.conversations.parameter_server",
 }
-"""Name -> module."""
+"""Name for `--protocol` -> the module that defines `CONVERSATION`."""
 ENTRY_POINTS: Final = "samovar.conversations"
 """The group of entry points by which installed packages declare conversations. Each names a `Registered`."""
 
 
 def conversation(settings: Settings) -> Registered:
-    """The conversation that the settings choose."""
+    """The declaration of the conversation that the settings choose."""
     return declared_by(settings.protocol)
 
 
 def declared_by(spoken: Spoken) -> Registered:
-    """The declaration of that conversation."""
+    """The declaration of the conversation `spoken`, which a setting names."""
     found = spoken.registered
     assert isinstance(found, Registered)
     return found

@@ -60,7 +60,7 @@ class Control:
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:
-        """Send one message of this kind. `content`: any JSON value. A closed line is ignored."""
+        """Send one message of this kind. `content`: any JSON value. If the line is closed, nothing is sent."""
         if not self._writer.is_closing():
             self._writer.write(json.dumps({kind: content}).encode() + b"\n")
 

@@ -32,7 +32,7 @@ _PR_SET_NAME = 15
 
 
 def main() -> None:
-    """Fork peers on request until the launcher closes the line."""
+    """Entry point of the fork server: fork peers on request, until the launcher closes the line."""
     import_all_of_torch()
     gc.freeze()  # the peers' collections skip these objects, and so copy no shared pages
     line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))

@@ -20,8 +20,8 @@ def invitation_of(guest: PeerId, uses: int | None, span: str | None) -> Invitati
 
 
 def question(replace: bool, invitation: Invitation | None) -> dict[str, Any]:
-    """A launcher's request to a peer of the run, as JSON: report the run's invitation. If `replace`, first replace it
-    by `invitation`, or revoke it if that is None."""
+    """A launcher's request to a peer of the run, as JSON: report the run's invitation. `replace`: replace it first by
+    `invitation`, or revoke it if that is None."""
     return {"replace": replace, "invitation": None if invitation is None else asdict(invitation)}
 
 

@@ -1,4 +1,4 @@
-"""Joining a run from another machine, or founding one in this process."""
+"""Joining a run from another machine, and founding a run in this process."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class JoinFailed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JoinTarget:
-    """How to reach and enter a run. `address`, `contact`: address and public key of a member; `own`: this peer's key
-    pair, None in an insecure run; `guest`: the invite's key pair, by which the own key is admitted; None: without an
-    invite."""
+    """The data by which a peer reaches a run and enters it. `address`, `contact`: address and public key of a member;
+    `own`: this peer's key pair, None in an insecure run; `guest`: the invite's key pair, by which the run lets in the
+    own key; None: there is no invite."""
 
     address: str
     contact: PeerId
@@ -100,8 +100,8 @@ class JoinTarget:
         return cls(address, peer_key, own, None)
 
     async def enter(self, settings: Settings) -> Endpoint:
-        """Have this peer's key admitted by the invite, if there is one, and open an endpoint that dials the contact.
-        Raises JoinFailed, OSError."""
+        """Have the run let in this peer's key by the invite, if there is one, and open an endpoint that dials the
+        contact. Raises JoinFailed, OSError."""
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(settings.changed(edge=False, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
@@ -135,8 +135,8 @@ class JoinTarget:
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
-        """The error for a contact that was lost. The host's name is looked up here, because ZeroMQ reports an unknown
-        host as a port without a listener."""
+        """The error to raise when the contact was lost. The host's name is looked up here, because ZeroMQ reports an
+        unknown host as a port without a listener."""
         host, port = split_address(self.address)
         try:
             await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port)
@@ -146,8 +146,8 @@ class JoinTarget:
 
 
 def own_name(said: str | None) -> str:
-    """This peer's display name: `said` by its user, or None: made of the machine's name and the process id. Raises
-    SettingsError for an invalid name."""
+    """This peer's display name. `said`: as its user gives it; None: it is made of the machine's name and the process
+    id. Raises SettingsError for an invalid name."""
     name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{os.getpid()}" if said is None else said
     if not 0 < len(name) <= NAME_LETTERS_MAX or not name.isprintable():
         wanted = f"1 to {NAME_LETTERS_MAX} printable characters"
@@ -156,10 +156,8 @@ def own_name(said: str | None) -> str:
 
 
 async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: str, task: Path) -> Session:
-    """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine.
-
-    Raises JoinFailed and other ValueErrors, OSError.
-    """
+    """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
+    go on in the folder of an earlier process of this peer. Raises JoinFailed and other ValueErrors, OSError."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:
@@ -193,7 +191,8 @@ async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: s
 
 
 def _go_on_with_budget(endpoint: Endpoint, folder: Path, name: str) -> None:
-    """A peer that is started again in its folder gets no fresh day's bytes."""
+    """Begin with the bytes that an earlier process of this peer had left of the day: a restart brings no new
+    allowance."""
     with contextlib.suppress(CheckpointError):  # it had none yet
         begin_with(endpoint.budget, numbers_of(checkpoint_path(folder, name)))
 

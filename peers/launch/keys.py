@@ -1,5 +1,5 @@
-"""Key files, lists of keys, and invites. A peer is identified by its key pair: anyone who reads the secret half can act
-as this peer."""
+"""Key files, lists of keys, and invites. A peer is identified by its key pair: any process that has the secret half can
+act as this peer."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 and stops them all however the run ends.
 
 Until the end of the first exchange there is no training to lose. A process that is killed before that is restarted with
-its key and folder, and so is every process that cannot continue without it. Later the other peers continue, and record
-the dead one as lost.
+its key and folder, and so is every process that cannot continue without it. If a process ends later, the other peers
+continue without it, and it is recorded as lost.
 """
 
 from __future__ import annotations

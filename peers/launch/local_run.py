@@ -1,4 +1,4 @@
-"""A run whose first peers are processes on this machine: `samovar train` and `samovar.train` alike."""
+"""A run whose first peers are processes on this machine, as `samovar train` and `samovar.train` start it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .ways_in import WaysIn
 
 
 class Display(Protocol):
-    """What a run is shown on. `heard`: totals of the records so far."""
+    """The output to which a run is shown. `heard`: totals of the records so far."""
 
     heard: Tally
 
@@ -42,7 +42,7 @@ class Display(Protocol):
     ) -> None: ...
 
     def put(self, record: Record) -> None:
-        """Add a record of any peer."""
+        """Show a record of any peer, and count it in `heard`."""
 
     def say(self, line: str) -> None:
         """Show a line to the user."""
@@ -53,7 +53,7 @@ class Display(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a run. `result`: None when the peers never were up. `wrong`: what failed, in one line; "": nothing.
+    """The end of a run. `result`: None when the peers were never all up. `wrong`: the failure in one line; "": none.
     `stopped`: the user stopped it."""
 
     result: Result | None = None
@@ -64,7 +64,7 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
     """A run that is ready to begin in its `folder`. `script`: its peers run the script `task` with these `arguments`;
-    `resumed`: it goes on from its checkpoints."""
+    else they train the task. `resumed`: it goes on from its checkpoints."""
 
     task: Path
     arguments: tuple[str, ...]
@@ -79,12 +79,13 @@ class LocalRun:
 
     @property
     def steps(self) -> int:
-        """Local steps of each peer; 0: a script decides, or another end."""
+        """Local steps of each peer; 0: the number is not known before, because a script or another setting decides when
+        the run ends."""
         return 0 if self.script else self.settings.steps_max or 0
 
     async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
-        """Train to the end, or until `stop` is set, and write the result. `again`: how the user goes on with a stopped
-        run, in words. Raises ValueError when the run goes on already in another process, and OSError."""
+        """Train until the run ends or `stop` is set, and write the result. `again`: how the user resumes the run if it
+        is stopped, in words. Raises ValueError when another process runs it already, and OSError."""
         with kept(self.folder):
             if not self.resumed:
                 keep_settings(self.folder, self.settings)
@@ -117,7 +118,7 @@ class LocalRun:
         return Ended(ended.result, ended.wrong, stop.is_set())
 
     def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:
-        """Tell the user how others join, as all peers are up."""
+        """All peers are up: tell the user how other machines join."""
         settings = self.settings
         if self.resumed:
             keep_settings(self.folder, settings)  # not before all peers could go on with them
@@ -227,14 +228,14 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
 
 
 def _over_before(end: End | None, settings: Settings) -> str:
-    """The line for a run that was resumed and had nothing to do any more."""
+    """The line for a run that was resumed and had no work left."""
     if end is None or end.by == "steps":
         return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
     return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
 
 
 def _end(launch: Launch) -> End | None:
-    """Why the run is over, as its peers tell; None: they do not."""
+    """The reason for the end of the run that its peers report; None: they report none."""
     told = [end for peer in launch.peers if (end := (peer.ended or {}).get("end"))]
     return End(**told[0]) if told else None
 

@@ -98,8 +98,8 @@ def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
 
 
 def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoModel, Facts, Snapshot | None]:
-    """The session's replica, its facts, and the checkpoint that it goes on from. A peer with a role has the task's
-    facts, and no model once it has them."""
+    """The session's replica, its facts, and the checkpoint from which it goes on (None: none). A peer with a role, such
+    as a server, gets the task's facts and a replica without a model."""
     trainer, source = _build_trainer(session.settings, session), session.orders.resume
     resumed = None if source is None else load(Path(source))
     if session.orders.role:

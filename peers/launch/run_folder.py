@@ -128,8 +128,8 @@ def conclude(
     has fewer. `keep_result` writes it.
 
     `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records. `end`:
-    why the run is over, None: it is not, or nobody tells. `lost`: peers that the launcher knows to be lost. Their
-    reasons replace those in the records, because peers record when another one went silent but cannot know why.
+    why the run is over; None: it is not over, or no peer tells why. `lost`: peers that the launcher knows to be lost.
+    Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
     `consensus`: of the peers' models at the end.
     """
     try:

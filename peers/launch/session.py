@@ -58,8 +58,9 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 
 @dataclass(slots=True)
 class Session:
-    """The session of one peer process. `contact`: a future of the peer to join through, which is None to found the run.
-    `control`: the line to the launcher; None: this process was started alone. `listening`: the task that reads it."""
+    """The session of one peer process. `contact`: a future of the peer to join through; its value None means that this
+    peer founds the run. `control`: the line to the launcher; None: this process was started alone. `listening`: the
+    task that reads that line."""
 
     endpoint: Endpoint
     orders: Orders
@@ -129,13 +130,14 @@ class Session:
         answering.add_done_callback(self._answering.discard)
 
     async def open_to_user(self, answer: Answer) -> None:
-        """Serve requests at the run's socket until `close`. For a process without a launcher, which would do that."""
+        """Serve requests at the run's socket until `close`. Called in a process without a launcher, which would serve
+        them otherwise. `answer`: answers a request."""
         say = partial(print, "samovar:", file=sys.stderr)
         await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 
     def keep(self, keeping: bool) -> None:
-        """Note, and tell the launcher, that a checkpoint is being written, or no longer is. Meanwhile nobody should end
-        this process."""
+        """Note, and tell the launcher, that a checkpoint is being written (`keeping`), or no longer is. The launcher
+        gives the process more time to end meanwhile."""
         self.keeping = keeping
         if self.control is not None:
             self.control.tell("keeping", keeping)

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from ..reasons import reason
 from .control import CONTROL_VARIABLE, Control
 
 _ALONE = [sys.executable, "-m", "samovar.peers.launch.process"]
@@ -70,16 +71,24 @@ class Spawner:
         self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, control: socket.socket, log: Path) -> Process:
-        """Spawn a process that has `control` as its control line and appends its output to `log`. Raises SpawnError; if
-        it is ForkServerKilled, the caller may try again with another control line."""
-        if self._command is not None:
-            return await _execute(self._command, control, log)
-        async with self._one_at_a_time:
-            if self._server is None or self._server.ended:
-                self._server = await ForkServer.start(log)
-                if self._stopped:
-                    self._server.kill()
-            return await self._server.fork(control, log)
+        """Spawn a process that has `control` as its control line and appends stdout and stderr to the file `log`. The
+        process has a copy of `control`; the caller closes its own, also on failure, and awaits `Process.wait`.
+
+        Raises SpawnError when no process can be started, `log` cannot be opened, or the fork server ended amid the
+        fork. If that is ForkServerKilled and `stop` was not called, the caller may call again, which starts another
+        fork server. It needs a new control line, because a process may have been forked with this one.
+        """
+        try:
+            if self._command is not None:
+                return await _execute(self._command, control, log)
+            async with self._one_at_a_time:
+                if self._server is None or self._server.ended:
+                    self._server = await ForkServer.start(log)
+                    if self._stopped:
+                        self._server.kill()
+                return await self._server.fork(control, log)
+        except OSError as error:
+            raise SpawnError(f"a peer's process cannot be started: {error.filename or log}: {reason(error)}") from None
 
     def stop(self) -> None:
         """Make a fork that is under way fail, and spawn no more forks."""

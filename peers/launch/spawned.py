@@ -57,7 +57,7 @@ class Spawned:
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
 
     def begin(self, process: Process, control: Control) -> None:
-        """Reset this object for a new process of the peer."""
+        """Take over a new process of the peer, and forget the state of the one before."""
         self.process, self.control = process, control
         self.member, self.inside, self.ended, self.exit_code = None, False, None, None
         self.failure, self.error, self.cut_off, self.keeping = "", "", False, False

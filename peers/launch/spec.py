@@ -25,8 +25,8 @@ def log_path(folder: Path, name: str) -> Path:
 
 
 def _checkpoint_of(folder: Path, name: str) -> str | None:
-    """The path of a peer's checkpoint. None for a peer that was lost before it wrote one: it starts without a
-    checkpoint and fetches the run's state from the other peers."""
+    """The path of a peer's checkpoint. None if there is none, because the peer was lost before it wrote one: it then
+    fetches the run's state from the other peers."""
     path = checkpoint_path(folder, name)
     return str(path) if path.exists() else None
 

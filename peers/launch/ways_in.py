@@ -21,8 +21,8 @@ Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 class WaysIn:
     """The join lines of one run. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a
     peer of the run. `script`: others join by `samovar.join`, not by `samovar join`. `protocol`: the user's file with
-    the run's conversation, of which others need a copy; None: others have the conversation. `arguments`: those of the
-    task, which others have to give too."""
+    the run's conversation, of which others need a copy; None: the conversation is one that others have installed.
+    `arguments`: the task's own arguments, which others have to give too."""
 
     def __init__(
         self,
@@ -101,6 +101,6 @@ class WaysIn:
 def asking(
     *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
 ) -> dict[str, Any]:
-    """A request to a launcher about its run's invite: `new` replaces it by one with `uses` and `span`, `revoke` revokes
-    it; neither: report it."""
+    """A request of the user to a launcher about its run's invite. `new`: replace it by an invite with `uses` and
+    `span`; `revoke`: revoke it; neither: only report it."""
     return {"new": new, "revoke": revoke, "uses": uses, "span": span}

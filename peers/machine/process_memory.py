@@ -1,4 +1,4 @@
-"""A peer process's memory: reuse or return of freed memory, and the limit that its user sets.
+"""A peer process's memory: whether freed memory is kept or returned to the system, and the limit that the user sets.
 
 libzmq keeps a message in memory until its last frame has arrived, and does not limit the number of frames. An admitted
 peer can therefore make another one take all the memory of its machine (Z4 in docs/zeromq.md). With a limit on the
@@ -33,8 +33,8 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and what is
-    free at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
+    """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and the
+    free memory at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
 
 

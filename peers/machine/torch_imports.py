@@ -1,4 +1,4 @@
-"""PyTorch's lazy imports."""
+"""PyTorch's lazy imports: modules that it imports only when they are first needed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def import_all_of_torch() -> None:
 
 
 class _Compiler(ModuleType):
-    """Stands for PyTorch's compiler until something is asked of it. Optimizers ask nothing of it where nothing is
-    compiled: they tell it what not to compile, at each step."""
+    """Stands in for PyTorch's compiler module until code needs more of it than the two functions below. Optimizers call
+    these two at each step, to mark code that must not be compiled."""
 
     @staticmethod
     def graph_break(*about: object, **more: object) -> None:
-        """Nothing is being compiled."""
+        """Do nothing: no code is being compiled."""
 
     @staticmethod
     def disable(function: Callable[..., Any], *options: object, **more: object) -> Callable[..., Any]:
-        """`function` is not compiled anyway."""
+        """Returns `function` unchanged: it is not compiled anyway."""
         return function
 
     def __getattr__(self, name: str) -> Any:

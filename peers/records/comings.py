@@ -16,15 +16,15 @@ from .records import EventName, Missing
 
 
 class Tell(Protocol):
-    """Writes an event. `about`: name of the peer that it concerns, "" for this peer; `why`: the reason; `work`: the
-    work that `about` was doing; `key`: public key of `about`."""
+    """A function that writes an event. `about`: name of the peer that it concerns, "" for this peer; `why`: the reason;
+    `work`: the work that `about` was doing; `key`: public key of `about`."""
 
     def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
 
 
 class Comings:
-    """Writes the events that one peer sees of others. Members are followed from `begin` on; waiting for peers, and
-    refused messages, are recorded at any time."""
+    """Writes the events that one peer sees of others. Members are followed from `begin` on. A wait for too few peers,
+    and refused messages, are recorded at any time."""
 
     def __init__(self, endpoint: Endpoint, membership: RunMembers, clock: RunClock, tell: Tell) -> None:
         self._own, self._membership, self._clock, self._tell = endpoint.id, membership, clock, tell
@@ -60,7 +60,7 @@ class Comings:
         self._members = members
 
     def stalled(self, stall: Stall) -> None:
-        """Write an event when a peer stalls, or goes on again."""
+        """Write an event when a peer has stalled, or when its stall is over."""
         about = "" if stall.peer == self._own else self._membership.view.name(stall.peer)
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 

@@ -1,8 +1,9 @@
-"""The scale of a metric: which way is better, and its unit.
+"""The scale of a metric: whether lower or higher values are better, and its unit.
 
 A task declares its metrics in this form: ``METRICS = {"perplexity": "lower", "accuracy": "higher %"}``. The text is
-"lower" or "higher", and a unit may follow. Of the unit % are shares from 0 to 1, which are shown in percent. The first
-metric is the headline: it is the one in narrow places, and the one that early stopping and the best model go by.
+"lower" or "higher", and a unit may follow. The unit % means shares from 0 to 1, which are shown in percent. The first
+metric is the headline: it is shown where there is room for one, and early stopping and the choice of the best model go
+by it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ _DEFAULT: Final = {ACCURACY: "higher %"}
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`better`: the better values are the lower or the higher ones; "": the task does not say. `unit`: "": none; "%":
-    shares from 0 to 1."""
+    """`better`: which values of the metric are better, the lower or the higher ones; "": the task does not say. `unit`:
+    "": none; "%": shares from 0 to 1."""
 
     better: Literal["lower", "higher", ""] = ""
     unit: str = ""
 
     def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` is better than the best one so far, None: there is none. False where it is not known which
-        way is better, and for NaN."""
+        """Whether `value` is better than `best`, the best one so far; None: there is none. False for NaN, and where the
+        task does not say which values are better."""
         if math.isnan(value) or not self.better:
             return False
         return best is None or math.isnan(best) or (value < best if self.better == "lower" else value > best)
 
 
 def scale_of(name: str, scales: Mapping[str, str]) -> Scale:
-    """The scale of the metric `name` in declared `scales`. Records of before have none: there the metrics with
-    "accuracy" in their names are shares."""
+    """The scale of the metric `name`, from the declared `scales`. Records of earlier versions declare none; there each
+    metric with "accuracy" in its name counts as a share."""
     text = scales.get(name)
     if text is None:
         text = _DEFAULT[ACCURACY] if ACCURACY in name else ""
@@ -51,7 +52,7 @@ def scales_told(names: Mapping[str, float], declared: Mapping[str, str]) -> dict
 
 
 def fault(value: object) -> str:
-    """What is wrong with the declared METRICS of a task, as the words that follow "must be"; "": nothing."""
+    """The fault in the METRICS that a task declares, as the words that follow "must be"; "": there is none."""
     wanted = 'a dict of scales by name, as in {"perplexity": "lower", "accuracy": "higher %"}'
     if not isinstance(value, Mapping) or not value:
         return wanted

@@ -68,7 +68,8 @@ def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run's folder, finished or not. A torn last line is skipped; other damage is a ValueError of one line."""
+    """Read a run's folder, finished or not. An incomplete last line of a file is skipped; other damage raises
+    ValueError, in one line."""
     files = sorted(folder.glob("peer-*.jsonl"))
     result = folder / RESULT_FILE
     if not files and not result.exists():

@@ -70,8 +70,9 @@ class Trouble:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """The scene of one run. `lasted_s`: duration of the run in virtual seconds; `broken`: the promise that did not
-    hold; "": all held. `consensus`: of the peers' own models, in order of time; empty: they share one."""
+    """The scene of one run; times are in virtual seconds since the run began. `lasted_s`: from there to the end of the
+    simulation. `broken`: the first promise that did not hold, and how; "": all held, or none was checked. `consensus`:
+    how far the peers' own models were apart, in order of time; empty: the peers have no models of their own."""
 
     lasted_s: float
     places: tuple[Place, ...]

@@ -20,7 +20,7 @@ _SUMMED = (
     "transfer_s", "hidden_s", "evaluate_s",
 )  # fmt: skip
 _PARTNERS_MOST = 256
-"""Peers from which one peer's bytes are counted apart."""
+"""The most peers from which the bytes that one peer received are counted separately."""
 _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 """The text by which a checkpoint's event names its exchange."""
 
@@ -48,8 +48,8 @@ class _Comer:
 
 
 class Tally:
-    """Totals of the records given to `update` in order of time. `records`: number of these that are certainly in the
-    record files."""
+    """Totals of the records given to `update` in order of time. `records`: how many of them are certainly in the record
+    files."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.records = self.exchanges = 0
@@ -72,7 +72,7 @@ class Tally:
             self.update(record)
 
     def update(self, record: Record) -> None:
-        """Add a record."""
+        """Add a record to the totals."""
         restarted = isinstance(record, EventRecord) and record.event == "restarted"
         self.records += not restarted  # it is written only with the new life's first record, which may never come
         before = self._peers.get(record.peer) or nothing(record.peer)

@@ -16,7 +16,7 @@ from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout
 from .overview import Absence
 
 MOST_LINES = 40
-"""Of more peers, so many are drawn, evenly spaced in the order of their names."""
+"""The most peers that are drawn. Of more, this many are drawn, evenly spaced in the order of their names."""
 _OWN_INK, _MEAN_INK, _APART_INK = "rgba(102,120,138,0.45)", "#c05a2b", "#7a5ea8"
 _Value = Callable[[ExchangeRecord], float | None]
 

@@ -99,7 +99,7 @@ def link_words(link: str) -> str:
 
 
 def most_at(sites: int) -> int:
-    """The greatest number of peers drawn at each site, when there are so many `sites`."""
+    """The greatest number of peers that are drawn at each site, on a map of `sites` sites."""
     return 24 if sites <= 2 else 8 if sites <= 6 else 4
 
 

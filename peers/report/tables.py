@@ -82,7 +82,8 @@ def _scales(run: Run) -> Mapping[str, str]:
 
 
 def _measured(run: Run, told: Result | Tally, name: str) -> str:
-    """Of which model a metric is, and the metric's value of the best model if that is compared by it."""
+    """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
+    chosen by it."""
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
     if run.result and (best := run.result.best) and best.metric == name:
         value = metric_text(best.value, scale_of(name, _scales(run)))

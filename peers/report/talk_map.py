@@ -1,7 +1,5 @@
-"""Who talked with whom: the graph of the peers that gave each other models, of the whole run and of stretches of it.
-
-The peers stand on a circle. The width of an edge shows the bytes that went along it, both ways together.
-"""
+"""The graph of the peers that gave each other models, of the whole run and of stretches of it. The peers stand on a
+circle. The width of an edge shows the bytes that went along it, both ways together."""
 
 from __future__ import annotations
 
@@ -31,7 +29,8 @@ Ways = Counter[tuple[str, str]]
 
 
 class _Talk(NamedTuple):
-    """The talk of a stretch of time. `there`: the peers that made an exchange in it."""
+    """The models exchanged in a stretch of time. `ways`: bytes by (giver, taker); `there`: the peers that made an
+    exchange in it."""
 
     title: str
     ways: Ways
@@ -39,12 +38,12 @@ class _Talk(NamedTuple):
 
 
 def talked(run: Run) -> bool:
-    """Whether the run's records tell who gave models to whom."""
+    """Whether the run's records tell which peers gave models to which."""
     return any(record.received_from for record in run.exchanges)
 
 
 def talk_map(run: Run) -> str:
-    """The graphs as HTML: that of the whole run, and those of up to `STRETCHES` stretches of equal time, in each of
+    """The graphs as HTML: one of the whole run, and one each of up to `STRETCHES` stretches of equal time, in each of
     which most peers make two exchanges or more."""
     whole, stretches = _talks(run)
     names = _names(whole)

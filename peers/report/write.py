@@ -40,7 +40,7 @@ from .talk_map import edge_table, talk_map, talked
 
 
 def write_report(run: Run, target: Path) -> Path:
-    """Write the report of a run, finished or not, to `target`, and return this path. Raises ModuleNotFoundError, with
+    """Write the report of a run, finished or not, to `target`, and return `target`. Raises ModuleNotFoundError, with
     one line for the user, when plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs

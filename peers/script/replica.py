@@ -27,8 +27,8 @@ from ..training.stop import Stop
 
 
 class Losses:
-    """The training losses that a script reports, batch by batch. `mean`: mean loss of the last round that had a finite
-    one; NaN before the first."""
+    """The training losses that a script reports, batch by batch. `mean`: mean loss of the latest round that had a
+    finite one; NaN before the first."""
 
     def __init__(self) -> None:
         self.mean = math.nan
@@ -130,8 +130,8 @@ class ScriptReplica:
     # On the script's thread
 
     def wait(self) -> bool:
-        """Wait for a work that needs steps or a gradient of the script, and begin it. Works without steps are done
-        here. Returns False when there are no more works."""
+        """Wait for a work that needs steps or a gradient of the script, and begin it; returns True. Works without steps
+        are done here. Returns False when there are no more works."""
         while (asked := self._queue.get()) is not None:
             if isinstance(asked.work, Work):
                 if self._begin(asked.work):
@@ -189,8 +189,8 @@ class ScriptReplica:
             self._bring(self._update())
 
     def bring_gradient(self, filling: Filling, weight: float) -> None:
-        """Bring the gradient that a backward has begun to compute; `filling` tells when its buckets are complete.
-        `weight`: number of samples in the batch."""
+        """Bring the conversation the update of a gradient that backward has begun to compute; `filling` tells when each
+        of its buckets is complete. `weight`: number of samples in the batch."""
         rate, loss = self._copy.learning_rate, self.losses.so_far()
         self.losses.begin()
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))

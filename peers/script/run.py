@@ -43,7 +43,7 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:
-    """This process as a peer of a run. Used as a context manager it leaves the run at the end of the block."""
+    """This process as a peer of a run. Used as a context manager, it leaves the run at the end of the block."""
 
     def __init__(self, background: Background, session: Session, invitation: dict[str, Any] | None) -> None:
         self._background, self._session, self._invitation = background, session, invitation

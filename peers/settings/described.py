@@ -12,8 +12,8 @@ _WIDTH = 88
 
 
 class Described:
-    """A docstring that is made when it is read, because declarations of conversations are imported late. `text`: its
-    beginning; `fields`: gives the declared settings by name."""
+    """A docstring that is made when it is read, because the declarations of conversations are imported late. `text`:
+    its beginning; `fields`: returns the declared settings by name."""
 
     def __init__(self, text: str | None, fields: Callable[[], Mapping[str, dataclasses.Field[Any]]]) -> None:
         self._text, self._fields = text, fields

@@ -1,4 +1,5 @@
-"""The settings of an edge peer, a small machine behind a thin link: what `--edge` stands for, and the budget."""
+"""The settings of an edge peer, a small machine behind a slow connection: the settings for which `--edge` stands, and
+the budget."""
 
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
     from .common import CommonSettings
 
 ANYWHERE: Final = "tcp://*:0"
-"""Where a peer listens, unless it is told."""
+"""The address at which a peer listens if none is given: any free port of all interfaces."""
 HELD_BYTES: Final = 4 << 20
-"""The most bytes that an edge peer keeps before it uses them: see `Budget`."""
+"""The most bytes of arrived data that an edge peer holds before it uses them: see `Budget`."""
 BUDGET_LEFT: Final = "budget_left_bytes"
-"""The name in a checkpoint of what is left of the day's bytes."""
+"""The name, in a checkpoint, of the number of bytes that are left of the day."""
 _DAY_BYTES_MIN: Final = 1_000_000
 _MESSAGES_BYTES: Final = 512
-"""What a chunk of data takes besides its payload, at most."""
+"""The most bytes that a chunk of data takes besides its payload."""
 
 
 def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The `given` common settings, by name; with `edge` those that it stands for are set. Raises SettingsError when one
-    of them is given otherwise."""
+    """The `given` common settings, by name. If `edge` is among them, the settings for which it stands are added. Raises
+    SettingsError when one of those is given with another value."""
     if given.get("edge") is not True:
         return {**given}
     if given.get("listen", NOWHERE) not in (NOWHERE, ANYWHERE):
@@ -52,7 +53,8 @@ def check_budget(settings: CommonSettings) -> None:
 
 
 def begin_with(budget: Budget | None, saved: Mapping[str, Any]) -> None:
-    """Go on with what the former process had left of the day's bytes, by the numbers that it `saved`."""
+    """Set the day's remaining bytes of `budget` to those that this peer's former process has `saved` in a
+    checkpoint."""
     left_bytes = saved.get(BUDGET_LEFT)
     if budget is not None and budget.day is not None and isinstance(left_bytes, float):
         budget.day = Day(budget.day.bytes_a_day, left_bytes)

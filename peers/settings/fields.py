@@ -22,8 +22,8 @@ VERBS: Final = ("train", "join", "simulate")
 
 
 class SettingsError(ValueError):
-    """An invalid setting, as one line for the user. `problem`: what is wrong, in words that follow the setting's name,
-    e.g. "must be at most 4, got 5"; `name`: the setting; `place`: the flag, or file and line, that gave it."""
+    """An invalid setting, as one line for the user. `problem`: the fault, in words that follow the setting's name, e.g.
+    "must be at most 4, got 5"; `name`: the setting; `place`: the flag, or file and line, that gave it."""
 
     def __init__(self, problem: str, name: str = "", place: str = "") -> None:
         super().__init__(f"{place or name} {problem}".strip())

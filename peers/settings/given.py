@@ -10,7 +10,7 @@ from .names import fields_of, present_names, unknown
 from .toml_file import Entry
 
 Tell = Callable[[str], None]
-"""Receives one line for the user, when a setting was given by its former name."""
+"""Called with one line for the user when a setting was given by its former name."""
 
 
 class Given(NamedTuple):

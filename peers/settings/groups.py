@@ -1,5 +1,5 @@
-"""The ``[[groups]]`` tables of a settings file or scenario: each gives a number of peers, their link, their
-site and their role."""
+"""The ``[[groups]]`` tables of a settings file or scenario. Each gives a number of peers, and their link, site and
+role."""
 
 from __future__ import annotations
 

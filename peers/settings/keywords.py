@@ -1,7 +1,8 @@
 """The settings as keyword arguments of Python functions, for editors and type checkers.
 
-The declarations (`common`, and the own settings of the library's conversations) say what is valid, and a test compares
-these types with them.
+The declarations (`common`, and the own settings of the library's conversations) define the valid values, and a test
+compares these types with them.
+
 A type checker does not know the settings of a user's own conversation: `Settings.from_json` and TOML files take these.
 """
 
@@ -52,7 +53,7 @@ class Shared(TypedDict, total=False):
 
 
 class OfProcesses(TypedDict, total=False):
-    """The settings of peers that are processes."""
+    """The settings of real peers, which are processes. Simulated peers do not have them."""
 
     average: Literal["model", "gradients"]
     threads: int
@@ -69,7 +70,7 @@ class OfProcesses(TypedDict, total=False):
 
 
 class OfTasks(TypedDict, total=False):
-    """The settings that a script decides in its own code."""
+    """The settings of tasks only: a training script decides these in its own code."""
 
     steps: int | None
     samples: int | None

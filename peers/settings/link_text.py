@@ -22,7 +22,7 @@ _MOST = 1e15
 
 def parse_link(text: str) -> LinkSpec:
     """The link in ``10mbit,40ms`` or ``10mbit,40ms,5ms`` (bandwidth, latency, jitter) or ``50mbit/10mbit,20ms``
-    (download and upload bandwidth, latency). Raises ValueError that says what is wrong."""
+    (download and upload bandwidth, latency). Raises ValueError, in one line, for any other text."""
     fields = [field.strip() for field in text.lower().split(",")]
     if len(fields) not in (2, 3):
         raise ValueError(f"{text!r} is no link: write BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, e.g. 10mbit,40ms")
@@ -44,7 +44,7 @@ def one_of(kinds: str, index: int) -> str:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes a second in ``10mbit``. Raises ValueError that says what is wrong."""
+    """Bytes a second in a text such as ``10mbit``. Raises ValueError, in one line, for any other text."""
     rate = _quantity(text, _RATES, "a bandwidth", "10mbit")
     if rate == 0:
         raise ValueError(f"a bandwidth of {text!r} carries nothing")
@@ -52,17 +52,18 @@ def parse_rate(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in ``5ms`` or ``2s``. Raises ValueError that says what is wrong."""
+    """Seconds in a text such as ``5ms`` or ``2s``. Raises ValueError, in one line, for any other text."""
     return _quantity(text, _TIMES, "a duration", "5ms")
 
 
 def parse_span(text: str) -> float:
-    """Seconds in ``90s``, ``45m``, ``2h`` or ``7d``. Raises ValueError that says what is wrong."""
+    """Seconds in a text such as ``90s``, ``45m``, ``2h`` or ``7d``. Raises ValueError, in one line, for any other
+    text."""
     return _quantity(text, _SPANS, "a span of time", "2h")
 
 
 def parse_size(text: str) -> int:
-    """Bytes in ``64KiB`` or ``2MB``. Raises ValueError that says what is wrong."""
+    """Bytes in a text such as ``64KiB`` or ``2MB``. Raises ValueError, in one line, for any other text."""
     return int(_quantity(text, _SIZES, "a size", "64KiB"))
 
 

@@ -14,7 +14,7 @@ from .common import CommonSettings
 from .fields import Spoken
 
 _KNOWN_LETTERS = 380
-"""At most so many characters of setting names appear in an error's line."""
+"""The most characters of setting names in an error's line."""
 COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
 PROTOCOL = COMMON["protocol"]
 

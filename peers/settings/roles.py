@@ -7,5 +7,5 @@ from .settings import Settings
 
 
 def role_of(settings: Settings, index: int) -> str:
-    """The role of the founding peer with that number: those that train come first."""
+    """The role of the founding peer with that number. Peers that train have none ("") and the lowest numbers."""
     return SERVER if settings.peers <= index < settings.founders else ""

@@ -43,7 +43,7 @@ def aloud(line: str) -> None:
 
 
 def silently(line: str) -> None:
-    """Drop the line, so that the user is not told."""
+    """Do nothing with the line: for a `Tell` that tells the user nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False)
@@ -74,13 +74,14 @@ class Settings(CommonSettings):
 
     @property
     def steps_max(self) -> int | None:
-        """Local steps of each peer after which the run is over: `steps`, or the usual number if no end is given. None:
-        the run has another end, and no number of steps."""
+        """The number of local steps of each peer after which the run is over: `steps`, or the usual number if no end is
+        given. None: the run ends by another setting alone."""
         return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
 
     @property
     def founders(self) -> int:
-        """The number of peers that gather before the run begins: those that train, and servers."""
+        """The number of peers that found the run: `peers`, which train, and the servers on top of them. The run begins
+        when they have gathered; a large run under SWIM may begin when one in 32 is still missing."""
         return self.peers + self.own.server_count()
 
     def changed(self, **values: Any) -> Settings:
@@ -90,8 +91,9 @@ class Settings(CommonSettings):
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """Flags (None: not given) override the TOML file, which overrides the defaults. `tell` receives a line for each
-        setting given by its former name. Raises SettingsError naming flag or line."""
+        """The settings of a run. Flags (None: not given) override the TOML file, which overrides the defaults. `tell`
+        is called with a line for each setting that is given by its former name. Raises SettingsError, which names the
+        flag or the line of the file."""
         try:
             entries = without_groups(read_toml(toml), flags) if toml is not None else []
         except ValueError as error:
@@ -120,7 +122,7 @@ class Settings(CommonSettings):
             raise SettingsError(error.problem, error.name, place) from None
 
     def of_peer(self, index: int) -> Settings:
-        """The settings of the peer with number `index`: of several links and sites, those that it gets."""
+        """The settings of the peer with number `index`: where they give several links or sites, that peer's one."""
         return self.changed(**{name: one_of(kinds, index) for name, kinds in self._of_each_peer() if kinds is not None})
 
     def check_one_peer(self) -> None:
@@ -130,7 +132,7 @@ class Settings(CommonSettings):
                 raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
 
     def check_founding(self) -> None:
-        """Raises SettingsError when nobody could join a run that is founded with these settings."""
+        """Raises SettingsError when no other peer could join a run that is founded with these settings."""
         if self.listen == NOWHERE:
             raise SettingsError(
                 f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
@@ -168,8 +170,9 @@ class Settings(CommonSettings):
         return json.dumps(self.agreed())
 
     def with_agreed(self, agreed: Mapping[str, object] | str) -> Settings:
-        """These settings, with a run's shared ones (`agreed` or `agreed_json` of another peer) over them. The text may
-        come from a stranger: a fault of any kind raises SettingsError."""
+        """These settings, overridden by the settings that all peers of a run share. `agreed`: the result of another
+        peer's `agreed` or `agreed_json`. The text may come from a stranger: a fault of any kind raises
+        SettingsError."""
         values = _parsed(agreed) if isinstance(agreed, str) else agreed
         spoken = self.protocol
         if isinstance(values, Mapping) and "protocol" in values:

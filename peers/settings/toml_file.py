@@ -21,7 +21,7 @@ _AT = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as the file has it, its value, and its place: "FILE, line N"."""
+    """A key as it is written in the file, its value, and its place: "FILE, line N"."""
 
     key: str
     value: object

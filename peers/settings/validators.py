@@ -63,7 +63,7 @@ def whole(low: int, high: int, metavar: str = "N") -> Rule:
 
 
 def peers() -> Rule:
-    """The number of peers of a run, as far as any membership holds them."""
+    """The rule for the number of peers of a run: from 1 to the most that any membership holds."""
     return whole(1, PEERS_MAX)
 
 
@@ -184,14 +184,14 @@ def outer() -> Rule:
 
 
 def schedule() -> Rule:
-    """The name of an allreduce schedule; ``auto`` gives None."""
+    """The rule for the name of an allreduce schedule; the value of ``auto`` is None."""
     rule = one_of("auto", *SCHEDULES)
     take = parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
     return Rule(take, rule.said, rule.metavar, str, rule.choices)
 
 
 def protocol() -> Rule:
-    """A conversation, by name or by the path of its file."""
+    """The rule for a conversation, given by name or by the path of its file."""
 
     def take(value: object) -> Parsed[Any]:
         if isinstance(value, Parsed):
@@ -206,7 +206,8 @@ def protocol() -> Rule:
 
 
 def arguments() -> Rule:
-    """Words for a task's own command line, as one text for a shell; a list of words is taken too."""
+    """The rule for the words of a task's own command line, as one text for a shell; a list of words is also
+    accepted."""
 
     def take(value: object) -> str:
         words = shlex.split(value) if isinstance(value, str) else value

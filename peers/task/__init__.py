@@ -1,1 +1,1 @@
-"""A task: the model, its data and its loss, and what peers exchange of its model."""
+"""A task: the model, its data and its loss, and the vector of the model that peers exchange."""

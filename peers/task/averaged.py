@@ -1,6 +1,6 @@
-"""The averaged tensors of a model as one flat vector. The set of tensors is fixed when a run begins, but for parameters
-that are unfrozen during it (`unfreezing`). The tensor objects are looked up at each use, because a model may reassign
-its buffers and a training loop may replace layers."""
+"""The averaged tensors of a model as one flat vector. The set of tensors is fixed when a run begins, except for
+parameters that are unfrozen during the run (`unfreezing`). The tensor objects are looked up at each use, because a
+model may reassign its buffers and a training loop may replace layers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .unfreezing import Unfrozen
 
 class Averaged:
     """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
-    is averaged too. With `gradients`: the gradients of the parameters in place of all these; these and an optimizer's
-    state allow no parameter to be unfrozen."""
+    is averaged too (`inner_state`). With `gradients`: the gradients of the parameters in place of all these. No
+    parameter may be unfrozen where gradients or an optimizer's state are averaged."""
 
     def __init__(self, model: nn.Module, inner_state: InnerState | None = None, *, gradients: bool = False) -> None:
         """Raises ValueError for a model that cannot be averaged."""
@@ -26,11 +26,11 @@ class Averaged:
         self._constants = Constants(model)
         self.unfrozen = Unfrozen(self._constants, self._first_layout())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
-        """The number of elements of the first layout that are parameters; they come first."""
+        """The number of parameters' elements in the vector when the run began. They are the vector's first elements."""
 
     @property
     def layout(self) -> Layout:
-        """The present layout."""
+        """The present layout of the vector."""
         return self.unfrozen.layout()
 
     def _first_layout(self) -> Layout:
@@ -69,9 +69,9 @@ class Averaged:
         self._constants.begin()
 
     def vector(self, names: tuple[str, ...] | None = None) -> Tensor:
-        """A new vector [n] of the layout with the parameters `names` unfrozen, which are; None: all that are. Raises
-        ValueError when the model's tensors have other shapes, or its constants other values, than when the run
-        began."""
+        """The model as a new vector [n]. `names`: of the parameters that were unfrozen during the run, those that the
+        vector has; None: all. Raises ValueError when the model's tensors have other shapes, or its constants other
+        values, than when the run began."""
         if not self._gradients:  # equal gradients change constants equally on all peers
             self._constants.check()
         try:

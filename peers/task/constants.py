@@ -1,8 +1,8 @@
 """A model's constants: frozen parameters, and buffers with elements that are not finite, such as a mask of -inf.
 
 They are equal on all peers and must stay so. Peers compare them once, by a hash that a newcomer's request carries with
-its model's layout, and never send them: they cost no bytes and no rounding changes them. A parameter that is unfrozen
-during the run is no constant from then on, where the conversation allows it.
+its model's layout, and never send them: they cost no bytes and no rounding changes them. Where the conversation allows
+it, a parameter may be unfrozen during the run, and is no constant from then on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Agreement:
 
     @classmethod
     def on(cls, layout: Layout, constants: Mapping[str, Tensor] | None = None) -> Agreement:
-        """The agreement on `layout` and `constants`. Every byte of the constants is hashed, with their names and
-        order."""
+        """The agreement on `layout` and `constants`. The digest covers every byte of the constants, their names and
+        their order."""
         words = f"{layout.size} elements in {len(layout.slots)} tensors"
         if not constants:
             return cls(layout.digest, words)
@@ -46,7 +46,8 @@ class Agreement:
 
 
 class Constants:
-    """The constants of one model: those of its construction, less the parameters that were unfrozen since."""
+    """The constants of one model: those that it had at construction, without the parameters that were unfrozen
+    since."""
 
     def __init__(self, model: nn.Module) -> None:
         """Raises ValueError for a sparse or quantized constant, which cannot be hashed."""
@@ -63,18 +64,18 @@ class Constants:
         self.begin()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Name -> tensor, in the model's order."""
+        """Name -> tensor of all constants, in the model's order."""
         now: dict[str, Tensor] = {**dict(self._model.named_parameters()), **buffers_of(self._model)}
         return {name: tensor for name, tensor in now.items() if name in self.names}
 
     def thawed(self) -> list[str]:
-        """The parameters among the constants that are not frozen any more. Quick, for it is asked at each step: a layer
-        that was replaced since the last `begin` is not looked at."""
+        """The names of the constants that the user's code has unfrozen. This is quick, because it is called at each
+        step: it looks at the parameters of construction, and not at those of a layer that was replaced since."""
         return [name for name, parameter in self._frozen if parameter.requires_grad]
 
     def release(self, names: Collection[str]) -> dict[str, Tensor]:
-        """These parameters are no constants any more. Returns name -> parameter. Raises ValueError for one that was
-        changed while it was frozen, as far as a sample of its elements shows."""
+        """Remove these parameters from the constants. Returns name -> parameter. Raises ValueError for a parameter that
+        was changed while it was frozen, as far as a sample of its elements shows."""
         now = dict(self._model.named_parameters())
         for name in names:
             if name not in now or _look(now[name]) != self._looks[name]:
@@ -88,7 +89,7 @@ class Constants:
         return {name: now[name] for name in names}
 
     def begin(self) -> None:
-        """Remember the present values, which `check` compares with."""
+        """Take the present values of the constants as the ones with which `check` compares."""
         self._looks = {name: _look(tensor) for name, tensor in self.tensors().items()}
 
     def check(self) -> None:
@@ -122,7 +123,8 @@ def _bytes_of(tensor: Tensor) -> Tensor:
 
 
 def _look(tensor: Tensor) -> _Look:
-    """A sample of evenly spaced elements: a write to the whole tensor changes at least one of them."""
+    """A sample of evenly spaced elements, with dtype and shape. A write to the whole tensor changes at least one of
+    them."""
     elements = _bytes_of(tensor).view(tensor.numel(), tensor.element_size())
     few = elements[:: max(1, len(elements) // _LOOKED_AT)]
     return tensor.dtype, tensor.shape, few.cpu().numpy().tobytes()

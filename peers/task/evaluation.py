@@ -14,8 +14,8 @@ from .task import Task
 
 
 def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
-    """Metrics by name, in the order in which the task declares them: what its `evaluate` returns for `model`; empty for
-    a task without `evaluate`. Raises EvaluationFailed."""
+    """The metrics of `model`, by name: the result of the task's `evaluate`, in the order in which the task declares
+    them; empty for a task without `evaluate`. Raises EvaluationFailed."""
     if task.evaluate is None:
         return {}
     with torch.no_grad(), untouched(model):
@@ -48,9 +48,9 @@ def _only_name(task: Task) -> str:
 
 @contextmanager
 def untouched(model: nn.Module, *, training: bool = False) -> Iterator[None]:
-    """Inside, `model` is in eval mode, or in training mode if `training`, and has copies of its buffers; afterwards its
-    modes and its own buffers are restored. Its parameters are not copied: that would take the memory of a second
-    model."""
+    """While in this context, `model` is in eval mode, or in training mode if `training`, and has copies of its buffers;
+    afterwards its modes and its own buffers are restored. Its parameters are not copied: that would take the memory of
+    a second model."""
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     copies: dict[Tensor, Tensor] = {}
     for module, _, buffers in before:

@@ -16,11 +16,11 @@ from .headline import Headline
 class Facts:
     """The properties of a replica that its peer needs before it joins.
 
-    `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: the first so many of its n
-    elements are parameters, which local steps change; None: all n. `agreement`: the properties in which all peers'
-    models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of "steps",
-    "gradients" and "evaluation". `scales`: declared scales of its metrics, by name; `headline`: the metric by which
-    evaluated models are compared; None: it does not evaluate.
+    `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: how many elements at the
+    beginning of the vector are parameters, which local steps change; None: all n. `agreement`: the properties in which
+    all peers' models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of
+    "steps", "gradients" and "evaluation". `scales`: declared scales of its metrics, by name; `headline`: the metric by
+    which evaluated models are compared; None: it does not evaluate.
     """
 
     layout: Layout

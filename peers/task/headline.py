@@ -22,7 +22,7 @@ class Headline:
         return self.scale.better == "higher"
 
     def better(self, value: float, than: float) -> bool:
-        """Whether `value` is better than another one; NaN never is."""
+        """Whether `value` is better than `than`. NaN never is."""
         return self.scale.improves(value, than)
 
 

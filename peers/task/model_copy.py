@@ -1,5 +1,5 @@
-"""A peer's own copy of the shared model. Each work of the conversation begins with a change of this copy, and may
-correct the copy's local steps."""
+"""A peer's own copy of the shared model. Each work of the conversation begins with a change of this copy
+(`protocols.work`), and may correct the local steps that follow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Diverged(ValueError):
 
 
 class ModelCopy:
-    """A model and its optimizer, as the vector that peers average: see `Averaged`."""
+    """A model and its optimizer, and the vector that peers average of them (`Averaged`)."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, inner: str, *, gradients: bool = False
@@ -48,12 +48,12 @@ class ModelCopy:
 
     @property
     def unfrozen(self) -> Unfrozen:
-        """The parameters that were unfrozen during the run."""
+        """The record of the parameters that were unfrozen during the run."""
         return self._averaged.unfrozen
 
     @property
     def parameters(self) -> int:
-        """The number of elements of the first layout that are parameters; they come first."""
+        """The number of parameters' elements in the vector when the run began. They are the vector's first elements."""
         return self._averaged.parameters
 
     @property
@@ -70,8 +70,8 @@ class ModelCopy:
         return self.unfrozen.agreement()
 
     def facts(self, vector: Tensor, *can: str) -> Facts:
-        """The facts of a replica with the initial `vector` [n] that `can` do these kinds of work. Slow for a model with
-        large constants, because all of them are hashed."""
+        """The facts of a replica with the initial `vector` [n]. `can`: the kinds of work that it can do. Slow for a
+        model with large constants, because all of them are hashed."""
         return Facts(
             layout=self.unfrozen.first,
             vector=vector,
@@ -81,7 +81,8 @@ class ModelCopy:
         )
 
     def restored(self) -> None:
-        """Take the present constants as the reference. Called after the model was restored from a checkpoint."""
+        """Take the present constants as the ones with which later ones are compared. Called after the model was
+        restored from a checkpoint."""
         self._averaged.begin()
 
     def bring(self) -> Tensor:
@@ -97,7 +98,8 @@ class ModelCopy:
         return vector
 
     def update(self, **more: Any) -> Update:
-        """The update that brings the model. `more`: its other fields. Raises as `bring`."""
+        """The update that brings the model to the conversation. `more`: further fields of the update. Raises as
+        `bring`."""
         vector, unfrozen = self.bring(), self.unfrozen
         rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
         return Update(vector=vector, learning_rate=rate, grown=grown, base=base, **more)
@@ -135,12 +137,13 @@ class ModelCopy:
         return isinstance(self._begun, Load) and self._begun.vector is vector and not self.unfrozen.base
 
     def load(self, vector: Tensor, grown: tuple[str, ...] | None = None) -> None:
-        """Write `vector` [n] to the model. `grown`: the parameters in it that were unfrozen during the run; None: all
-        that are. The others stay as they are."""
+        """Write `vector` [n] to the model. `grown`: of the parameters that were unfrozen during the run, those that the
+        vector has; None: all. The others keep their values."""
         self._averaged.load(vector, grown)
 
     def show(self, vector: Tensor) -> None:
-        """Write a model that all agreed on to the model. What the others do not train yet is as it was while frozen."""
+        """Write `vector` [n], a model on which all peers agreed, to the model. Parameters that this peer has unfrozen
+        and the others do not average yet get the values that they had while frozen."""
         self.unfrozen.refreeze(self._model)
         self.load(vector, self.unfrozen.agreed)
 
@@ -153,13 +156,15 @@ class ModelCopy:
         self.load(now, grown)
 
     def prepare(self, job: Steps) -> None:
-        """Local steps of `job` begin: correct them, and train what it unfreezes."""
+        """Prepare for the local steps of `job`: set their correction, and unfreeze the parameters that the job
+        names."""
         self.correct(job.correction)
         self._grows = job.unfreeze is not None
         self.unfrozen.train(job.unfreeze or ())
 
     def notice(self) -> None:
-        """Take up the parameters that the task has unfrozen, if it may."""
+        """Note the parameters that the task's code has unfrozen by itself, if the job allows that; from now on they are
+        in the vector."""
         if self._grows:
             self.unfrozen.notice()
 
@@ -171,20 +176,21 @@ class ModelCopy:
             self._corrector = Corrector(correction, self._averaged.trained())
 
     def before_step(self) -> None:
-        """To be called between backward and the optimizer's step."""
+        """Correct the gradients. To be called between backward and the optimizer's step."""
         self.notice()
         self.unfrozen.check(self._model, self.optimizer)
         if self._corrector is not None:
             self._corrector.before_step(self._averaged.trained())
 
     def after_step(self) -> None:
-        """To be called after the optimizer's step."""
+        """Correct the parameters. To be called after the optimizer's step."""
         if self._corrector is not None:
             self._corrector.after_step(self._averaged.trained())
 
 
 class Corrector:
-    """Applies one correction to each local step. `parameters` are always given in the vector's order."""
+    """Applies one correction to each local step. The `parameters` that its methods are given are always in the vector's
+    order."""
 
     def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
         self.correction = correction

@@ -22,7 +22,7 @@ STEP = "step"
 
 class InnerState:
     """The state tensors of `optimizer` that peers average. The set of tensors is fixed at construction, even if
-    parameters are frozen or added, or options of the optimizer are set, later."""
+    parameters are frozen or added later, or options of the optimizer are set later."""
 
     def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
         """Covers the trained parameters of `model`. Raises ValueError for an optimizer other than SGD, Adam, AdamW,

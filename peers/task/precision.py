@@ -1,4 +1,4 @@
-"""The precision in which a task's loss() and evaluate() compute (``precision`` of a task)."""
+"""The precision in which a task's loss() and evaluate() compute, as the constant ``precision`` of the task asks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def computing(precision: Precision | None, device: torch.device) -> AbstractContextManager[object]:
-    """A context in which matrix products and convolutions on `device` compute in `precision`; None: in that of their
-    operands. The weights keep their own type."""
+    """While in this context, matrix products and convolutions on `device` compute in `precision`; None: in the type of
+    their operands. The weights keep their own type."""
     if precision is None:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=_TYPES[precision])

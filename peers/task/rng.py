@@ -101,8 +101,8 @@ class Chance:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """A context in which peers use this process's generators. Afterwards these go on as if nobody had drawn from them.
-    Generators of CUDA devices are not restored."""
+    """While in this context, peers use this process's generators. Afterwards the generators go on as if no peer had
+    drawn from them. Generators of CUDA devices are not restored."""
     owner, Chance._owner = Chance._owner, None
     before = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:

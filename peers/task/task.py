@@ -57,7 +57,7 @@ Precision = Literal["bf16", "fp16"]
 
 
 class TaskError(ValueError):
-    """The task file cannot be used. One line: which file, what is wrong, what to do."""
+    """The task file cannot be used. The text is one line: the file, the fault, and what to do."""
 
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def _sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The functions and constants of a task file. None: the file has none."""
+    """The functions and constants of a task file. None: the file does not define that one."""
 
     path: Path
     model: Callable[[], nn.Module]
@@ -91,8 +91,8 @@ class Task:
     metrics: Mapping[str, str] | None = None
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer of `model`. Raises TaskError when the task's function makes none, or hooks a schedule onto it
-        that nobody would step."""
+        """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,
+        or has attached a learning-rate schedule to it, which would never be stepped."""
         makes: Callable[[Any], object] = self.optimizer
         made = made_by(
             self, "optimizer", torch.optim.Optimizer, makes(model if _takes_model(makes) else model.parameters())
@@ -157,7 +157,7 @@ def task_of(given: Mapping[str, Any], path: Path) -> Task:
 
 
 def _fault(name: str, value: object) -> str | None:
-    """What is wrong with a value of this name; None: nothing."""
+    """The fault in a value of this name; None: there is none."""
     if name in _CALLS and callable(value):
         return None
     if name not in _CONSTANTS:
@@ -185,7 +185,8 @@ _CONSTANTS: Mapping[str, Callable[[object], str]] = {
     "precision": _precision_fault,
     "METRICS": fault,
 }
-"""What is wrong with a value of each constant, as the words that follow "must be"; "": nothing."""
+"""By name, a function that returns the fault in a constant's value, as the words that follow "must be"; "": there is
+none."""
 _FIELDS = {"METRICS": "metrics"}
 """Name in a file -> name in `Task`, where the two differ."""
 NAMES = tuple(dict.fromkeys((*_CALLS, *_CONSTANTS)))
@@ -211,7 +212,7 @@ def _binds(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether `function` can be called with so many arguments."""
+    """Whether `function` can be called with this number of positional arguments."""
     try:
         return _binds(inspect.signature(function), ("",) * arguments)
     except ValueError:

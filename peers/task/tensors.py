@@ -1,8 +1,9 @@
 """The tensors of a model and of a batch.
 
 Peers average parameters and floating-point buffers (BatchNorm's running statistics) alike. Integer buffers (BatchNorm's
-batch counter) stay each peer's own, as a mean of counters means nothing; so do buffers outside the state_dict, which
-are caches. Frozen parameters are equal on all peers (`constants`). Tied parameters count once.
+batch counter) are not averaged, because a mean of counters means nothing, and neither are buffers outside the
+state_dict, which are caches: each peer has its own. Frozen parameters are equal on all peers (`constants`). Tied
+parameters count once.
 """
 
 from __future__ import annotations

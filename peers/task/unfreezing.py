@@ -1,7 +1,7 @@
-"""Parameters that are unfrozen during a run (gradual unfreezing): which they are, and the values they had before.
+"""Parameters that are unfrozen during a run (gradual unfreezing): which they are, and the values that they had before.
 
-A peer notices one before its optimizer steps, because the others extend the model that all had by the values of then
-(`protocols.local_sgd.growth`).
+A peer notices such a parameter before its optimizer's next step, while it still has its frozen values. The other peers
+add these values to the model that all had, and so average the parameter from then on (`protocols.local_sgd.growth`).
 """
 
 from __future__ import annotations
@@ -20,43 +20,46 @@ _BASE = "frozen/"
 
 
 class Unfrozen:
-    """The parameters of one model that were unfrozen since the run began with the layout `first`, whose frozen ones may
-    be."""
+    """The parameters of one model that were unfrozen since the run began. `constants`: its frozen parameters; `first`:
+    the layout with which the run began."""
 
     def __init__(self, constants: Constants, first: Layout) -> None:
         self.first = first
         self.names: tuple[str, ...] = ()
-        """All of them, in the model's order."""
+        """The names of all these parameters, in the model's order."""
         self.base: dict[str, Tensor] = {}
-        """By name, the values [k] while frozen of those that the others do not average yet."""
+        """By name, the values [k] that a parameter had while frozen, for the parameters in `names` that the others do
+        not average yet."""
         self.due: set[str] = set()
-        """Those that this peer unfroze because others train them, until its optimizer is known to have them."""
+        """The parameters that this peer has unfrozen because others train them, until `check` has found them in its
+        optimizer."""
         self._constants = constants
         self._agreement: Agreement | None = None
 
     @property
     def agreed(self) -> tuple[str, ...]:
-        """Those of `names` that all average."""
+        """Those of `names` that all peers average by now."""
         return tuple(name for name in self.names if name not in self.base)
 
     def layout(self, names: tuple[str, ...] | None = None) -> Layout:
-        """The layout with these parameters unfrozen; None: all that are."""
+        """The layout of a vector that has the parameters `names` too; None: all that were unfrozen."""
         return grown(self.first, self.names if names is None else names)
 
     def notice(self) -> None:
-        """Take up the parameters that were unfrozen since the last call. Raises ValueError for one whose values were
-        changed before."""
+        """Note the parameters that the user's code has unfrozen since the last call. Raises ValueError for one whose
+        values were changed while it was frozen."""
         if thawed := self._constants.thawed():
             self._take_up(thawed)
 
     def train(self, names: Collection[str]) -> None:
-        """Unfreeze these parameters, which others train."""
+        """Unfreeze the parameters `names` here, because other peers train them."""
         if new := {*names}.difference(self.names):
             self.due |= new
             self._take_up(new)
 
     def settle(self, names: tuple[str, ...]) -> None:
-        """All peers average these parameters, of which this one may not train some yet."""
+        """Note that all peers average the parameters `names` from now on, and unfreeze those that are still frozen
+        here."""
         if names:
             self.train(names)
             self.base = {name: base for name, base in self.base.items() if name not in names}
@@ -70,7 +73,7 @@ class Unfrozen:
         self.names = in_order(self.first, {*self.names, *new})
 
     def check(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Raises ValueError for a parameter that the others train, and `optimizer` has not."""
+        """Raises ValueError for a parameter that other peers train and that `optimizer` of this peer does not have."""
         if self.due:
             held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             for name, parameter in model.named_parameters():
@@ -82,29 +85,30 @@ class Unfrozen:
             self.due = set()
 
     def refreeze(self, model: nn.Module) -> None:
-        """Give the parameters that the others do not average yet the values that they had while frozen."""
+        """Set the parameters that this peer has unfrozen and the others do not average yet to the values that they had
+        while frozen."""
         now = dict(model.named_parameters())
         with torch.no_grad():
             for name, base in self.base.items():
                 now[name].copy_(base.view(now[name].shape))
 
     def agreement(self) -> Agreement:
-        """The properties in which all peers' models must be equal when they begin. Slow where constants are large, as
-        all are hashed."""
+        """The properties in which all peers' models must be equal when they begin. Slow where constants are large,
+        because all of them are hashed."""
         if self._agreement is None or not self.names:
             self._agreement = Agreement.on(self.first, self._constants.tensors())
         return self._agreement
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and numbers for a checkpoint; none where no parameter was unfrozen."""
+        """Tensors and numbers for a checkpoint; both empty if no parameter was unfrozen."""
         if not self.names:
             return {}, {}
         told, base = self.agreement(), {_BASE + name: tensor for name, tensor in self.base.items()}
         return base, {"unfrozen": list(self.names), "agreement": [told.digest, told.words]}
 
     def restore(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Take up what `to_plain` put into a checkpoint with these `tensors` and `numbers`. Called before the values of
-        a model that is as it was made are restored. Raises ValueError for a parameter that is not frozen in it."""
+        """Unfreeze the parameters that a checkpoint names which `to_plain` wrote. Called on a newly made model, before
+        its values are restored. Raises ValueError for a parameter that is not frozen in the model."""
         names = numbers.get("unfrozen", ())
         if odd := {*names}.difference(in_order(self.first, names)):
             raise ValueError(f"the checkpoint is of another model: parameter {min(odd)!r} was frozen when it began")

@@ -36,7 +36,8 @@ class Batches:
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
-        """Give the batches of this shard from now on. A change begins with its first epoch and other generators."""
+        """Give the batches of this shard from now on. If the shard changes, its first epoch begins, with new
+        generators."""
         if (data_shard, data_shards) != (self.data_shard, self.data_shards):
             self.data_shard, self.data_shards = data_shard, data_shards
             self._begin()
@@ -96,7 +97,8 @@ class Batches:
         return drawn, {**place, **shard, "random": numbers}
 
     def restore(self, drawn: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Restore what `to_plain` gave. Cost: the batches of the epoch so far are drawn again."""
+        """Continue at the place in the data, and with the generators, that `to_plain` returned. Cost: the batches of
+        the epoch so far are drawn again."""
         self.data_shard, self.data_shards = numbers["part"], numbers["parts"]
         self._begin()
         self.passes = Passes(numbers["epoch"])

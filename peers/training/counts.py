@@ -12,9 +12,9 @@ from ..task.model_copy import MEND, Diverged
 
 @dataclass(slots=True)
 class Counts:
-    """`losses`: one scalar tensor for each local step, on the device. `halfway` [n]: the model after half of the steps,
-    where it was asked for. `skips`: steps whose losses are not finite do not count, because a gradient scaler leaves
-    them out."""
+    """The counts of one round on one peer. `losses`: one scalar tensor for each local step, on the device. `halfway`
+    [n]: the model after half of the steps, where it was asked for. `skips`: steps whose losses are not finite do not
+    count, because a gradient scaler skips them."""
 
     skips: bool
     steps: int = 0
@@ -29,8 +29,8 @@ class Counts:
         self.losses.append(loss)
 
     def mean_loss(self) -> float:
-        """Mean loss over the local steps; 0 before the first, NaN when none counts. Only this call waits for the
-        device."""
+        """Mean loss over the local steps; 0 before the first step, NaN when no step counts. Only this call waits for
+        the device."""
         if not self.losses:
             return 0.0
         losses = torch.stack(self.losses).double()

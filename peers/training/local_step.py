@@ -1,4 +1,4 @@
-"""One local step: forward, backward and a step of the optimizer, as the task asks for it.
+"""One local step: forward, backward and a step of the optimizer, with the options of the task.
 
 With ``accumulate`` a step takes that many batches and the mean of their gradients. The order at its end is that of a
 PyTorch script: gradients are unscaled (``precision = "fp16"``), corrected by the conversation, clipped, and applied.
@@ -71,7 +71,8 @@ class LocalStep:
         return samples
 
     def _finish(self) -> None:
-        """From the gradients to the next model."""
+        """Take the optimizer's step with the gradients that backward has computed, with scaling, correction and
+        clipping."""
         optimizer, scaler = self._optimizer, self._scaler
         if scaler is not None:
             scaler.unscale_(optimizer)

@@ -53,8 +53,8 @@ class Training:
         self.peer, self._replica, self._stop, self._keep, self._best = peer, replica, stop, keep, best
         self._conversation, self._sleep = peer.conversation, Sleep(peer, stop)
         self._saved_at = -math.inf
-        """When the last periodic checkpoint was written, in seconds on the event loop's clock. The initial -inf makes
-        the first exchange write one, so that a Ctrl-C soon afterwards finds a checkpoint."""
+        """The time of the last periodic checkpoint, in seconds on the event loop's clock. It begins with -inf, so that
+        the first exchange writes one, and a Ctrl-C soon afterwards finds a checkpoint."""
         self._metrics: Mapping[str, float] = {}
         """Metrics of the model after the last exchange; empty until this peer has evaluated it."""
         self._saving: tuple[object, asyncio.Task[str]] | None = None
@@ -104,7 +104,8 @@ class Training:
         return True
 
     async def _slept(self, contact: Awaitable[PeerId | None]) -> bool:
-        """Sleep if that is due. Returns whether it was, and this peer is to go on."""
+        """Sleep if this peer has to. Returns True when it has slept and is to go on; False when it had not to sleep, or
+        was stopped."""
         if not self._sleep.is_due:
             return False
         await self._sleep.sleep(await contact, self._save)

@@ -19,13 +19,14 @@ T = TypeVar("T")
 
 
 class Runs(Protocol):
-    """A thread for numerical work, as `compute.ThreadCompute`."""
+    """An executor for numerical work, as `compute.ThreadCompute`."""
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T: ...
 
 
 class NoModel:
-    """Brings an empty update for each work. Its checkpoints hold the conversation's position alone."""
+    """The replica itself. It brings an empty update for each work. Its checkpoints hold the conversation's position
+    alone."""
 
     at = "no work of its own"
     steps_taken = 0
@@ -34,10 +35,10 @@ class NoModel:
         self._compute = compute
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
-        """It has no data."""
+        """Do nothing: this replica has no data."""
 
     def note(self, record: ExchangeRecord) -> None:
-        """It has no hooks."""
+        """Do nothing: this replica has no hooks."""
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
         if not isinstance(work.job, Steps) or work.job.count:
@@ -48,7 +49,7 @@ class NoModel:
         raise ValueError("a peer without a model has none to write")
 
     async def end_round(self, position: Position) -> None:
-        """It has no model that a begin could change."""
+        """Do nothing: this replica has no model that a begin could change."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         if write is not None:

@@ -1,5 +1,6 @@
-"""A peer's place in its data, and the passes over the data that it has made in a round, whole and in fractions. A
-fraction needs the number of batches of a pass, which `len` tells, or else the pass before."""
+"""A peer's place in its data, and the number of passes over the data that it has made in a round, with the fraction of
+the present pass. The fraction needs the number of batches of a pass: `len` of the data tells it, or else the previous
+pass."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 
 class Passes:
-    """`epoch`: whole passes; `batch`: batches that were taken since."""
+    """`epoch`: finished passes; `batch`: batches taken in the present pass."""
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch, self.batch = epoch, 0
@@ -17,14 +18,14 @@ class Passes:
         self._began = 0.0
 
     def begin(self, data: Iterable[Any]) -> None:
-        """A pass over `data` begins."""
+        """Note that a pass over `data` begins."""
         try:
             self._batches = len(data)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):  # a generator, or a DataLoader of one: as many as the last time
             return
 
     def end(self) -> None:
-        """The pass is over."""
+        """Note that the pass is over."""
         self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
 
     def begin_round(self) -> None:
@@ -44,11 +45,12 @@ class Passes:
         return self.epoch + (min(1.0, self.batch / self._batches) if self._batches else 0.0)
 
     def to_plain(self) -> list[float]:
-        """What `restore` takes, for a checkpoint."""
+        """The numbers of a checkpoint, for `restore`."""
         return [self._batches, self.in_round]
 
     def restore(self, plain: list[float] | None) -> None:
-        """Go on at the same place from what `to_plain` wrote; None, in a checkpoint of before: none in this round."""
+        """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: no pass in this
+        round."""
         batches, passes = plain or (0, 0.0)
         self._batches = int(batches) or self._batches
         self.in_round = passes

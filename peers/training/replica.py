@@ -1,5 +1,6 @@
-"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Two classes implement
-it, for a task file's trainer (`task_replica`) and for a user's own training loop (`script.replica`)."""
+"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Three classes
+implement it: for a task file's trainer (`task_replica`), for a user's own training loop (`script.replica`), and for a
+peer that trains nothing, such as a server (`no_model`)."""
 
 from __future__ import annotations
 
@@ -32,11 +33,13 @@ class Replica(Protocol):
         ...
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
-        """Set the index of this peer's data shard, from 0 to `data_shards` - 1. Called once the peer has joined."""
+        """Take the data shard with index `data_shard`, 0 to `data_shards` - 1, as this peer's data. The loop calls this
+        one time, after the peer has joined and before its first work. A replica that does not choose its data itself
+        (a script's, a server's) does nothing."""
         ...
 
     def note(self, record: ExchangeRecord) -> None:
-        """An exchange is over, and has this record."""
+        """Take note that an exchange is over, and has this record."""
         ...
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
@@ -50,7 +53,7 @@ class Replica(Protocol):
         ...
 
     async def end_round(self, position: Position) -> None:
-        """Apply the begin of `position` to the model, and let the task know of the exchanges that led to it."""
+        """Apply the begin of `position` to the model, and call the task's hooks for the exchanges that led to it."""
         ...
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:

@@ -13,7 +13,7 @@ from ..task.task import Task, TaskError, made_by
 
 
 class Schedule:
-    """The schedule of `task`, hooked onto `optimizer`, for a run of `steps` local steps of each peer; no schedule for a
+    """The schedule of `task`, attached to `optimizer`, for a run of `steps` local steps of each peer; no schedule for a
     task without `lr_schedule`."""
 
     def __init__(self, task: Task, optimizer: Any, steps: int | None) -> None:
@@ -22,7 +22,7 @@ class Schedule:
         self._path, self._optimizer, self._steps = task.path, optimizer, steps
         self._scheduler: LRScheduler | None = None
         self.step = 0
-        """The local steps of the run after which the optimizer's present learning rate is due."""
+        """The local steps of the run to which the optimizer's present learning rate belongs."""
         if task.lr_schedule is None:
             return
         if steps is None:
@@ -64,8 +64,8 @@ class Schedule:
         return {"step": self.step, "steps": self._steps, "state": self._scheduler.state_dict()}
 
     def check(self, plain: dict[str, Any] | None) -> None:
-        """Raises CheckpointError when only one of `plain`, which `to_plain` gave, and this peer's task has a
-        schedule."""
+        """Raises CheckpointError when this peer's task has a schedule and the checkpoint has none, or the reverse.
+        `plain`: the result of `to_plain` in the checkpoint."""
         if (plain is None) != (self._scheduler is None):
             had, has = ("no", "one") if plain is None else ("one", "none")
             raise CheckpointError(f"the checkpoint is of a task with {had} lr_schedule(), and {self._path} has {has}")

@@ -1,4 +1,5 @@
-"""The sleep of a peer whose budget of the day is used up: it leaves the run, hangs up, and comes back later."""
+"""The sleep of a peer whose bytes of the day are used up: it leaves the run, closes its connections, and comes back
+later."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class Sleep:
-    """One peer's sleep. `stop`: asks the peer to stop, asleep or awake."""
+    """One peer's sleep. `stop`: the request to stop, which also ends a sleep."""
 
     def __init__(self, peer: Peer, stop: Stop) -> None:
         self._peer, self._stop, self._tired = peer, stop, Stop()
@@ -25,7 +26,7 @@ class Sleep:
             self._day.on_spent.append(lambda: self._tired.set())
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """The result of `work`, or None when the peer was to stop or to sleep before it was done; `work` is then
+        """The result of `work`. None when the peer has to stop or to sleep before it is done; `work` is then
         cancelled."""
         return await self._stop.unless(lambda: self._tired.unless(work))
 
@@ -34,9 +35,9 @@ class Sleep:
         return self._tired.flag and not self._stop.flag
 
     async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
-        """Leave the run, await `left`, and return when the peer may be in the run again, or is to stop. The
-        conversation then finds itself expelled, and joins again. `contact`: the peer to join through when no other is
-        known."""
+        """Leave the run and await `left`. Returns when the peer has enough bytes to be in the run again, or is to stop.
+        The conversation then finds that this peer is no member any more, and joins again. `contact`: the peer to join
+        through when no other is known."""
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
         assert day is not None, "a peer without a budget is never tired"
         for_s = max(0.0, day.sleeps_s(now()))

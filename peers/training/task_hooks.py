@@ -16,8 +16,8 @@ from ..task.task import Task, takes
 class TaskRun:
     """The argument of a task's ``setup(run)``. `name`: this peer's name; `part` of `parts`: its data shard; `folder`:
     the run's folder, for files of the task's own; None: there is none. `steps`: local steps of each peer in the whole
-    run; None: not known. In a simulation all peers are in one process and share the task file's globals: keep what is
-    of one peer by its `name`."""
+    run; None: not known. In a simulation all peers are in one process and share the task file's globals: keep data of
+    one peer under its `name`."""
 
     name: str
     seed: int
@@ -32,7 +32,7 @@ class TaskRun:
 
 @dataclass(slots=True)
 class Hooks:
-    """The hooks of `task` on one peer. Records wait until the model is that of their exchange."""
+    """The hooks of `task` on one peer. Records wait here until the model is that of their exchange."""
 
     task: Task
     run: TaskRun
@@ -45,7 +45,7 @@ class Hooks:
             self.task.setup(self.run)
 
     def note(self, record: ExchangeRecord) -> None:
-        """An exchange is over, and has this record."""
+        """Take note that an exchange is over, and has this record; `call` passes it to the task."""
         if self.task.on_round is not None:
             self._due.append(record)
 

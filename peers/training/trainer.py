@@ -1,5 +1,5 @@
-"""The trainer of one task: a peer's model, data and optimizer, and its local steps. It is plain PyTorch and knows of no
-other peer."""
+"""The trainer of one task: a peer's model, data and optimizer, and its local steps. It is plain PyTorch and has no
+knowledge of other peers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .schedule import Schedule
 from .task_hooks import Hooks, TaskRun
 
 _SCHEDULE = "schedule"
-"""The key of the schedule's state in a checkpoint, among those of the optimizer's."""
+"""The key, in a checkpoint, of the schedule's state, which is stored with that of the optimizer."""
 
 
 class Trainer:
@@ -90,7 +90,8 @@ class Trainer:
         return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=scales, headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
-        """Set this peer's data shard, known once it has joined. A change restarts its data and random generators."""
+        """Set this peer's data shard, which is known once it has joined. A change restarts its data and random
+        generators."""
         self._batches.of_shard(data_shard, data_shards)
         self.hooks.run.part, self.hooks.run.parts = data_shard, data_shards
 
@@ -116,8 +117,8 @@ class Trainer:
             self.begin_round()
 
     def end_round(self, begin: Begin | Update) -> None:
-        """Apply `begin`, and call the task's on_round() for the exchanges that led to it. An update: the exchange is
-        not over."""
+        """Apply `begin` to the model, and call the task's on_round() for the exchanges that led to it. If it is an
+        update, the exchange is not over, and nothing is done."""
         if not isinstance(begin, Update):
             self.begin(begin)
             self._batches.chance.take()  # for what on_round() draws
@@ -175,8 +176,8 @@ class Trainer:
 
     @contextmanager
     def _as_brought(self, update: Update) -> Iterator[None]:
-        """A context in which the model and the counts are those of `update`, as it was brought to the conversation. The
-        optimizer's state and the place in the data are those of now."""
+        """While in this context, the model and the counts are those of `update`, as it was brought to the conversation.
+        The optimizer's state and the place in the data are the present ones."""
         vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
         self.copy.load(update.vector, update.grown)
         self.steps -= now.steps
@@ -224,7 +225,7 @@ class Trainer:
 
     @contextmanager
     def holding(self, vector: Tensor | None) -> Iterator[None]:
-        """A context in which the model is `vector` [n]; None: as it is."""
+        """While in this context, the model is `vector` [n]; None: it stays as it is."""
         if vector is None or self.copy.holds(vector):
             yield
             return

@@ -1,10 +1,10 @@
 """Allreduce: one executor for any schedule (`aggregation.schedules`). All ranks end with the same sum, bit by bit.
 
-Each run's chunks, sized to the link, are sent as soon as their elements are complete, and are added or copied as they
-arrive: reduce-scatter and all-gather overlap, and a tree is a pipeline. Sums are added in the schedule's order, in
-whatever order chunks arrive. The ways to and from each peer advance independently, whenever a chunk or credit arrives,
-without a task. Every wait is for something earlier in the schedule, so no credit is too small, and the deadlock of
-"everybody sends, then everybody receives" cannot happen.
+A run (`plan`) is a range of elements that goes from one rank to another; it is sent in chunks, sized to the link. A
+chunk is sent as soon as its elements are complete, and is added or copied on arrival, so reduce-scatter and all-gather
+overlap, and a tree is a pipeline. Sums are added in the schedule's order, whatever the order of arrival. The transfers
+to and from each peer advance independently, without a task, whenever a chunk or credit arrives. Every wait is for
+something earlier in the schedule, so no deadlock is possible, however small the credit.
 Cost: the schedule's.
 On failure of a peer nothing is returned and the caller's vector is untouched: the caller cancels, and starts again
 among the survivors in a new generation.
@@ -54,8 +54,9 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt at summing a vector [n] over a group by `schedule`. `shares`: sizes of its parts, None: equal.
-    `guard` checks arriving chunks. The last `tail` elements of the vector are not the model's."""
+    """One attempt of this member at summing a vector [n] over a group by `schedule`. `shares`: relative sizes of the
+    vector's parts; None: equal. `guard` checks arriving chunks. The last `tail` elements are no model's (signals and
+    weight)."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class Allreduce:
         self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum [n] over all members, the same bits on each. Raises PeerLost, also if a peer breaks the schedule."""
+        """The sum [n] of all members' vectors, the same bits on each. Raises PeerLost if a peer is lost or breaks the
+        schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()
@@ -168,7 +170,7 @@ class Allreduce:
     def _receive(self, way: _Way) -> None:
         while way.runs:
             run = way.runs[0]
-            if way.envelope is None:
+            if way.envelope is None or way.values is None:
                 envelope = self._inbox.take(self._stage_id, way.peer)
                 if envelope is None:
                     if way.at == run.start:
@@ -177,9 +179,8 @@ class Allreduce:
                 if self._still:
                     self._inbox.meter.read()  # count the wait for this peer up to now
                 way.envelope = envelope
-                way.values = self._values(way.envelope, run, way.at)
+                way.values = self._values(envelope, run, way.at)
                 way.until = way.at + len(way.values)
-            assert way.values is not None
             if not self._reached(run, way.until, way):
                 self._wait(way)
                 return
@@ -210,8 +211,8 @@ class Allreduce:
 
     def _late(self) -> list[PeerId]:
         """The peers whose own contribution has not begun to arrive: a first step's sends depend on no other peer."""
-        idle = [way for way in self._heard.values() if way.idle and way.envelope is None]
-        return [way.peer for way in idle if way.runs[0].step == 0]
+        ways = self._heard.values()
+        return [way.peer for way in ways if way.idle and way.envelope is None and way.runs[0].step == 0]
 
     def _values(self, envelope: Envelope, run: Run, at: int) -> Array:
         """The values of a chunk. Raises PeerLost when it is not the chunk that is due."""
@@ -284,11 +285,11 @@ async def allreduce(
     guard: Guard | None = None,
     tail: int = 0,
 ) -> Tensor:
-    """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`, `guard`,
+    """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. `shares`, `guard`,
     `tail`: as for `Allreduce`.
 
     The caller must not write to the sum or to `vector` until all members have a result or have given this attempt up:
-    some of both can still be on its way to others. Raises PeerLost.
+    parts of both can still be in flight. Raises PeerLost if a peer is lost, and ValueError on another tensor.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")

@@ -1,5 +1,5 @@
-"""Bounds on numbers: on a mean's norm, beyond which some peer must have sent huge numbers, and on each peer's own
-numbers.
+"""Bounds on the numbers of a round: on the norm of the mean, beyond which some peer must have sent huge numbers, and on
+the numbers that each single peer sends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound on means. `limit`: how many times the norm of the model before (or 1, if that is more) a model's norm
-    may be."""
+    """The bound on norms. `limit`: the norm of a peer's model may be at most this many times that of the model before
+    its local steps (or times 1, if that is more)."""
 
     limit: float = NORM_LIMIT
 
     def times(self, gain: float) -> Bound:
-        """The bound for vectors that may be `gain` times larger than a model."""
+        """The bound for vectors that may be ``gain`` times as large as a model."""
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
@@ -41,31 +41,33 @@ class Bound:
         return self.limit * max(1.0, norm_of(anchor))
 
     def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
-        """Raises BadSum when at least one of `world` peers with equal weights must have exceeded the limit, or come
-        near it."""
+        """Raises BadSum if the norm of `mean` is so large that at least one of `world` peers with equal weights must
+        have exceeded `limit`, or come near it. `anchor` [n]: the model before the local steps."""
         times = max(_LEAST, self.limit / world)
         if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
             raise BadSum(f"the mean of {world} peers has a norm of {mean.norm:.3g}, more than {largest:.3g}")
 
 
 class WrongNumbers(PeerLost):
-    """A peer has sent numbers that it cannot have computed honestly."""
+    """Raised when a peer has sent numbers that it cannot have computed honestly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Checks every arriving chunk of a sum in which each part goes directly from its contributors to its owner, and
-    from there to all. `brings`: for each peer, the largest norm of its own contribution."""
+    """Checks every chunk that arrives during a sum by the sharded schedule, in which a part goes directly from each
+    peer to the part's owner, and the sum from there to all. `brings`: by peer, the largest norm of its own
+    contribution."""
 
     brings: Mapping[PeerId, float]
 
     def times(self, gain: float) -> Guard:
-        """The guard for vectors that may be `gain` times larger than a model."""
+        """The guard for vectors that may be ``gain`` times as large as a model."""
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:
-        """Check `values` [count] from `peer`. `tail`: how many of the last elements are not the model's. Raises
-        WrongNumbers, which names `peer`."""
+        """Check the `values` [count] of a chunk from `peer`: finite, and of a norm within that of its contribution (for
+        ADD), or within the sum over all peers (for COPY, a sum). `tail`: how many elements at the end are no model's
+        and do not count for the norm. Raises WrongNumbers, which names `peer`."""
         with np.errstate(over="ignore", invalid="ignore"):
             body = values[: len(values) - tail].astype(np.float64)
             norm = math.sqrt(body.dot(body))

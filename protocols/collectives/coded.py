@@ -3,7 +3,8 @@
 The first rank with a part's sum replaces it by what its own encoding decodes to, so all ranks end with the same bits.
 Chunks are cut by a fixed grid that all ranks know, not by the link's pace, because a forwarded chunk must be the one
 that arrived. The last `tail` elements (weights, signals) are not encoded.
-Cost: the schedule's, with the codec's bytes. On failure: as for any allreduce.
+Cost: the schedule's, with the codec's bytes.
+On failure: as for any allreduce.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ forwards such a chunk is not to blame, so the sum goes on to all, as it does wit
 
 
 class CodedAllreduce(Allreduce):
-    """`codec` encodes all elements but the last `tail`."""
+    """An `Allreduce` in which `codec` encodes all elements but the last `tail`, which are sent as they are."""
 
     def __init__(
         self,

@@ -16,16 +16,18 @@ from ...aggregation.schedules.schedule import Op, Step
 from ...aggregation.vector import Part, parts
 
 Value = Any
-"""A Schedule. It is hashable, so it can be a cache's argument, but mypy cannot know that of a protocol."""
+"""The type of a Schedule as the argument of a cached function. A schedule is hashable, which mypy cannot know of a
+protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Elements `start` to `stop`, sent to or received from a rank in a step, and the receiver's operation on them.
+    """A range of elements, `start` to `stop`, that this rank sends to or receives from the rank `peer` in a step, and
+    the receiver's operation on them.
 
-    after: the runs of this rank that must have processed an element before this run may. fresh: no earlier run has
-    written to these elements, so their value is the rank's own contribution. copied: sent from a copy, because they
-    may be overwritten while they are on their way.
+    after: numbers of the runs of this rank that must have processed an element before this run may. fresh: no earlier
+    run has written to these elements, so their value is the rank's own contribution. copied: sent from a copy, because
+    they may be overwritten while they are on their way.
     """
 
     number: int
@@ -41,11 +43,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All runs of a rank, by the other rank, each in the order of the steps.
-
-    starts, stops: of each run, by the run's number. preset: elements that must be copied from the rank's own
-    contribution in advance, because a run contains them beside elements that were written before.
-    """
+    """All runs of one rank. send, receive: the runs to and from each other rank, by that rank, in the order of the
+    steps. starts, stops: of each run, by the run's number. preset: ranges that must be copied from the rank's own
+    contribution in advance, because a run contains them beside elements that were written before."""
 
     send: dict[int, tuple[Run, ...]]
     receive: dict[int, tuple[Run, ...]]
@@ -65,7 +65,8 @@ class _Piece(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def plan_of(schedule: Value, rank: int, world: int, size: int, shares: tuple[float, ...] | None = None) -> Plan:
-    """The plan of `rank` for a vector of `size` elements. `shares`: of the parts, None: equal."""
+    """The plan of `rank` for a vector of `size` elements, cached. `shares`: relative sizes of the parts; None:
+    equal."""
     bounds = parts(size, schedule.parts(world), shares)
     steps = _steps(schedule, rank, world)
     partners = dict.fromkeys(transfer.peer for step in steps for transfer in step.send)

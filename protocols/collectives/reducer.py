@@ -33,10 +33,12 @@ from .coded import CodedAllreduce
 from .shown import shown
 
 ONE_HOP_BYTES = 8 * 1024
-"""Up to this size, peers on different machines send the whole vector to each other at once, and each adds all vectors
-in the order of the sharded schedule: the time of one message instead of two."""
+"""Vectors up to this size are summed in one hop by peers on different machines: each sends its whole vector to all
+others, and each adds all vectors in the order of the sharded schedule. This takes the time of one message instead of
+two."""
 ONE_MACHINE_BYTES = 2 << 20
-"""Up to this size, vectors sent on one machine use the naive schedule: peers share cores, so fewest messages win."""
+"""Vectors up to this size, where peers on one machine send messages, are summed by the naive schedule: the peers share
+cores, so the fewest messages are fastest."""
 STAGES = 1 << 16
 """The most sums in a round."""
 _SHOWN, _GUARDED = 1 << 40, 1 << 41
@@ -48,12 +50,13 @@ agree on the members do not use each other's chunks."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
-    """Whether the sharded schedule sums a vector of `nbytes` in one hop among `world` peers."""
+    """Whether a vector of `nbytes` is summed in one hop among `world` peers, where the sharded schedule is chosen."""
     return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_MEMBERS_MAX
 
 
 def on_one_machine(nbytes: int) -> Schedule:
-    """The schedule for a vector that peers on one machine have to send, because they share no memory."""
+    """The schedule for a vector of `nbytes` that peers on one machine send as messages, because they share no
+    memory."""
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
@@ -62,8 +65,8 @@ def _number(attempt: AttemptId, stage: int) -> int:
 
 
 class Reducer:
-    """One peer's side of the sums of a run. `schedule` chooses one for a group. `present` returns the present group.
-    `bound`: how large a mean may be. `meter`: counts the time of the sums, None: a new one."""
+    """One peer's side of all sums of a run. `schedule` chooses the schedule for a group. `present` returns the present
+    group. `bound`: how large a mean may be. `meter` counts the time of the sums; None: a new one."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Reducer:
     ) -> None:
         self.bound = bound
         self.guard: Guard | None = None
-        """The guard that checks arriving chunks, while sums are made `under` it."""
+        """The guard that checks arriving chunks; None outside the context of `under`."""
         self.inbox = Inbox(channel, present, meter)
         self.bytes_shared = 0
         """Bytes written to and read from shared memory in completed sums."""
@@ -91,15 +94,16 @@ class Reducer:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether sums are made in shared memory if the members can set it up; such sums are made one after another."""
+        """Whether the members of the present group try to sum in shared memory: all are on one machine, the schedule is
+        the sharded one, and no guard checks chunks. Such sums are made one after another."""
         group = self.group
         apart = self.guard is not None or bool(group.apart)
         return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
 
     def foreseen_s(self, size_bytes: int, costs: LinkCosts) -> float | None:
-        """Predicted seconds of a sum of `size_bytes` in the present group, on links of these `costs`; None: too little
-        is known, or memory is shared. A codec's savings are not subtracted: encoding takes time too, and a catch-up and
-        the sums of sites send all bytes."""
+        """Predicted seconds of a sum of `size_bytes` in the present group, on links of these `costs`. None: no costs
+        are known, or the sum is made in shared memory. A codec's savings are not subtracted: encoding takes time too,
+        and a catch-up and the averages of a site send all bytes."""
         group = self.group
         if self.shares_memory:
             return None
@@ -108,7 +112,7 @@ class Reducer:
 
     @property
     def group(self) -> Group:
-        """The present group."""
+        """The group that `present` returns now."""
         return self._present()
 
     async def sum(
@@ -121,10 +125,11 @@ class Reducer:
         tail: int = 0,
         gain: float = 1.0,
     ) -> Tensor:
-        """The sum of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
+        """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
         shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
-        `STAGES`. `tail`: elements at the end that are not the model's; `codec` encodes all others. `gain`: how many
-        times larger than a model those may be. Raises PeerLost."""
+        `STAGES`. `codec` encodes all elements but the last `tail`, which are no model's. `gain`: how many times larger
+        than a model's the other elements may be. Raises PeerLost. An attempt of a former group never returns: it is
+        about to be cancelled."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:
@@ -150,8 +155,8 @@ class Reducer:
         return await self._by_messages(group, vector, stage_id, tail, guard)
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, attempt: AttemptId, turn: int) -> Tensor:
-        """The sum over some of the members, by messages. `turn`: index of a site's average before the round's,
-        from 1."""
+        """The sum [n] of the `vector` of each of these `members`, this peer among them, by messages. `turn`: which of a
+        site's averages within the round it is for, counted from 1. Raises PeerLost."""
         some = (await self._begin(attempt)).among(members)
         return await self._by_messages(
             some, vector, (*attempt, _AMONG * (1 + some.digest % (1 << _AMONG_BITS)) + turn), 1
@@ -160,15 +165,18 @@ class Reducer:
     async def shown(
         self, members: Collection[PeerId], message: Tensor, attempt: AttemptId, turn: int, tail: int
     ) -> list[Brought]:
-        """The contributions of these members to the round (`turn` 0), or to a site's average before it (`turn` from 1),
-        in rank order: see `shown`. Raises PeerLost."""
+        """What each of these members contributed to a sum that cannot be right, in rank order, as the others saw it
+        (see the function `shown`). The sum is that of the round (`turn` 0) or of a site's average within it (`turn`
+        from 1). `message` [n]: this peer's contribution; `tail`: its last elements, which are no model's. Raises
+        PeerLost."""
         some, stage = (await self._begin(attempt)).among(members), _SHOWN + (WITNESSES + 1) * turn
         return await shown(self._channel, self.inbox, some, message, attempt=attempt, stage=stage, tail=tail)
 
     @contextmanager
     def under(self, guard: Guard) -> Iterator[None]:
-        """Context in which sums are made by messages, each part by its owner directly, and `guard` checks arriving
-        chunks. All members must enter it."""
+        """Context in which `guard` checks every arriving chunk. In it sums are made by messages and by the sharded
+        schedule, so that each part comes directly from the peer that contributes it or owns its sum. All members must
+        enter it for the same sums."""
         self.guard = guard
         try:
             yield
@@ -205,27 +213,28 @@ class Reducer:
         return schedule, group.shares if isinstance(schedule, Sharded) else None
 
     async def gather(self, payload: Tensor, attempt: AttemptId) -> list[tuple[PeerId, Tensor]]:
-        """Every member's `payload` ([n], uint8, the same n for all), in rank order. Raises PeerLost."""
+        """Send this member's `payload` ([n], uint8, the same n for all) to all members, and return every member's
+        payload with its sender's id, in rank order. Raises PeerLost."""
         return await self._gathered(await self._begin(attempt), payload, self._stage_id(attempt, 0))
 
     async def _gathered(self, group: Group, payload: Tensor, stage_id: StageId) -> list[tuple[PeerId, Tensor]]:
         return await gather(self._channel, self.inbox, group, payload, stage_id=stage_id)
 
     def check(self, mean: Mean, anchor: Tensor, gain: float = 1.0) -> None:
-        """Raises BadSum when `mean` is too large for `anchor` [n], the model that all had before; never under a
-        guard."""
+        """Raises BadSum when `mean` is too large for `anchor` [n], the model that all had before (`Bound.check`). Under
+        a guard it checks nothing, because each chunk was checked. `gain`: as for `sum`."""
         if self.guard is None:
             self.bound.times(gain).check(mean, anchor, len(self.group.ids))
 
     async def all_have(self, attempt: AttemptId) -> None:
-        """If the last sum was made in shared memory, wait until every member holds its result. Until then no rank may
-        write the next vector."""
+        """If the last sum was made in shared memory, wait until every member has its result. Until then no rank may
+        write its next vector there. Otherwise return at once."""
         if self._in_place is not None:
             await self._in_place.all_have(_number(attempt, STAGES - 1))
 
     async def buffer(self, count: int, dtype: torch.dtype, attempt: AttemptId) -> Tensor | None:
-        """The buffer [count] in which this peer's next vector is summed without a copy; None: there is no shared
-        memory."""
+        """A tensor [count] in shared memory for this peer's next vector, which is then summed without a copy. None:
+        sums are not made in shared memory."""
         sums = await self._shared(count, dtype)
         return None if sums is None else sums.slot(_number(attempt, 0))
 

@@ -1,4 +1,5 @@
-"""Showing: after a sum that cannot be right, each member's contribution is shown to some others (`inquest`).
+"""Showing: after a sum that cannot be right, each member sends its contribution again, to a few others that examine it,
+to find the peer at fault (`inquest`).
 
 Part r of every member's message goes to rank r, then to the ranks after it (`aggregation.evidence`). These ranks keep
 only the part's norm and its largest magnitude; then each tells all members what it has seen.
@@ -28,7 +29,7 @@ from .allreduce import Allreduce, Array
 from .plan import Run
 
 Statement = npt.NDArray[np.float64]
-"""The observations of one rank in one shift: [sender, `FIELDS`]."""
+"""What one rank saw of the parts of all senders in one shift (`aggregation.evidence`): [sender, `FIELDS`]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,10 @@ async def shown(
     stage: int,
     tail: int,
 ) -> list[Brought]:
-    """Every member's contribution, in rank order, as most witnesses report it: the same on all members. `message` [n +
-    tail]: this peer's contribution, made by `contribute`; `tail`: elements at its end that are not the model's;
-    `stage`: the first of the four stages of the round that this takes. Ranks that are apart see nothing of each other.
-    Raises PeerLost."""
+    """Every member's contribution, in rank order, as its witnesses report it (`aggregation.evidence`): the same on all
+    members. `message` [n + tail]: this peer's contribution, made by `contribute`; `tail`: elements at its end that are
+    no model's; `stage`: the first of the four stages of the round that this uses. Ranks that cannot reach each other
+    see nothing of each other. Raises PeerLost."""
     world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan

@@ -1,10 +1,11 @@
-"""A board: memory in which a peer shows its vectors to the others on its machine, which read them where they lie.
+"""A board: shared memory to which one peer writes its vectors, and in which the other peers on its machine read them.
 
     secret, marks, a note for each slot, slots
 
-Only its owner writes to a board. The note of a slot has the number 0 while the slot is written, and then a number that
-it has never had before: a reader that finds the same number before and after has read one vector, whole. The owner's
-marks tell the owners of other boards up to which round it has taken their vectors, so that these may write over them.
+Only its owner writes to a board. A slot holds one vector, and its note describes it. The note has the number 0 while
+the slot is written, and then a number that it has never had before: a reader that finds the same number before and
+after reading has read one whole vector. A mark is a round: by it the owner tells another peer that it has read that
+peer's vectors up to the round, so that the other may overwrite them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ..shared_memory.segment import LINE_BYTES, SECRET_BYTES, allocate, opened, 
 from .periods import Told
 
 SLOTS = 6
-"""Vectors on a board at most: four rounds (`kept`), one that is written, and one that was shown amid a round."""
+"""The number of vectors for which a board has room: those of four rounds (`kept`), one that is being written, and one
+that was shown in the middle of a round."""
 ROWS = SHARED_MEMORY_MEMBERS_MAX
 _MARKS_AT = LINE_BYTES
 _NOTES_AT = _MARKS_AT + ROWS * LINE_BYTES
@@ -39,14 +41,13 @@ _ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _LINKS, _MOVES, _MOTION = range(1, 
 _NOTE_WORDS = -(-(_MOTION + len(STILL)) // _WORDS) * _WORDS
 _HEAD_BYTES = -(-(_NOTES_AT + 8 * SLOTS * _NOTE_WORDS) // _PAGE) * _PAGE
 _NEWEST, _FULL = LINE_BYTES // 8 - 2, LINE_BYTES // 8 - 1
-"""Beside the secret: the number of the vector that was shown last, and whether no other is shown, as there is no
-memory."""
+"""Words after the secret: the number of the newest vector, and whether there is no memory to show further ones."""
 _SEAL_FUTURE_WRITE = 0x0010
 """F_SEAL_FUTURE_WRITE of <linux/fcntl.h>: only mappings that exist already can write."""
 
 
 class Note(NamedTuple):
-    """The note of a slot; see `messages.Given`."""
+    """The description of the vector in `slot`, with its `number`. The other fields are those of `messages.Given`."""
 
     slot: int
     number: int
@@ -75,12 +76,13 @@ class _Mapped:
         return self._tensors[slot]
 
     def at(self, slot: int) -> int:
-        """The slot's first byte."""
+        """The index of the slot's first byte."""
         return _HEAD_BYTES + slot * self._slot_bytes
 
 
 class Board:
-    """The owner's side. Raises OSError where there is no memory to share."""
+    """A peer's own board, for vectors of the size and dtype of `like` [n]. Raises OSError where there is no memory to
+    share."""
 
     def __init__(self, like: Tensor) -> None:
         size = _size(like.nbytes)
@@ -98,8 +100,8 @@ class Board:
         mapped[:SECRET_BYTES] = self.secret
 
     def clear(self, slot: int) -> Tensor:
-        """The slot as a tensor [n] to write a vector to, which no reader takes for whole until `show`. Raises OSError
-        where there is no memory for it."""
+        """The slot as a tensor [n], for the owner to write a vector to. Until `show` readers see that the slot holds no
+        vector. Raises OSError where there is no memory for it."""
         words = self._here.words
         words[_note_at(slot)] = 0
         if slot not in self._reserved:
@@ -110,7 +112,8 @@ class Board:
         return self._here.tensor(slot)
 
     def show(self, slot: int, round: int, step: int, last: bool, told: Told) -> int:
-        """The vector in the slot is whole. Returns its number."""
+        """Declare the vector in the slot complete: from now on readers find it, with this round, step and numbers
+        (`messages.Given`). Returns the vector's number."""
         words, reals, at = self._here.words, self._here.reals, _note_at(slot)
         words[at + _ROUND], words[at + _STEP], words[at + _LAST] = round, step, last
         reals[at + _LOSS], reals[at + _LEARNING_RATE], words[at + _LINKS] = told.loss, told.learning_rate, told.links
@@ -122,21 +125,22 @@ class Board:
         return number
 
     def mark(self, row: int, round: int) -> None:
-        """Tell the peer that reads this row up to which round this peer has taken its vectors."""
+        """Tell the peer to which this row of the board belongs that this peer has read its vectors up to `round`."""
         self._here.words[_mark_at(row)] = round
 
     def close(self) -> None:
-        """Nobody can open the board from now on. Whoever has mapped it keeps it."""
+        """Close the board: no further peer can open it. A peer that has it mapped can go on reading it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class Window:
-    """A reader's side of another peer's board."""
+    """Another peer's board, as a reader sees it."""
 
     def __init__(self, pid: int, fd: int, secret: bytes, like: Tensor) -> None:
-        """Raises OSError unless the process `pid` has as `fd` a board for vectors `like` this one, with this secret."""
+        """Map the board that is open in the process `pid` as the file descriptor `fd`. Raises OSError unless it is a
+        board for vectors of the size and dtype of `like` [n], with this `secret`."""
         size = _size(like.nbytes)
         with opened(pid, fd, size, os.O_RDONLY) as theirs:
             try:
@@ -151,12 +155,12 @@ class Window:
 
     @property
     def full(self) -> bool:
-        """Whether the owner cannot show its newest vectors."""
+        """Whether the owner has no memory to show its newest vectors, so that they have to be asked for."""
         return self._words[_FULL] != 0
 
     def find(self, round: int) -> Note | None:
-        """The vector of `round`; or the newest one, if it is of a later round or stands for all later ones; None: there
-        is none yet."""
+        """The note of the vector of `round`. If the board no longer has that one: the note of the newest vector,
+        provided that it is of a later round or stands for all later rounds. None: there is no such vector yet."""
         words, looked = self._words, (self._words[_NEWEST], round)
         if looked == self._in_vain:
             return None
@@ -178,15 +182,15 @@ class Window:
         return Told(reals[at + _LOSS], reals[at + _LEARNING_RATE], motion, words[at + _LINKS])
 
     def holds(self, slot: int, number: int) -> bool:
-        """Whether the slot still has the vector with this number."""
+        """Whether the slot still holds the vector with this number, so that all that was read of it is valid."""
         return self._words[_note_at(slot)] == number
 
     def tensor(self, slot: int) -> Tensor:
-        """The slot as a tensor [n]: whoever writes to it is killed."""
+        """The slot as a tensor [n], for reading only: the operating system kills a process that writes to it."""
         return self._there.tensor(slot)
 
     def mark(self, row: int) -> int:
-        """The round up to which the owner has taken the vectors of the peer whose row it is."""
+        """The round up to which the owner has read the vectors of the peer to which this row belongs."""
         return self._words[_mark_at(row)]
 
 

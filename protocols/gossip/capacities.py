@@ -1,11 +1,11 @@
-"""Capacities: how much each peer can send, as measured, for the topologies that go by it.
+"""Capacities: the measured bandwidth at which each peer can send, for the topologies that depend on it (`Capacity`).
 
-A peer's up-link counts as the fastest link from it: either end may be the cause of a slow one. Every few rounds a peer
-tells the coordinator how fast its own is, and where that is another class of bandwidths than the view tells, the
-coordinator has a new view decided that contains it. So all peers draw the same graph.
-Cost: a small message every five rounds, and a new generation after 5 rounds, 10 more, 20 more, because measured values
-fluctuate.
-On failure: a capacity that was not told stays as it was; what is not known counts as the median.
+A peer's up-link counts as the fastest link from it: either end may be the cause of a slow one. Every five rounds a peer
+tells the coordinator its capacity. Where it differs from that in the present view by a whole octave, the coordinator
+has a new view decided that contains it. So all peers draw the same graph.
+Cost: a small message every five rounds, and a new generation after 5 rounds, 10 more, 30 more and so on at the
+earliest, because measured values fluctuate.
+On failure: a capacity that a peer has not told stays as it is in the view; an unknown one counts as the median.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLASS = 2
 
 
 class Capacities:
-    """One peer's side of this. `consider` is to be called after each round."""
+    """One peer's measured capacity, and, where it is the coordinator, those that the others have told it."""
 
     def __init__(self, channel: Channel, membership: Membership) -> None:
         self._channel, self._membership = channel, membership
@@ -32,7 +32,8 @@ class Capacities:
         channel.on(Capable, self._on_capable)
 
     def consider(self) -> None:
-        """A round is over."""
+        """To be called after each round. Every five rounds it tells the coordinator this peer's capacity; on the
+        coordinator, it has a new view decided if capacities have changed."""
         self._rounds += 1
         leader = next(iter(self._membership.leaders), None)
         if self._rounds % _ROUNDS or leader is None:

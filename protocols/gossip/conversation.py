@@ -4,11 +4,11 @@
     Load(mix), Steps(period)   publish this peer's model, take those of the neighbours, mix
     Evaluate(mix)              every peer evaluates its own model
 
-A peer takes part as long as it has neighbours, however few: there is no majority, and no common end. A neighbour that
-is lost leaves its weight in the mix to this peer's own model. A newcomer, and a peer that the others have gone on
-without, goes on from the mean of its neighbours' newest models, with the number of rounds and steps that more than
-half of them have reached: one that claims more than the others moves nobody that has another neighbour. So does a
-peer that finds its neighbours more than `_FAR` rounds ahead.
+A peer takes part as long as it has neighbours, however few: no majority is needed, and each peer ends by itself. The
+weight of a lost neighbour in the mix is added to that of this peer's own model. Three kinds of peers take the mean of
+their neighbours' newest models as their own: a newcomer, a peer that the others have gone on without, and a peer whose
+neighbours are more than `_FAR` rounds ahead. Such a peer also takes over the number of rounds and steps that more than
+half of these neighbours have reached, so a single one that claims more moves no peer that has another neighbour.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _FAR = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`periods`: decides the local steps between two mixes; `steps`: local steps of the run, None: a script decides;
-    `evaluate_every`: rounds between two evaluations, 0: the replica cannot evaluate. `parameters`: the first so many
-    elements of the model are parameters, which local steps change."""
+    """The settings of a gossip. `periods` decides the number of local steps between two mixes. `parameters`: this many
+    elements at the start of the model are parameters, which local steps change. `steps`: local steps of the run; None:
+    a script decides when it ends. `evaluate_every`: rounds between two evaluations; 0: the replica cannot evaluate."""
 
     periods: Periods
     parameters: int
@@ -53,7 +53,7 @@ class Options:
 
 
 class Gossip:
-    """One peer's side. `state`: where it begins."""
+    """One peer's conversation of gossip. `state`: the state from which it begins, new or from a checkpoint."""
 
     needs = frozenset({"steps"})
 

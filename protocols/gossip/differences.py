@@ -1,11 +1,11 @@
-"""Vectors that are sent as encoded differences: every peer that takes them has the same estimate of the vector.
+"""Vectors that are sent as encoded differences. Every peer that takes a vector in this way has the same estimate of it.
 
 Source: Koloskova et al., "Decentralized stochastic optimization and gossip algorithms with compressed communication"
 (CHOCO-SGD), ICML 2019, arXiv 1902.00340, Algorithm 2:
 
     q_i = Q(y_i - xhat_i),    xhat_i <- xhat_i + q_i        on peer i and on all that take from it
 
-The first vector is sent whole, and so is that of a round before which the taker has missed one.
+A taker gets a whole vector first, and again whenever it has missed the vector of the round before.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ DifferenceCodec = HopCodec | GatherCodec
 def encoded(
     codec: DifferenceCodec, before: Tensor, vector: Tensor, round: int, sender: PeerId
 ) -> tuple[Tensor, Tensor]:
-    """The estimate [n] of the sender's `vector` [n] in `round`, and the encoded difference, uint8, that leads to it
-    from the estimate `before` [n]. Raises ValueError for a vector that the codec does not take, as one that is not
-    finite."""
+    """For the sender: the new estimate [n] of its `vector` [n] in `round`, and the encoded difference, uint8, that
+    leads to it from the estimate `before` [n]. Raises ValueError for a vector that the codec does not take, for example
+    one that is not finite."""
     difference = codec.encode(vector - before, seed_of((round,), sender))
     return decoded(codec, before, difference), difference
 
 
 def decoded(codec: DifferenceCodec, before: Tensor, difference: Tensor) -> Tensor:
-    """The estimate [n] to which `difference` leads from the estimate `before` [n], with the same bits on all peers.
-    Raises ValueError when the codec does not decode it."""
+    """The new estimate [n]: that of the round `before` [n] plus the decoded `difference`, with the same bits on all
+    peers. Raises ValueError when the codec cannot decode it."""
     return before + codec.decode(difference, before.numel(), before.dtype)

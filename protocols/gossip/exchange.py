@@ -1,12 +1,12 @@
 """The exchange of vectors with neighbours: each peer publishes one vector a round, and a neighbour asks for it.
 
-A peer may ask before the vector is there, and is answered as soon as it is. A vector is kept until the peers for which
-it was published have taken it, so all mix the same vectors of a round however fast each is. A peer that nobody reckoned
-with, or that comes too late, gets the newest vector. So no two peers need the same idea of who is whose neighbour: a
-vector is sent only to a peer that has asked for it. A peer may also ask `ahead`, amid its local steps, so that a vector
-is on its way as soon as it is published. Peers on one machine read each other's vectors where they lie (`showing`).
+A peer may ask before the vector is published, and is answered as soon as it is. A vector is kept until the peers for
+which it was published have taken it (for 4 rounds at most), so a slower peer gets that of its own round. Any other peer
+that asks gets the newest vector. Peers need not agree on the neighbours of each, because vectors are sent on request
+only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent as soon as it is published.
+Peers on one machine read each other's vectors in shared memory (`showing`).
 Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the first.
-On failure: PeerLost, for the one neighbour concerned; WrongNumbers if it has answered what no honest one would.
+On failure: PeerLost, for the one neighbour concerned; WrongNumbers if it has answered with impossible numbers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .shares import Shares
 from .showing import Showing
 
 _IDLE_ROUNDS = 64
-"""A peer takes local steps in each of its rounds, but for few."""
+"""The most rounds without a local step of its own that a peer may claim."""
 _SMALL_BYTES = 1 << 20
-"""Up to this size a vector is received amid local steps."""
+"""The largest vector that is received in the middle of local steps, if it was asked for ahead."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,18 +60,17 @@ class _Question:
 
     @property
     def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
-        """Of a question that was asked ahead."""
+        """The task of a question that was asked ahead."""
         task = self.whole or self.answer
         assert task is not None
         return task
 
 
 class NeighbourExchange:
-    """One peer's side of this. `first`: published at once; all vectors of all peers are of its size and dtype. `codec`:
-    encodes the differences of one round's vector from that of the round before; None: vectors are sent as they are.
-    `shares`: if there are some, each vector after the first is a share that each of its takers may take once.
-    `by_rounds`: vectors are taken by their rounds, so that neighbours on one machine need not ask. `steps`: the local
-    steps of the run; None: a script decides."""
+    """One peer's side of the exchange. `first`: its first vector, published at once; all vectors of all peers have its
+    size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are sent as they are.
+    `shares`: if given, each vector after the first is a share that each taker may take once. `by_rounds`: peers take
+    vectors of given rounds, so those on one machine need not ask. `steps`: local steps of the run, if known."""
 
     def __init__(
         self,
@@ -100,20 +99,21 @@ class NeighbourExchange:
 
     @property
     def showing(self) -> Showing:
-        """What neighbours on one machine are shown."""
+        """The boards on which neighbours on one machine show each other vectors."""
         return self.giving.showing
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
-        """From now on `one` is given to peers that ask. `takers`: for whom it is kept when a newer one is published.
-        Returns what they get: with a codec an estimate. Raises ValueError for a vector that is not
-        finite, or that the codec does not take."""
+        """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
+        is published. Returns the vector that they get, with a codec an estimate of it. Raises ValueError for a vector
+        that is not finite, or that the codec does not take."""
         return await self.giving.publish(one, takers)
 
     async def take(
         self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
     ) -> Published:
-        """The neighbour's vector of `round`, or a newer one; `NEWEST`: whichever it has. Waits until it is published,
-        and then calls `given`. `meets`: see `Want`. Raises PeerLost."""
+        """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
+        Waits until the neighbour has published it. Calls `given` when the answer is there. `meets`: as in `Want`.
+        Raises PeerLost, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = _Question(round, self._taken.get(peer), meets, looks)
         self._give_up_ahead(peer)
@@ -123,7 +123,8 @@ class NeighbourExchange:
         return one
 
     def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
-        """As `take`, in a task, for vectors that are taken by their rounds: it may lie on the neighbour's board."""
+        """A task that takes the vector of a round as `take` does, by the question that was asked ahead, if any. Its
+        result may be the vector's place on the neighbour's board (`Shown`)."""
         question = self._asked_ahead(peer, round)
         if question is None:
             question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
@@ -133,15 +134,16 @@ class NeighbourExchange:
         return question.whole or asyncio.create_task(self._answered(peer, question), name="gossip")
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
-        """The neighbour's vector of `round`, or a newer one, where it lies on its board; None: it is not there yet.
-        Raises WrongNumbers for numbers that cannot be."""
+        """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
+        there yet. Raises WrongNumbers."""
         if (shown := self.showing.find(peer, round)) is not None:
             self._check_told(peer, shown.told, shown.round, shown.step)
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
-        """Ask these neighbours for their vectors of `round`, which this peer will take later. What does not arrive with
-        the answer stays with its sender until then, as this peer has no memory to spare amid its local steps."""
+        """Ask these neighbours now for their vectors of `round`, which this peer will take later. Of a vector above 1
+        MiB only the first bytes are received before that, because this peer has no memory to spare during its local
+        steps."""
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
@@ -154,7 +156,7 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Keep what differences need, and questions that were asked ahead, for these peers alone."""
+        """Forget earlier vectors of all but these neighbours, and withdraw questions asked ahead of others."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
         for peer in self._ahead.keys() - peers:
@@ -166,8 +168,8 @@ class NeighbourExchange:
         self.giving.close()
 
     def gone(self, peer: PeerId, *, anew: bool = False) -> None:
-        """`peer` has ended: what it has not taken it never will, and what it has taken is lost with it. `anew`: it is
-        here again under its key, and may have asked something already: the end of its former link was told before."""
+        """`peer` has left the run: a share that it has not confirmed comes back to this peer. `anew`: a new process
+        with its key is here already, whose questions and link are kept."""
         if not anew:
             self._forget(peer)
         self._took.pop(peer, None)

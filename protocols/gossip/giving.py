@@ -1,4 +1,5 @@
-"""The giving side of the exchange with neighbours: what this peer has published, and its answers to their questions."""
+"""The giving side of the exchange with neighbours: the vectors that this peer has published, and its answers to other
+peers' questions (`messages.Want`)."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ _EPOCH = 1
 
 
 def stage_of(ask: int) -> StageId:
-    """The id of the chunks that answer the question `ask`."""
+    """The id under which the chunks are sent that answer the question with the number `ask`."""
     return _EPOCH, ask, 0
 
 
 class Giving:
-    """One peer's side. See `exchange.NeighbourExchange`."""
+    """One peer's giving side. The arguments are those of `exchange.NeighbourExchange`."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class Giving:
         """The question of each peer that waits for a round to be published: a newer one replaces it."""
         self._sending: dict[PeerId, tuple[Published, asyncio.Task[None]]] = {}
         self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
-        """Called with a peer that averages its vector of a round with the one that it is to get. Returns False when
-        that cannot be now, and it gets none."""
+        """Called with a peer, a round, and the vector that the peer is to get, when that peer averages its vector of
+        the round with it (`pairs`). Returns False when this peer cannot average now; the question is then refused."""
         channel.on(Want, self._on_want)
         channel.on(Took, self._on_took)
 
@@ -81,11 +82,12 @@ class Giving:
         return mine
 
     def show(self, one: Published) -> None:
-        """Until the next one is published, give `one` to peers that ask for the newest."""
+        """Give `one` to peers that ask for the newest vector, until the next one is published. It is not kept for a
+        round."""
         self._kept.show(one)
 
     def withdraw(self) -> None:
-        """Give none of the vectors that are published as the one of a round any more."""
+        """From now on keep none of the published vectors for the peers that have not taken them."""
         self._kept.withdraw()
 
     def close(self) -> None:
@@ -94,7 +96,8 @@ class Giving:
         self.showing.close()
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended."""
+        """The link to `peer` has ended: drop its question, what is being sent to it, and the vectors that are kept for
+        it."""
         self._wanted.pop(peer, None)
         self._kept.forget(peer)
         self._stop_sending(peer)

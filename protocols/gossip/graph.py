@@ -1,8 +1,9 @@
-"""The graph of a gossip: from whom a peer takes in a round, who takes from it, and with which weights it mixes.
+"""The graph of a gossip. It tells the peers whose vectors a peer takes in a round (its givers), the peers that take its
+vector (its takers), and the weights of its mix.
 
-Where each peer knows all members the graph is a topology of these, which all draw alike. Where a peer has links to a
-few only (`protocols.swim.overlay`), these are the graph. Its Metropolis weights need the numbers of links of a peer's
-neighbours, which each of them tells with its vector.
+Where each peer knows all members, the graph is a topology over them, which every peer computes alike. Where a peer has
+links to only a few others (`protocols.swim.overlay`), these links are the graph. Its Metropolis weights need the number
+of links of each neighbour, which the neighbour tells with its vector.
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ Weights = Mapping[PeerId, float]
 
 
 class Graph(Protocol):
-    """One peer's place in the graph, as it is now."""
+    """One peer's place in the graph, as it is at the moment of the call."""
 
     def takers(self, round: int) -> list[PeerId]:
-        """The peers that take from this one in `round`."""
+        """The peers that take this peer's vector in `round`."""
         ...
 
     def givers(self, round: int) -> Weights:
-        """The peers from which this one takes in `round`, with their weights in the mix as far as these are known."""
+        """The peers whose vectors this one takes in `round`, each with its weight in the mix, or 0.0 where the weight
+        is known only when the vector has come (`weights`)."""
         ...
 
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
-        """The weight of each vector that `came` of these givers; that of this peer's own vector is the rest to 1.
-        `own_links`: the number of links that this peer told with its own vector."""
+        """The weight in the mix of each vector that `came`. What is missing to 1 is the weight of this peer's own
+        vector. `givers`: the result of `givers` for this round; `own_links`: the number of takers that this peer told
+        with its own vector."""
         ...
 
 
 _ALWAYS = -1
-"""The round of a graph that does not vary."""
+"""Stands for the round where the graph is the same in all rounds."""
 
 
 class OfTopology:
-    """The graph is a topology, whose vertices are all peers that the membership knows. `in_groups`: its neighbours
-    stand in groups, and those of a group from which vectors came are mixed with equal weights; else one from which none
-    came leaves its weight to this peer's own vector."""
+    """The graph of a topology whose vertices are all peers that the membership knows. The weight of a giver whose
+    vector did not come goes to this peer's own vector. With `in_groups` the vectors that came and this peer's own have
+    equal weights instead (`Algorithm.in_groups`)."""
 
     def __init__(self, topology: Topology, members: Members, *, in_groups: bool = False) -> None:
         self._topology, self._members, self._in_groups = topology, members, in_groups
@@ -82,8 +85,8 @@ class OfTopology:
 
 
 class OfLinks:
-    """The graph are the links. `drawn`: a peer takes along so many of them in a round, drawn anew for each; None:
-    along all."""
+    """The graph of this peer's links. `drawn`: a peer takes from this many of them in a round, drawn anew in each;
+    None: from all."""
 
     def __init__(self, members: Members, drawn: int | None) -> None:
         self._members, self._drawn = members, drawn

@@ -1,4 +1,4 @@
-"""The vectors that a peer has published, and the peers that are still to take them."""
+"""The vectors that a peer has published and still keeps, each with the peers that have yet to take it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .messages import NEWEST, Published
 from .shares import Shares
 
 _ROUNDS = 4
-"""For how many rounds a vector is kept for slower neighbours."""
+"""A vector is kept for slower neighbours for this many rounds at most."""
 
 
 class Kept:
-    """The vectors of one peer. `shares`: if there are some, each vector after the first is a share that each of its
-    takers may take once, and that comes back if it is dropped before."""
+    """The published vectors of one peer, `first` among them. `shares`: if given, each vector after the first is a share
+    that each of its takers may take once; a share that is dropped untaken comes back to this peer."""
 
     def __init__(self, first: Published, shares: Shares | None = None) -> None:
         self._shares = shares
@@ -30,23 +30,25 @@ class Kept:
         return self._all[-1][0]
 
     def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> None:
-        """Keep `one` for its `takers`, and for all that ask for the newest."""
+        """Make `one` the newest vector, and keep it for its `takers`."""
         witness(one)
         self._shown = None
         self._all.append((one, set(takers)))
         self._drop_old()
 
     def show(self, one: Published) -> None:
-        """Until the next one is published, `one` is given to peers that ask for the newest."""
+        """Make `one` the vector that peers get that ask for the newest, until the next one is published."""
         witness(one)
         self._shown = one
 
     def covers(self, round: int) -> bool:
-        """Whether there is a vector to give for `round`, or will never be another one."""
+        """Whether a question for `round` can be answered now: that round is published, or this peer publishes nothing
+        more."""
         return round <= self.newest.round or self.newest.last
 
     def for_round(self, round: int, taker: PeerId) -> Published | None:
-        """The vector to give to a peer that asks for `round`; None: it is given none."""
+        """The vector to give to the peer `taker` that asks for `round`: that of the round, or the newest one if that is
+        not kept. None: vectors are shares, and there is none of that round for this peer."""
         if round == NEWEST:
             return self._shown or self.newest
         found = next((each for each in self._all if each[0].round == round), None)
@@ -55,32 +57,32 @@ class Kept:
         return None if found is None or taker not in found[1] else found[0]
 
     def taken(self, one: Published, taker: PeerId) -> None:
-        """`taker` is given `one`."""
+        """`taker` has been given `one`, which is no longer kept for it."""
         for each, takers in self._all:
             if each.round == one.round:
                 takers.discard(taker)
         self._drop_old()
 
     def taken_up_to(self, taker: PeerId, round: int) -> None:
-        """`taker` has all that it needs of the rounds up to this one."""
+        """`taker` has read the vectors that it needs up to `round`; they are no longer kept for it."""
         for one, takers in self._all:
             if one.round <= round:
                 takers.discard(taker)
         self._drop_old()
 
     def holds(self, one: Published) -> bool:
-        """Whether this very object may still be given to a peer."""
+        """Whether `one`, this very object, may still be given to a peer, so that its memory must not be overwritten."""
         return one is self._shown or any(one is each for each, _ in self._all)
 
     def forget(self, taker: PeerId) -> None:
-        """`taker` is given no vector any more that was published so far."""
+        """Keep none of the vectors published so far for `taker`. Its shares come back."""
         for one, takers in self._all:
             self._come_back(one, takers & {taker})
             takers.discard(taker)
         self._drop_old()
 
     def withdraw(self) -> None:
-        """Nobody is to take any vector that was published so far."""
+        """Keep none of the vectors published so far for any peer. Shares do not come back."""
         for _, takers in self._all:
             takers.clear()
 

@@ -12,7 +12,7 @@ from .periods import Told
 GOSSIP = "gossip"
 """The family of these messages, and the name of their channel."""
 NEWEST = 0
-"""The round to ask for when any will do."""
+"""The round in a question for the newest vector, of whatever round."""
 
 
 @message(GOSSIP)
@@ -21,8 +21,8 @@ class Want:
     """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
     steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
     none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none.
-    `meets`: the sender averages its own vector of this round with the one that it gets; 0: it does not. `looks`: the
-    sender can read the receiver's board."""
+    `meets`: the round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`:
+    the sender can read the receiver's board."""
 
     ask: int
     round: int
@@ -35,7 +35,8 @@ class Want:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The sender has taken the share for which it asked by the question `took`, or what it was lent as an answer."""
+    """Tells the receiver, which gave a vector in answer to the question numbered `took`, that the sender of this
+    message has the vector: it has taken that share, or has finished reading what it was lent."""
 
     took: int
 
@@ -43,7 +44,8 @@ class Took:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Capable:
-    """Tells the coordinator how fast the sender's links are: see `link_quality.bandwidths.level_of`."""
+    """Tells the coordinator the bandwidth at which the sender can send, as a level
+    (`link_quality.bandwidths.level_of`)."""
 
     level: int
 
@@ -53,9 +55,9 @@ class Capable:
 class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
-    vector stands for all later rounds too. `difference`: not the vector is given, but its encoded difference from that
-    of the round before. `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: of the vector on the sender's
-    board, where the receiver is to read it, and nothing follows; 0: it is not there."""
+    vector stands for all later rounds too. `difference`: the payload is not the vector but its encoded difference from
+    that of the round before. `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on
+    the sender's board, where the receiver is to read it; then nothing is sent. 0: it is not there."""
 
     ask: int
     round: int
@@ -72,8 +74,8 @@ class Given:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The sender's board, open in process `pid` as `fd`, with the `secret` on it. `row`: of its marks for the
-    receiver."""
+    """Tells the receiver where the sender's board is: open in the process `pid` as the file descriptor `fd`, with the
+    `secret` on it. `row`: the row of that board in which the sender's marks for the receiver are."""
 
     pid: int
     fd: int
@@ -83,9 +85,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A peer's `vector` [n] of a round, which is not written to any more; see `Given`. `difference`: its encoded
-    difference from that of the round before; None: there is none. Also the event of a simulation that it was
-    published."""
+    """A vector [n] that a peer has published for a round, and that is not written to any more. `difference`: its
+    encoded difference from the vector of the round before; None: there is none. The other fields are those of `Given`.
+    It is also the event by which a simulation learns of the publication."""
 
     round: int
     step: int
@@ -96,5 +98,5 @@ class Published:
 
     @property
     def carried_bytes(self) -> int:
-        """Bytes in which it came to a peer that has taken it."""
+        """The bytes in which this vector, or its difference, was sent to a peer that took it."""
         return (self.vector if self.difference is None else self.difference).nbytes

@@ -1,8 +1,9 @@
-"""One mix: the weighted sum of a peer's own vector and those that its neighbours gave, which are checked on the way.
+"""One mix: the weighted sum of a peer's own vector and those that its neighbours gave, with a check of these.
 
-All work goes piece by piece, so that what is read once from memory is added and measured in the cache. The sum shows
-whether anything is wrong: it is not finite, or its norm is so large that one of the vectors may be too large. Then it
-is made again from copies, each of which is checked: another process may write to where its vector lies.
+The vectors are processed in pieces that fit into the cache, so each is read from memory once. First only the sum is
+checked. If it is not finite, or its norm is so large that one of the vectors may be too large, the sum is made again,
+and each vector is checked. It is then made from copies, because another process may overwrite a vector in shared memory
+between check and use.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _TINY = torch.finfo(torch.float32).tiny
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Event for a simulation's checkers: what a peer has after `round` is the sum of its `own` vector [n], with the
-    weight `own_weight`, and of the vectors of these rounds, by peer, with these weights."""
+    """Event for a simulation's checkers: after `round` a peer has `vector` [n], the sum of its `own` vector [n] times
+    `own_weight` and of other peers' vectors. `weights`, `rounds`: by peer, the weight and the round of its vector."""
 
     round: int
     own: Tensor
@@ -43,25 +44,26 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Event for a simulation's checkers: a peer goes on from the others' models of `round`."""
+    """Event for a simulation's checkers: a peer has replaced its model by the mean of its neighbours' models, and
+    counts `round` rounds now."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A mix `vector` [n], and how far it is from the peer's own vector, as a share of that one's norm."""
+    """The result of a mix. `moved`: its distance from the peer's own vector, divided by the norm of that vector."""
 
     vector: Tensor
     moved: float
 
 
 class Overwritten(PeerLost):
-    """A neighbour has written over its vector while it was read."""
+    """Raised when a neighbour has overwritten its vector on its board while this peer was reading it."""
 
 
 class Own(NamedTuple):
-    """This peer's own vector [n], which is finite, and its norm."""
+    """This peer's own vector [n], known to be finite, and its norm."""
 
     vector: Tensor
     norm: float
@@ -69,7 +71,7 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summands:
-    """The vectors of a mix, [n] each, with their weights."""
+    """The vectors of a mix, [n] each, with their weights: this peer's `own`, and `theirs` by neighbour."""
 
     own: Own
     own_weight: float
@@ -78,10 +80,10 @@ class Summands:
 
 
 async def mix(of: Summands, anchor: Tensor, bound: Bound) -> Mix:
-    """``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor.
+    """The weighted sum ``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor.
 
-    Raises WrongNumbers when a vector is not finite, or too large beside this peer's own `anchor` [n]; Overwritten when
-    it is no longer there.
+    Raises WrongNumbers when a neighbour's vector is not finite, or larger than `bound` allows beside `anchor` [n], this
+    peer's own model; Overwritten when it is no longer on the neighbour's board.
     """
     mixed = torch.empty_like(of.own.vector)  # not in the thread: the C library has memory of its own for each
 
@@ -152,19 +154,20 @@ def _judge_all(squares: Mapping[PeerId, float], anchor: Tensor, bound: Bound) ->
 
 
 async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> None:
-    """Raises WrongNumbers when `vector` [n] of `peer` is not finite, or too large beside this peer's own `anchor`
-    [n]."""
+    """Raises WrongNumbers when the `vector` [n] of `peer` is not finite, or larger than `bound` allows beside `anchor`
+    [n], this peer's own model."""
     _judge_all({peer: await off_loop(vector.nbytes, lambda: _square(vector))}, anchor, bound)
 
 
 async def own(vector: Tensor) -> Own:
-    """This peer's own `vector` [n], which it is about to give to others. Raises ValueError when it is not finite."""
+    """This peer's own `vector` [n], which it is about to give to others, with its norm. Raises ValueError when it is
+    not finite."""
     return Own(vector, _finite(await off_loop(vector.nbytes, lambda: _square(vector)), vector))
 
 
 def copied_own(vector: Tensor, into: Tensor) -> float:
-    """Copy this peer's own `vector` [n], which it is about to show to others. Returns its norm. Raises ValueError when
-    it is not finite."""
+    """Copy this peer's own `vector` [n] to `into` [n], on its board. Returns its norm. Raises ValueError when it is not
+    finite."""
     return _finite(sum(_square(to.copy_(piece)) for to, piece in _cut([into, vector])), vector)
 
 

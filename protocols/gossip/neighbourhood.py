@@ -1,4 +1,4 @@
-"""A peer's neighbours in each round, by the graph, and their vectors with the weights of the mix."""
+"""A peer's neighbourhood: takes the vectors of its neighbours in each round, as the graph tells, and mixes them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from .mixing import Mix, Overwritten, Own, Summands, check, mix, own
 from .shares import Shares, split
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
-"""How often to look at neighbours' boards, and for how many naps then, before they are asked."""
+"""How often to look at neighbours' boards without a pause, how often to yield, and how many pauses of what length then
+follow, before these neighbours are asked by message."""
 _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 """A neighbour takes a while to write so large a vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The vectors that arrived in a round, and the `weights` of the mix: of each neighbour that gave one, and `own`, of
-    this peer's own. `splits`: all weights are 1. `waited_s`: until the last vector was published; `waited_for`: its
-    peer."""
+    """The vectors that came from neighbours in a round, by neighbour, and the weights of the mix: `weights` of these,
+    `own` of this peer's own vector. `splits`: vectors are shares, and all weights are 1. `waited_s`: seconds until the
+    last vector was there; `waited_for`: the neighbour that gave it, None: none did."""
 
     vectors: Mapping[PeerId, Published | Shown]
     weights: Weights
@@ -47,8 +48,8 @@ class Taken:
 
     @property
     def reached(self) -> int:
-        """The newest round that more than half of the neighbours have reached that gave something, but for those that
-        have not mixed yet; 0: none has."""
+        """The newest round that more than half of these vectors are of, or later than. Vectors from before a first mix
+        (round 0) do not count. 0: there are no others."""
         rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
         return rounds[len(rounds) // 2] if rounds else 0
 
@@ -57,8 +58,8 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in the `graph`. `bound`: on the norms of their models. `shares`: a vector is split between
-    this peer and its takers; None: all of it is given."""
+    """One peer's neighbours in the `graph`. `bound` limits the norms of their models. `shares`: the account of the
+    shares into which vectors are split; None: whole vectors are given."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Neighbourhood:
         """The number of takers of this peer's last vector."""
         self._received = Counter[PeerId]()
         self.on_round: list[Callable[[], None]] = []
-        """Called after each exchange of a round."""
+        """Called, without arguments, each time that `take` has taken the vectors of a round."""
         self._pulls: dict[PeerId, asyncio.Task[Published | Shown]] = {}
         self._looks = _LOOKS if exchange.giving.newest.vector.nbytes < _LARGE_BYTES else _LOOKS_IF_LARGE
         self._awaited: set[PeerId] = set()
@@ -85,12 +86,13 @@ class Neighbourhood:
 
     @property
     def bytes_shared(self) -> int:
-        """Bytes that this peer has written to memory that it shares with neighbours, and read there."""
+        """Bytes of vectors that this peer has written to shared memory for its neighbours, and read from theirs."""
         return self._exchange.showing.bytes_shared
 
     async def publish(self, one: Published) -> Own:
-        """Give `one` to the neighbours that ask for it. Returns what this peer itself mixes: the vector that they get,
-        or its own rest where vectors are split. Raises ValueError for a vector that is not finite."""
+        """Publish `one` for this peer's takers in its round. Returns the vector that this peer itself mixes: the one
+        that the takers get, or, where vectors are split, what remains after their shares. Raises ValueError for a
+        vector that is not finite."""
         of = self._graph.takers(one.round)
         one = replace(one, told=one.told._replace(links=len(of)))
         self._links = len(of)
@@ -102,8 +104,9 @@ class Neighbourhood:
         return await own(rest)
 
     async def take(self, round: int, mixed: int) -> Taken:
-        """The vectors of the neighbours in the graph of the round `mixed`, as far as they give theirs: those of
-        `round`, or newer ones. They are not checked yet."""
+        """Take the vectors of this peer's givers in the graph of the round `mixed`: those of `round`, or newer ones;
+        `NEWEST`: the newest. Returns when each has given its vector or is lost. The vectors are not checked yet (`mix`,
+        `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}
@@ -127,8 +130,9 @@ class Neighbourhood:
         return self._among(nothing, {peer: found[peer] for peer in sorted(found)})
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
-        """What was taken, without what was wrong, and its mix with this peer's own vector. `anchor` [n]: this peer's
-        own model, beside which the others must not be too large."""
+        """Mix this peer's own vector with those that were `taken`. Returns what was taken, without vectors that were
+        wrong (their peers count as lost), and the mix. `anchor` [n]: this peer's own model, beside which the others
+        must not be too large."""
         while True:
             vectors = {peer: one.vector for peer, one in taken.vectors.items()}
             try:
@@ -145,7 +149,8 @@ class Neighbourhood:
         return taken, mixed
 
     async def checked(self, taken: Taken, anchor: Tensor) -> Mapping[PeerId, Published]:
-        """Each vector that was taken, by itself, as far as nothing is wrong with it."""
+        """The vectors that were `taken` and are right, each checked on its own, without mixing them. A peer whose
+        vector is wrong counts as lost. `anchor`: as for `mix`."""
         good: dict[PeerId, Published] = {}
         for peer, one in taken.vectors.items():
             try:
@@ -160,30 +165,31 @@ class Neighbourhood:
         return good
 
     def ask_ahead(self, round: int) -> None:
-        """Ask the neighbours already for the vectors that `take` will take for a mix of `round`, if that takes nothing
-        from them."""
+        """Ask the neighbours now for the vectors that `take` will take for `round`. Does nothing where vectors are not
+        taken by their rounds: the questions would take shares, or average."""
         if self._exchange.by_rounds:
             self._exchange.ask_ahead(self._graph.givers(round), round)
 
     def back(self) -> list[Tensor]:
-        """What is to be added to this peer's own vector, [n] each, since the last call: its shares that nobody has
-        taken."""
+        """The vectors [n] that the caller must add to this peer's own mixed vector: since the last call, the shares
+        that came back because no peer took them."""
         return [] if self._shares is None else self._shares.back()
 
     def received(self) -> Mapping[PeerId, int]:
-        """Bytes of vectors that each neighbour has given this peer since the last call."""
+        """By neighbour, the bytes of vectors that this peer has taken from it since the last call."""
         found = dict(self._received)
         self._received.clear()
         return found
 
     def begin_anew(self) -> None:
-        """This peer's state begins anew: its former shares are no longer its own."""
+        """This peer has replaced its state by the others'. Shares that it has split off before do not come back any
+        more."""
         if self._shares is not None:
             self._exchange.giving.withdraw()
             self._shares.reset()
 
     def close(self) -> None:
-        """Give nothing any more."""
+        """Stop giving vectors to other peers."""
         self._exchange.close()
 
     async def _look(self, round: int, found: dict[PeerId, Published | Shown], came_s: dict[PeerId, float]) -> None:

@@ -5,9 +5,10 @@
     asks for the other's                            gives its own copy u as it is
     goes on from (u + v) / 2                        asks for v, and adds (v - u) / 2 to its copy
 
-The passive side answers at once, whatever it is waiting for itself, so no cycle of waiting peers can arise. What one
-side adds is the opposite of what the other adds, so the sum of all vectors stays, whatever else has changed a copy
-meanwhile. If a transfer breaks off, one side may have averaged alone; the sum then changes by half of the difference.
+The copy u is the passive side's vector as others get it; it may change while local steps go on from an older one. The
+passive side answers at once, whatever it is waiting for itself, so no cycle of waiting peers can arise. The two sides
+add opposite vectors, so the sum of all vectors is conserved, whatever else has changed a copy meanwhile. If a transfer
+breaks off, one side may have averaged alone; the sum then changes by half of the difference.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from .mixing import Mix, Own, check
 from .neighbourhood import Neighbourhood, Taken
 
 _AT_ONCE = 4
-"""The most averages of the passive side that are under way at a time."""
+"""The most averages that other peers may have under way with this one, as the passive side, at a time."""
 
 
 class PairNeighbourhood(Neighbourhood):
-    """A neighbourhood in which each mix is an average with one neighbour of the topology, and others' averages change
-    this peer's vector at any time."""
+    """A neighbourhood in which this peer averages with one neighbour in each round, and other peers average with this
+    one at any time, which changes its vector."""
 
     def __init__(
         self, exchange: NeighbourExchange, members: Members, stalls: Stalls, graph: Graph, bound: Bound

@@ -2,8 +2,8 @@
 
 A period policy is made for numbers that are averaged over all peers. Here they are averaged over a peer and the
 neighbours whose vectors it has taken in the round. So neighbours decide nearly alike, and no peer needs to hear of all
-others. A policy that watches the models' motion (`PeriodPolicy.watches`) compares each peer's model with the mean of
-all. Here a peer's own mix takes the place of that mean: the mean of its neighbourhood, by the weights of the graph.
+others. A policy that uses the models' motion (`PeriodPolicy.watches`) compares each peer's model with the mean of all.
+Here a peer's own mix, the weighted mean of its neighbourhood, is used instead of that mean.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _LINKS_MAX = 1 << 14
 
 
 class Told(NamedTuple):
-    """A peer's numbers of a round: the mean loss of its local steps, the learning rate of the last, and, if the policy
-    watches the motion, the fields of its `Motion`. `links`: to how many peers it gives its vector."""
+    """The numbers that a peer tells its neighbours with its vector of a round: the mean loss of its local steps, the
+    learning rate of the last of them, and, if the policy uses it, the fields of its `Motion` (else none). `links`: the
+    number of peers that take its vector."""
 
     loss: float = 0.0
     learning_rate: float = 0.0
@@ -33,7 +34,7 @@ class Told(NamedTuple):
 
     @property
     def makes_sense(self) -> bool:
-        """Whether these are numbers, and as many as the sender can have."""
+        """Whether all numbers are finite, and within what a peer can have: False for a message that cannot be right."""
         numbers = (self.loss, self.learning_rate, *self.motion)
         return (
             all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL)) and 0 <= self.links <= _LINKS_MAX
@@ -41,7 +42,8 @@ class Told(NamedTuple):
 
 
 class Periods:
-    """One peer's decisions by `policy`. `parameters`: the first so many elements of a model are parameters."""
+    """One peer's decisions on its period, by `policy`. `parameters`: this many elements at the start of a model are
+    parameters."""
 
     def __init__(self, policy: PeriodPolicy, parameters: int, clock: RunClock) -> None:
         self._policy, self._clock = policy, clock
@@ -51,16 +53,16 @@ class Periods:
 
     @property
     def watched(self) -> bool:
-        """Whether the model after half of a round's steps is needed."""
+        """Whether the policy needs a copy of the model after half of a round's local steps."""
         return self._sampler is not None
 
     def begin(self, model: Tensor) -> None:
-        """Local steps begin from `model` [n], the result of a mix."""
+        """Note the `model` [n], the result of a mix, from which local steps begin."""
         if self._sampler is not None:
             self._sampler.begin(model)
 
     def told(self, update: Update) -> Told:
-        """The numbers that this peer tells of the local steps of `update`."""
+        """The numbers of the local steps of `update`, for this peer to tell its neighbours. `links` is not set yet."""
         own = Told(update.loss if math.isfinite(update.loss) else 0.0, update.learning_rate)
         if self._sampler is None:
             return own
@@ -72,8 +74,8 @@ class Periods:
         return own._replace(motion=tuple(motion))
 
     def decided(self, state: PeriodState, of: Iterable[Told], exchange_s: float) -> PeriodState:
-        """The policy's state after a round in which a peer and its neighbours have told `of`. `exchange_s`: seconds
-        that the exchange took."""
+        """The policy's new state, and with it the next period. `state`: the present one; `of`: the numbers that this
+        peer and its neighbours have told in this round; `exchange_s`: seconds that the exchange took."""
         self._exchange_s = exchange_s
         losses, rates, motions, _ = zip(*of, strict=True)
         motion = Motion(*map(_mean, zip(*(one for one in motions if one), strict=True)))

@@ -1,9 +1,11 @@
-"""The shares of a vector that a peer splits between itself and its neighbours: each is taken once, or comes back.
+"""The shares of a vector that a peer splits between itself and its neighbours. Each share is taken once by its
+neighbour, or comes back, which means that the peer adds it to its own vector again.
 
 A sum over all peers is conserved only if no share is lost and none counts twice. A transfer may break off at any
-moment, so the sender cannot know at once whether a share was taken. The share then counts for neither side, until the
-taker tells, in its next question at the latest: a question names the last one by which a share was taken. A share that
-was not taken comes back, and so does that of a neighbour that has ended, whose own state is lost anyway.
+moment, so the sender cannot know at once whether a share was taken. The share then counts for neither side until the
+taker tells, in its next question at the latest: each question names the last question by which its sender has taken a
+share. A share that was not taken comes back. So does, in doubt, the share of a neighbour that has ended, whose own
+state is lost anyway.
 Source of the requirement: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, arXiv
 1811.10792, whose messages must arrive.
 """
@@ -21,7 +23,8 @@ from ..transport import PeerId
 
 @dataclass(frozen=True, slots=True)
 class CameBack:
-    """Event for a simulation's checkers: the share of `round` that was for `taker` counts for the sender again."""
+    """Event for a simulation's checkers: the share of `round` that was meant for `taker` has come back to its
+    sender."""
 
     round: int
     taker: PeerId
@@ -29,18 +32,20 @@ class CameBack:
 
 @dataclass(frozen=True, slots=True)
 class BeganAnew:
-    """Event for a simulation's checkers: a peer has given up its sum, with all shares that it had taken."""
+    """Event for a simulation's checkers: a peer has replaced its state, and with it given up all shares that it had
+    taken."""
 
 
 def split(vector: Tensor, takers: int) -> tuple[Tensor, Tensor]:
-    """The share [n] of each of so many takers, and the rest of `vector` [n]. They sum up to it, integers exactly."""
+    """Split `vector` [n] into equal shares: returns the share [n] that each of so many `takers` gets, and the rest [n]
+    for the peer itself. The rest and all shares add up to `vector`; exactly, if it holds integers."""
     parts = takers + 1
     share = vector / parts if vector.is_floating_point() else vector.div(parts, rounding_mode="floor")
     return share, vector - takers * share
 
 
 class Shares:
-    """The shares of one peer."""
+    """One peer's account of the shares that it has given, and that may come back."""
 
     def __init__(self) -> None:
         self._open: dict[PeerId, tuple[int, int, Tensor]] = {}
@@ -48,12 +53,12 @@ class Shares:
         self._back: list[Tensor] = []
 
     def given(self, taker: PeerId, ask: int, round: int, share: Tensor) -> None:
-        """`share` [n] answers the question `ask` of `taker`."""
+        """Note that `share` [n] of `round` was given to `taker` in answer to its question numbered `ask`."""
         self._open[taker] = (ask, round, share)
 
     def told(self, taker: PeerId, took: int) -> None:
-        """`taker` has taken the shares that it asked for up to the question `took`, and no later one, or takes none any
-        more."""
+        """`taker` has told that the last question by which it has taken a share is `took`. If the open share was given
+        for a later question, it comes back. 0: the taker has ended, and takes none any more."""
         if (given := self._open.get(taker)) is not None:
             del self._open[taker]
             ask, round, share = given
@@ -61,12 +66,13 @@ class Shares:
                 self.come_back(round, share, [taker])
 
     def took(self, taker: PeerId, ask: int) -> None:
-        """`taker` has taken the share by the question `ask`."""
+        """`taker` has confirmed that it has the share that it asked for by the question `ask`: the share cannot come
+        back."""
         if taker in self._open and self._open[taker][0] <= ask:
             del self._open[taker]
 
     def come_back(self, round: int, share: Tensor, takers: Collection[PeerId]) -> None:
-        """The shares of `round` that were for these peers count for this peer again."""
+        """The share [n] of `round` comes back once for each of these `takers`, which will not take it."""
         if takers:
             sometimes("a share came back")
         for taker in takers:
@@ -74,12 +80,13 @@ class Shares:
             self._back.append(share)
 
     def reset(self) -> None:
-        """This peer's state begins anew: nothing that it has split before is its own any more."""
+        """This peer has replaced its state: drop the open shares and those that came back, which are no part of the new
+        state."""
         witness(BeganAnew())
         self._open.clear()
         self._back.clear()
 
     def back(self) -> list[Tensor]:
-        """The shares that have come back since the last call."""
+        """The shares [n] that have come back since the last call; the caller adds them to this peer's vector."""
         back, self._back = self._back, []
         return back

@@ -1,9 +1,10 @@
-"""Showing: peers on one machine show each other their vectors on boards, and send none.
+"""Showing: peers on one machine read each other's vectors on boards (shared memory), and send none.
 
 Each peer writes a vector to its own board, once, however many neighbours read it. Where the neighbours of a round are
-known, they look at the board by themselves (`find`), and no message is needed. Otherwise the answer to a question tells
-the vector's place (`lend`), and a later message that the reader has it. The first vectors of a pair of peers go over
-the link, while each tells the other where its board is (Offer).
+known, they look at the board by themselves (`find`), and no message is needed. Otherwise the reader asks; the answer
+tells the vector's number on the board (`lend`), and a later message of the reader that it has read the vector, so that
+the slot is free again. The first vectors of a pair of peers go over the link, while each tells the other where its
+board is (Offer).
 Cost: n bytes written, and n read for each neighbour; two small messages for each pair.
 On failure: where memory cannot be shared, vectors go over the link.
 """
@@ -59,8 +60,9 @@ class _Near:
 
 
 class Showing:
-    """One peer's side. `like` [n]: of the size and dtype of all vectors. `kept`: those that this peer has published.
-    `is_sent` returns whether a published vector is being sent, so that its slot is still needed."""
+    """One peer's own board, and its view of the boards of peers on the same machine. `like` [n]: a tensor of the size
+    and dtype of all vectors. `kept`: the vectors that this peer has published. `is_sent` returns whether a published
+    vector is being sent, so that its slot is still needed."""
 
     def __init__(self, channel: Channel, like: Tensor, kept: Kept, is_sent: Callable[[Published], bool]) -> None:
         self._channel, self._kept, self._is_sent = channel, kept, is_sent
@@ -80,8 +82,9 @@ class Showing:
     # What this peer shows
 
     async def show(self, one: Published) -> tuple[Published, Own] | None:
-        """Put a vector on the board. Returns it as it lies there, and as it was; None: nobody would look at it, or
-        there is no room. Raises ValueError when it is not finite."""
+        """Write a vector to this peer's board. Returns it as it lies on the board, and the original with its norm.
+        None: no other peer is known to be on this machine, or the board has no room. Raises ValueError when the vector
+        is not finite."""
         if not self._near:
             return None
         async with self._writing:
@@ -89,11 +92,13 @@ class Showing:
         return None if placed is None else (placed.there, Own(one.vector, placed.norm))
 
     def number(self, one: Published) -> int:
-        """The number of a vector as it lies on the board; 0: it does not."""
+        """The number of a vector, as `show` returned it, on this peer's board; 0: it is not there."""
         return next((placed.number for placed in self._slots.values() if placed.there is one), 0)
 
     async def lend(self, peer: PeerId, one: Published) -> int:
-        """Have `peer` read a vector on the board, until it is `given_back`. Returns its number; 0: it cannot."""
+        """Put a vector on this peer's board, if it is not there yet, and keep it there until `peer` has read it
+        (`given_back`). Returns the number by which `peer` finds it. 0: there is no room, or `peer` does not read this
+        board; nothing is lent then."""
         async with self._writing:
             placed = next((placed for placed in self._slots.values() if placed.of is one and placed.number), None)
             if placed is None:
@@ -142,25 +147,26 @@ class Showing:
         return used or not placed.is_written
 
     def given_back(self, peer: PeerId) -> None:
-        """`peer` has read what it was lent, or needs it no more."""
+        """`peer` has read the vector that it was lent, or needs it no more: its slot may be overwritten."""
         if (near := self._near.get(peer)) is not None:
             near.lent = None
 
     # What others show
 
     def meet(self, peers: Iterable[PeerId]) -> None:
-        """Tell those of these peers that are on this machine where this peer's board is."""
+        """Tell each of these peers that is on this machine, and has not been told, where this peer's board is."""
         for peer in peers:
             if peer not in self._near and self.is_near(peer):
                 self._offer(peer)
 
     def shows(self, peer: PeerId) -> bool:
-        """Whether this peer can read the vectors of `peer` on its board."""
+        """Whether this peer can read the newest vectors of `peer` on the board of `peer`."""
         window = self._window(peer)
         return window is not None and not window.full
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
-        """What the board of `peer` has for `round`; None: nothing yet."""
+        """The vector of `round`, or a newer one, on the board of `peer` (`Window.find`). None: it is not there yet, or
+        this peer cannot read that board."""
         window = self._window(peer)
         note = None if window is None else window.find(round)
         if window is None or note is None:
@@ -169,13 +175,15 @@ class Showing:
         return Shown(note.round, note.step, lent, note.told, note.last)
 
     def borrowed(self, peer: PeerId, number: int) -> Lent | None:
-        """The vector with this number on the board of `peer`; None: it is not there."""
+        """The vector with this number on the board of `peer`. None: it is not there, or this peer cannot read that
+        board."""
         window = self._window(peer)
         slots = [] if window is None else [slot for slot in range(SLOTS) if window.holds(slot, number)]
         return None if window is None or not slots else Lent(window, slots[0], number)
 
     def took(self, peer: PeerId, round: int) -> None:
-        """This peer has read a vector of `peer`, and needs none of a round up to this one any more."""
+        """Count a vector of `peer` as read, and mark on this peer's board that it needs none of `peer` up to `round`
+        any more."""
         self.bytes_shared += self._like.nbytes
         near = self._near.get(peer)
         if self._board is not None and near is not None:
@@ -224,7 +232,7 @@ class Showing:
                 near.their_row = offer.row
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: a new life of it has a new board."""
+        """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
         self._near.pop(peer, None)
         self._early.pop(peer, None)
 

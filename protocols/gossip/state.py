@@ -17,7 +17,8 @@ _OTHER = "gossip/own/"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A peer's own state: its number of rounds and of local steps, the tensors of the algorithm, and the period."""
+    """A peer's own state: the number of rounds and of local steps that it has completed, the tensors of its algorithm,
+    and the state of its period."""
 
     round: int
     step: int
@@ -26,11 +27,12 @@ class State:
 
 
 def saved(state: State) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, by name."""
+    """The tensors of `state` by their names in a checkpoint. The numbers are not among them."""
     return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
 
 
 def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
-    """The state of which `saved` wrote the `tensors`."""
+    """The state from a checkpoint: the `tensors` that `saved` wrote, with the numbers of rounds and steps, and the
+    plain form of the period. Raises ValueError on an invalid period."""
     others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
     return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))

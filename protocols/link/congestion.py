@@ -1,9 +1,9 @@
 """Congestion control of a link: sets the window (bytes in flight) and the chunk size by the rates at which bytes were
 acknowledged.
 
-As in BBR (Cardwell et al., 2016) the bandwidth is the maximum of the recent rates. As in LEDBAT (RFC 6817) the delays
-of the two directions are told apart by the senders' timestamps, so that queueing acknowledgements do not make a path
-look slower.
+As in BBR (Cardwell et al., 2016) the bandwidth is the maximum of the recent rates. As in LEDBAT (RFC 6817) the senders'
+timestamps separate the delays of the two directions, so that acknowledgements which queue on the way back do not make
+the way out look slower. The patience is the silence after which a peer counts as lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import NamedTuple
 from ..wire.frames import PAYLOAD_BYTES_MAX
 
 WINDOW_BYTES_MIN, WINDOW_BYTES_START, WINDOW_BYTES_MAX = 8 * 1024, 32 * 1024, 32 << 20
-"""A heartbeat queues behind the window: on the slowest path a window must arrive well before the patience ends."""
+"""Bounds of the window, and its first size. A heartbeat queues behind the window: on the slowest path a window must
+arrive well before the patience ends."""
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 2 * 1024, PAYLOAD_BYTES_MAX
 ASK_S = 0.02
 """The least time between two requests for acknowledgements: each costs a message."""
@@ -28,7 +29,7 @@ _CHUNK_BYTES, _CHUNK_S = 8 * 1024, 0.008
 """A chunk is passed on only when it is complete, so it is a sixteenth of the window. As each chunk has a fixed cost, it
 has at least 8 KiB and takes at least 8 ms, but at most a quarter of the window."""
 _GREW = 1.75
-"""A doubled window has found room when the rate is at least this many times what it was."""
+"""A doubled window has made the link faster if the rate is at least this many times what it was."""
 _ROUND_TRIPS = 3
 """The bandwidth is the maximum rate of this many round trips, or horizons if these are shorter, the present one
 included. It is not the maximum of a fixed number of rates: after a pause, the rates of one burst rise from nothing
@@ -45,18 +46,20 @@ class Rate(NamedTuple):
 
 
 def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
-    """The size of payload, a multiple of 2 KiB, that suits a path of that bandwidth and a window of `spare_bytes`
-    beyond the bandwidth-delay product."""
+    """The payload bytes of a chunk, a multiple of 2 KiB, that suit a path of that bandwidth whose window exceeds the
+    bandwidth-delay product by `spare_bytes`."""
     whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
     fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
     return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
 
 
 class Pace:
-    """The congestion control of one link."""
+    """The congestion control of one link. `window_bytes`: how many bytes the sender may have in flight; `chunk_bytes`:
+    the size of payload to send now; `bandwidth_Bps`: the measured bandwidth, None before the first measurement."""
 
     def __init__(self, patience_s: float, most_Bps: float | None = None) -> None:
-        """`most_Bps`: the path is known to carry no more; None: nothing is known of it."""
+        """`patience_s`: seconds of silence after which the peer counts as lost. `most_Bps`: the most that the path is
+        known to carry; None: nothing is known of it."""
         self._horizon_s = min(_HORIZON_S, patience_s / _HORIZONS)
         known_bytes = WINDOW_BYTES_START if most_Bps is None else int(most_Bps * self._horizon_s)
         self._start_bytes = max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_START, known_bytes))
@@ -77,9 +80,10 @@ class Pace:
         """The size of payload that suits the path now."""
 
     def limits(self) -> tuple[int, int]:
-        """The window, and the bytes after which an acknowledgement is asked for. That is an eighth of the window, so
-        that the path neither runs empty nor gets large bursts; or, as each request costs a message, `ASK_S` of
-        bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product."""
+        """The window in bytes, and the bytes after which the sender asks for an acknowledgement. The latter is an
+        eighth of the window, so that the path neither runs empty nor gets large bursts; or, as each request costs a
+        message, `ASK_S` of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
+        """
         window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
         spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
         ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * ASK_S), spare_bytes / 3)
@@ -88,10 +92,11 @@ class Pace:
     def measured(
         self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
     ) -> None:
-        """Take a measured rate. A rate that was reached can be reached again; a lower one counts only if the window was
-        full, and lowers the bandwidth only when no recent rate was higher. The path's round trip is the shortest one
-        ever: longer ones waited behind this link's own window. `waited_s`: queueing delay of the acknowledgement,
-        behind data of the other side; the window is larger by as much, so that this path does not run empty."""
+        """Update bandwidth, window and chunk size by a measured rate. A rate that was reached can be reached again; a
+        lower one counts only if the window was full, and lowers the bandwidth only when no recent rate was higher. The
+        path's round trip is the shortest one ever: longer ones waited behind this link's own window. `waited_s`:
+        queueing delay of the acknowledgement behind data of the other side; the window is larger by as much, so that
+        this path does not run empty."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until
@@ -126,5 +131,6 @@ class Pace:
             self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
-        """The link was lost with packets in flight: the window may have been too large, so begin with a small one."""
+        """The link was lost with packets in flight, so the window may have been too large: forget all measurements, and
+        begin with at most half the window."""
         self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

@@ -1,7 +1,7 @@
 """Dispatch: an answer goes to the caller that asked, another message to the handler of its kind on its channel.
 
-A message without a handler is kept, within bounds, until there is one: a peer may receive messages before it has set up
-all its conversations. A question that cannot be answered is answered with the reason.
+A message without a handler is kept, within bounds, until a handler is set: other peers may send before this peer has
+set up all its conversations. A question that cannot be answered is answered with the reason.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
-from ..wire.frames import Buffer, Lane, PeerMisbehaved, in_words, lane_of, message
+from ..wire.frames import Lane, PeerMisbehaved, in_words, lane_of, message
+from .envelope import Envelope
 from .lane import MESSAGE_COST_BYTES
-from .link import Link, PeerLost
+from .lost import PeerLost
 
 _UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
 _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
@@ -25,29 +26,10 @@ _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 @message("link")
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The question with the number `ask` has no answer; `why`: the reason, in words."""
+    """Answers the question with the number `ask` when there is no other answer. `why`: the reason, in words."""
 
     ask: int
     why: str
-
-
-@dataclass(slots=True, eq=False)
-class Envelope:
-    """A message that arrived. The receiver of a DATA message calls `done()` once it has consumed the payload."""
-
-    sender: PeerId
-    message: Any
-    payload: Buffer
-    _link: Link | None
-    cost: int
-    """The message's bytes of credit."""
-    channel: str = ""
-
-    def done(self) -> None:
-        """Give this message's credit back to its sender. Calling twice is harmless."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.consumed(self.cost)
 
 
 Handler = Callable[[Envelope], None]
@@ -71,7 +53,8 @@ class Reception:
 
     def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
         """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to a
-        former life of this one, matches none of them."""
+        former life of this one, matches none of them. `post` sends a message without waiting; its arguments: channel,
+        receiver, message."""
         self._first_ask = self._last_ask = first_ask
         self._post = post
         self._asks: dict[int, _Question] = {}
@@ -83,15 +66,17 @@ class Reception:
         """Bytes of the messages that were dispatched, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
         self.guests_say: _Kind | None = None
-        """The one kind of message that guests may send, with its channel."""
+        """The only kind of message that is taken from guests, which are peers that share an invite's key; None: none
+        is."""
 
     @property
     def asked(self) -> set[PeerId]:
-        """Peers that owe an answer."""
+        """The peers that this endpoint has asked a question and that have not answered it yet."""
         return {question.to for question in self._asks.values()}
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
-        """Set the handler of a kind on a channel. Raises ValueError when there is one already."""
+        """Set the handler for messages of one class on a channel. Messages of that class that were kept are handed to
+        it soon after. Raises ValueError when there is a handler already."""
         if (channel, kind) in self._handlers:
             raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
         self._handlers[channel, kind] = handler
@@ -100,7 +85,8 @@ class Reception:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
     def off(self, channel: str) -> None:
-        """Remove all handlers of a channel. Its kept questions are answered with the reason."""
+        """Remove all handlers of a channel. Questions on it that were kept, and those that still come, are answered
+        with `Unanswered`: the conversation is over here."""
         self._closed.add(channel)
         self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
         self._forget(lambda waiting: waiting.channel == channel and _asks(waiting), _OVER)
@@ -121,8 +107,10 @@ class Reception:
         answers: tuple[type, ...],
         within_s: float | None,
     ) -> Envelope:
-        """Number a question and have `send` send it. Returns the answer, of one of the kinds `answers` and on the same
-        channel. Raises PeerLost, also when no answer comes within `within_s` seconds; None: no limit."""
+        """Give a new question its number, and have `send` send it with that number to the peer `to`. Returns the
+        answer, of one of the classes `answers` and on the same channel. Raises PeerLost when the peer is lost, says
+        that it cannot answer, answers with another class, or does not answer within `within_s` seconds (None: no
+        limit)."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
@@ -142,7 +130,8 @@ class Reception:
         return envelope
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
-        """Tell the asker that its question has no answer. An `error` goes to the loop's exception handler, too."""
+        """Answer a peer's `question` with `Unanswered` and the reason `why`; a message that asks nothing gets no
+        answer. An `error` also goes to the loop's exception handler."""
         kind = type(question.message).__name__
         if error is not None:
             what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
@@ -151,22 +140,27 @@ class Reception:
             self._post(question.channel, question.sender, Unanswered(ask, in_words(why)))
 
     def fail_asks(self, peer: PeerId | None, why: str) -> None:
-        """End the open questions to `peer`, None: to all peers, with PeerLost."""
+        """End this endpoint's open questions to `peer` (None: to all peers): their callers get PeerLost with the reason
+        `why`."""
         for question in list(self._asks.values()):
             if peer in (question.to, None) and not question.answer.done():
                 question.answer.set_exception(PeerLost(question.to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
-        """Dispatch a message. Raises PeerMisbehaved when its sender floods this peer with messages without a handler,
-        when a guest sends a kind that only peers may send, or when the handler refuses the message."""
-        kind, ask = (envelope.channel, type(envelope.message)), getattr(envelope.message, "ask", 0)
+        """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
+        A loose message without a handler is dropped. Raises PeerMisbehaved when its sender floods this peer with
+        messages without a handler, when a guest sends a kind that only peers may send, when the answer to a question is
+        of a wrong kind, or when the handler refuses the message."""
+        kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._handle(handler, envelope)
-        elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
+            return
+        ask = getattr(envelope.message, "ask", 0)
+        if handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
         elif handler is None and lane_of(envelope.message) is Lane.LOOSE:
             return  # it might as well have been lost
@@ -224,7 +218,8 @@ class Reception:
                 del self._unclaimed[kind]  # because any peer may make up channels
 
     def drop(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: drop its messages that have no handler, and tell `on_ended`."""
+        """The link to `peer` has ended: drop the peer's messages that wait for a handler, and call the listeners of
+        `on_ended`."""
         self._forget(lambda envelope: envelope.sender == peer)
         for told in self.on_ended:
             told(peer)

@@ -1,7 +1,8 @@
 """Flow control of an endpoint: how much data its peers may send, and the pace at which it sends itself.
 
-Credit: the bytes that are here unused are bounded: all links share them. With a budget, data also comes at its rate.
-Whenever the bytes that have arrived have passed at that rate, each link that has brought data may send one chunk more.
+A sender needs credit, bytes that the receiver allows. The bytes that have arrived here and are not consumed yet are
+bounded, and all links share that bound. With a budget (`--budget`) peers also send data at its rate only: as soon as
+the bytes that have arrived so far are within that rate, each link that has brought data is allowed one chunk more.
 Cost: a pulse for each chunk.
 On failure: a peer that does not keep to its credit is cut off by `Inbound.take`.
 """
@@ -26,15 +27,17 @@ INBOUND_BYTES_MAX = 256 << 20
 """Bytes that all peers together may have in flight towards this one, without a budget. Each may overshoot its share by
 one message, and keeps credit that it was granted while there were fewer peers."""
 _LEAD_S = 0.03
-"""Credit is given so much before the budget allows for what it will bring: it takes that long to come."""
+"""Credit is given this many seconds before the budget allows for its data: that is about the time until the data
+arrives."""
 
 
 _PACES_MAX = 4096
-"""Of more peers the congestion control is remembered only while there are links to them."""
+"""The most peers whose congestion control is remembered without a link to them."""
 
 
 class Flow:
-    """Flow control of all links of an endpoint. `links` returns their number."""
+    """The flow control of all links of one endpoint. `links` returns the number of its links; `budget` limits their
+    rate."""
 
     def __init__(self, links: Callable[[], int], budget: Budget | None = None, patience_s: float = math.inf) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost."""
@@ -48,7 +51,7 @@ class Flow:
         self._timer: asyncio.TimerHandle | None = None
 
     def pace(self, peer: PeerId) -> Pace:
-        """Congestion control for a link to `peer`."""
+        """The congestion control for a link to `peer`: that of an earlier link, if it is remembered, else a new one."""
         if peer not in self._paces:
             if len(self._paces) >= _PACES_MAX:
                 del self._paces[next(iter(self._paces))]  # a link that has it keeps it
@@ -56,26 +59,27 @@ class Flow:
         return self._paces[peer]
 
     def forget(self, peer: PeerId) -> None:
-        """`peer` does not come again."""
+        """Forget the congestion control of `peer`, which does not come again."""
         self._paces.pop(peer, None)
 
     def share_bytes(self) -> int:
-        """Bytes of one link that may be here before they are used."""
+        """The most bytes of one link that may have arrived here without being consumed: an equal share of the bound for
+        all links, within `CREDIT_BYTES_MIN` and `WINDOW_BYTES_MAX`."""
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
         return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, self._held_bytes // (self._links() or 1)))
 
     def room(self, inbound: Inbound) -> Room:
-        """How far the sender may go with whom the lane `inbound` is shared."""
-        chunk_bytes = None if self._budget is None else self._budget.chunk_bytes
-        if chunk_bytes is None:
+        """How far the peer that sends on the lane `inbound` may go now."""
+        if self._budget is None or (chunk_bytes := self._budget.chunk_bytes) is None:
             return Room(self.share_bytes())
         if inbound.received_bytes == 0:
             return Room(self.share_bytes(), chunk_bytes)
         return Room(self.share_bytes(), 1 if self._wait_s() <= 0 else 0)  # a sender may overshoot by one chunk
 
     def came(self, link: Link) -> None:
-        """Data has come by `link`: it gets credit for more when the budget allows it."""
+        """Data has arrived on `link`. With a budget, the link's peer gets credit for more as soon as the budget allows
+        it; without one, this does nothing."""
         if self._pacer is not None:
             self._owed[link] = None
             if self._timer is None:

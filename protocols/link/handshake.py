@@ -1,9 +1,10 @@
 """Handshake: how a link learns which incarnation of its peer is alive.
 
-An incarnation is a random number, drawn anew for every link. A peer that restarted, or that gave a link up, has another
-one, so it never takes a message meant for its former self. A link binds to an incarnation that has answered one of its
-pings. If another incarnation was bound before, that ping must have been sent since. So old frames, however late they
-arrive, prove nothing.
+An incarnation is a random number that a peer draws anew for every link. A peer that restarted, or that gave a link up,
+has another one, so it never takes a message meant for its former self. This side binds its link to the incarnation of
+the peer that has answered one of the link's pings: from then on it exchanges messages with that incarnation only.
+Another incarnation that answers a ping sent since then ends the link, and a new link begins. Old frames, however late
+they arrive, prove nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _CHALLENGE_S = 0.05
 _CHALLENGED_MAX = 8
 _PINGS_KEPT = 256
 _REMEMBERED_S = 30.0
-"""The shortest trip is taken over the last 30 to 60 s: it has waited least in queues."""
+"""The shortest trip is taken over the last 30 to 60 s: that trip has waited least in queues."""
 
 
 class Shortest:
@@ -36,7 +37,8 @@ class Shortest:
 
 
 class Binding:
-    """One link's handshake. `incarnation`: this side's own; `towards`: the peer's, 0 until one is bound."""
+    """One link's handshake. `incarnation`: this side's own; `towards`: the peer's incarnation that the link is bound
+    to, 0 before the first."""
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation, self.towards = incarnation, 0
@@ -47,7 +49,7 @@ class Binding:
         self._there_and_back, self._back = Shortest(), Shortest()
 
     def next_ping(self, now: float) -> int:
-        """Number a new ping, sent at `now`."""
+        """The number for a new ping, which the caller sends at `now`."""
         self.last_ping += 1
         self._pings[self.last_ping] = now
         if len(self._pings) > _PINGS_KEPT:
@@ -55,7 +57,8 @@ class Binding:
         return self.last_ping
 
     def take_pong(self, pong: int, now: float) -> bool:
-        """Measure the round trip. Returns whether `pong` answers a ping of this link for the first time."""
+        """Measure the round trip by a pong with this number that arrived at `now`. Returns False, and measures nothing,
+        where the number is that of no ping of this link, or of one that was answered before."""
         asked_at = self._pings.pop(pong, None)
         if asked_at is None:
             return False
@@ -68,25 +71,28 @@ class Binding:
         return trip_s if trip_s < math.inf else None
 
     def waited_s(self, sent_at_s: float, now: float) -> float:
-        """Queueing delay of a pulse: its seconds on the way beyond the shortest trip. `sent_at_s` is on the sender's
-        clock; the offset of the clocks cancels."""
+        """Seconds that a pulse, which the peer sent at `sent_at_s` on its own clock, has waited in queues: its time on
+        the way beyond the shortest recent one. The offset of the two clocks cancels."""
         trip_s = now - sent_at_s  # and how the clocks differ
         return trip_s - self._back.take(trip_s, now)
 
     def proves(self, pong: int) -> bool:
-        """Whether `pong` answers a ping sent since the present incarnation was bound: its sender is alive now."""
+        """Whether `pong` answers a ping that was sent after the present incarnation was bound, which proves that the
+        pong's sender is alive now."""
         return self._bound_at_ping < pong <= self.last_ping
 
     def bind(self, incarnation: int) -> None:
         self.towards, self._bound_at_ping = incarnation, self.last_ping
 
     def both(self, incarnation: int, towards: int) -> bool:
-        """Whether this link and `incarnation`, which reports that it is bound to `towards`, are bound to each other."""
+        """Whether this link and the peer's link are bound to each other. `incarnation`, `towards`: the peer's, as a
+        frame states them."""
         return incarnation == self.towards and towards == self.incarnation
 
     def may_challenge(self, incarnation: int, now: float) -> bool:
-        """Whether to challenge `incarnation` now. The rate is limited: two processes that use one key would otherwise
-        challenge each other ever more often."""
+        """Whether to challenge `incarnation`, that is to ping it so that it can prove to be alive. False within 0.05 s
+        of the last challenge to it: two processes that use one key would otherwise challenge each other ever more
+        often."""
         if now < self._challenged.get(incarnation, -_CHALLENGE_S) + _CHALLENGE_S:
             return False
         if len(self._challenged) >= _CHALLENGED_MAX:
@@ -95,5 +101,5 @@ class Binding:
         return True
 
     def answered(self, incarnation: int) -> None:
-        """`incarnation` may be challenged again at once."""
+        """`incarnation` has answered its challenge, so it may be challenged again at once."""
         self._challenged.pop(incarnation, None)

@@ -1,4 +1,5 @@
-"""Heartbeats: they tell other peers that this one is alive. A watched peer that is silent for the patience is lost."""
+"""Heartbeats: regular messages by which an endpoint tells other peers that it is alive. A watched peer that sends
+nothing for the patience, a number of seconds, counts as lost."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from .table import Links
 
 
 class Heartbeats:
-    """The heartbeats of one endpoint's `links`. `asked` returns the peers that owe an answer. `ticked` is called each
-    interval. `silent` is called with each watched or busy link that has heard nothing for the patience."""
+    """The heartbeats of one endpoint on its `links`. `asked` returns the peers that this endpoint waits for an answer
+    from; they are watched, too. `ticked` is called each interval. `silent` is called with each link that is watched, or
+    has a message waiting to be sent or acknowledged, and on which nothing has arrived for the patience."""
 
     def __init__(
         self,
@@ -30,8 +32,8 @@ class Heartbeats:
         """Seconds between two heartbeats: a quarter of the patience."""
 
     async def beat(self) -> None:
-        """Send heartbeats until cancelled. When a heartbeat itself is late, this process stood still: that time does
-        not count as silence of others."""
+        """Send heartbeats until cancelled, and look for silent links. When a heartbeat is sent late, this process
+        itself stood still: that time does not count as silence of others."""
         clock = asyncio.get_running_loop().time
         due = clock() + self.interval_s
         while True:

@@ -1,19 +1,21 @@
-"""One lane of a link: `Outbound` and `Inbound` give ordered, exactly-once delivery under credit."""
+"""One lane of a link: `Outbound`, the sender's half, and `Inbound`, the receiver's half, give ordered, exactly-once
+delivery under credit. Credit is the byte count up to which the receiver allows the sender to send."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
 from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
+from .envelope import Envelope
 
 CREDIT_BYTES_MIN = 256 * 1024
-"""What a receiver keeps for a sender at least before it uses it."""
+"""The least bytes of unconsumed messages that a receiver allows one sender."""
 _ASK_BYTES = 32 * 1024
 MESSAGE_COST_BYTES = 256
 
@@ -28,20 +30,11 @@ MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
 class Room(NamedTuple):
-    """How far the sender of a lane may go: bytes beyond those that were consumed here, and bytes beyond those that have
-    arrived here."""
+    """How far the receiver lets the sender of a lane go: bytes beyond those that the receiver has consumed, and bytes
+    beyond those that have arrived at it. The lower limit holds."""
 
     unconsumed_bytes: int
     ahead_bytes: float = math.inf
-
-
-class Arrival(NamedTuple):
-    """A message that arrived. `cost`: its bytes of credit."""
-
-    channel: str
-    message: object
-    payload: Buffer
-    cost: int
 
 
 @message("link", lane=Lane.LINK)
@@ -51,8 +44,8 @@ class Pulse:
     harm.
 
     received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count up to which the
-    receiver may send. ping: number of a question for a pong (0: none). pong: number of the ping that this answers (0:
-    none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
+    receiver of this pulse may send. ping: number of a question for a pong (0: none). pong: number of the ping that this
+    answers (0: none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
     """
 
     received: tuple[int, ...]
@@ -88,8 +81,8 @@ class Outbound:
     """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
     link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
     time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
-    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before it
-    has told any; `first_limit_bytes`: what it told first, all that it takes at once."""
+    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before the
+    first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once."""
 
     limit_bytes: int = 0
     first_limit_bytes: int = 0
@@ -122,10 +115,9 @@ class Outbound:
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """The packets that may be sent now. Each is moved to those in flight. Ends when window or credit is used up.
-
-        Credit may be overshot by one message, so that no message is too large for any credit.
-        """
+        """Yields the packets that the caller sends now, and moves each to those in flight. Ends when the window or the
+        credit is used up, or no packet waits. Credit may be overshot by one message, so that no message is too large
+        for any credit."""
         while self.queue:
             packet = self.queue[0]
             if not packet.header:
@@ -147,7 +139,8 @@ class Outbound:
             yield packet
 
     def granted(self, limit_bytes: int) -> None:
-        """The receiver has told its credit limit."""
+        """Raise the credit limit to the one that the receiver has told. A lower one, as of a late pulse, changes
+        nothing."""
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
         self.first_limit_bytes = self.first_limit_bytes or limit_bytes
 
@@ -157,10 +150,11 @@ class Outbound:
         return self.oldest is not None and self.oldest is before
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
-        """Note that all packets before seq `received` have arrived, and the credit limit. Returns their delivery rate;
-        None: there is no sound one. The rate is the bytes acknowledged since the newest of these packets was sent, over
-        the time in which they were acknowledged, or in which they were sent if that is longer: acknowledgements that
-        queue behind other data arrive in bunches, which makes the first time too short."""
+        """Note that all packets before seq `received` have arrived, and the receiver's credit limit. Returns the
+        delivery rate of these packets; None if none of them is newly acknowledged, or the newest was sent more than
+        once. The rate is the bytes acknowledged since the newest of these packets was sent, over the time in which they
+        were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind other data
+        arrive in bunches, which makes the first time too short."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -177,40 +171,48 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `told_*`: the numbers in the last pulse to the sender."""
+    """The receiving half of a lane. `room` returns how far its sender may go now. `next_seq`: the next message in
+    order; `early`: messages that arrived before it; `told_*`: the numbers in the last pulse to the sender."""
 
+    room: Callable[[Inbound], Room]
     next_seq: int = 0
     received_bytes: int = 0
     consumed_bytes: int = 0
-    early: dict[int, Arrival] = field(default_factory=dict)
+    early: dict[int, Envelope] = field(default_factory=dict)
     told_received: int = 0
     told_limit_bytes: int = 0
 
     def limit_bytes(self, room: Room) -> int:
-        """The byte count up to which the sender may send; never taken back."""
+        """The byte count, since the link began, up to which the sender may send with this room. It never falls below
+        what the sender was told."""
         most = min(self.consumed_bytes + room.unconsumed_bytes, self.received_bytes + room.ahead_bytes)
         return max(self.told_limit_bytes, int(most))
 
-    def owes(self, room: Room) -> bool:
-        """Whether a pulse would tell the sender anything new: that more has arrived, or may be sent."""
-        return self.told_received != self.next_seq or self.limit_bytes(room) > self.told_limit_bytes
+    def owes(self) -> bool:
+        """Whether a pulse would tell the sender anything new: that more has arrived, or that it may send more."""
+        limit_bytes = self.limit_bytes(self.room(self))
+        return self.told_received != self.next_seq or limit_bytes > self.told_limit_bytes
 
-    def is_short(self, room: Room) -> bool:
-        """Whether the sender may soon have to wait for credit, and has some to come that is worth a pulse."""
+    def is_short(self) -> bool:
+        """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
+        it can be given."""
+        room = self.room(self)
         worth = max(1, min(room.unconsumed_bytes, room.ahead_bytes) // 4)
         little = self.told_limit_bytes - self.received_bytes < worth
         return little and self.limit_bytes(room) - self.told_limit_bytes >= worth
 
-    def tell(self, room: Room) -> None:
-        """Note that a pulse tells the sender the present numbers."""
+    def tell(self) -> None:
+        """Note the present numbers as told: the caller sends them to the sender in a pulse."""
         self.told_received = self.next_seq
-        self.told_limit_bytes = self.limit_bytes(room)
+        self.told_limit_bytes = self.limit_bytes(self.room(self))
 
-    def take(self, seq: int, item: Arrival, room: Room) -> Iterator[Arrival]:
-        """Take an arrival, unless it is a repetition. Yields all messages that are next in order now. Raises
-        PeerMisbehaved beyond the credit."""
+    def take(self, seq: int, item: Envelope) -> Iterable[Envelope]:
+        """Take the message `item` with the number `seq`, unless it has arrived before. Returns all messages that are
+        now next in order, to be iterated at once. Raises PeerMisbehaved if the sender has sent more than its credit
+        allows."""
+        room = self.room(self)
         if seq < self.next_seq or seq in self.early:
-            return
+            return ()
         received_bytes = self.received_bytes + item.cost
         allowed_bytes = self.told_limit_bytes + MESSAGE_BYTES_MAX  # or more: the limit only grows
         if received_bytes > allowed_bytes and received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
@@ -218,15 +220,18 @@ class Inbound:
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always
             self.next_seq += 1
-            yield item
-            return
+            return (item,)
         self.early[seq] = item
+        return self._next_in_order()
+
+    def _next_in_order(self) -> Iterator[Envelope]:
         while (due := self.early.pop(self.next_seq, None)) is not None:
             self.next_seq += 1
             yield due
 
 
 def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
-    """The pulse with the numbers that the `lanes` have noted (`tell`)."""
+    """A pulse with the numbers that the `lanes` have noted as told (`Inbound.tell`). `ping`, `pong`, `at_s`: as in
+    `Pulse`."""
     received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
     return Pulse(received, limit, ping, pong, at_s)

@@ -1,10 +1,10 @@
 """A link: messages to one peer and from it, each exactly once and in order, over a transport that may lose and repeat.
 
-Two lanes share the way: CONTROL never waits behind DATA. On each lane the receiver grants credit in bytes
-(`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its
-writer. A ping follows each stretch of a window. Its pong acknowledges the packets before it; any other of them is sent
-again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a guess.
-Each message is for one incarnation of the peer, to which the link has to be bound first (`handshake`).
+Each link has two lanes, so that CONTROL messages never wait behind DATA. On each lane the receiver grants credit in
+bytes (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops
+its writer. A ping follows each fraction of a window. Its pong tells which packets have arrived; others sent before the
+ping are sent again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a
+guess. Each message is for one incarnation of the peer, to which this link is bound first (`handshake`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
 from .congestion import CHUNK_BYTES_MIN, Pace
+from .envelope import Envelope
 from .flow import Flow
 from .handshake import Binding
-from .lane import Arrival, Inbound, Outbound, Packet, Pulse, Room, pulse_of
+from .lane import Inbound, Outbound, Packet, Pulse, Room, pulse_of
 from .lost import PeerLost as PeerLost
 from .outbox import Outbox
 
 _LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
-_CONTROL_ROOM = Room(CONTROL_WINDOW_BYTES)
+_CONTROL_ROOM, _CONTROL_LIMITS = Room(CONTROL_WINDOW_BYTES), (CONTROL_WINDOW_BYTES, CONTROL_WINDOW_BYTES // 2)
 CONTROL_QUEUE_MAX = 4096
 BEGAN_ANEW = "it restarted, or gave this link up"
 
 
 class Link:
-    """Both directions to one peer."""
+    """One peer's end of a link: it sends messages to another peer and takes those from it."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Link:
         self._clock, self._outbox, self._flow = clock, outbox, flow
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}
-        self._in = {lane: Inbound() for lane in _LANES}
+        self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM), Lane.DATA: Inbound(flow.room)}
         self._pace = pace
         self._binding = Binding(incarnation)
         self._asking = 0
@@ -90,8 +91,9 @@ class Link:
         return sum(inbound.received_bytes - inbound.consumed_bytes for inbound in self._in.values())
 
     def offer(self, channel: str, body: object, payload: Buffer) -> asyncio.Future[None] | None:
-        """Send a message. Returns None if it has gone out; else a future that is done when it has, and that withdraws
-        the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse it."""
+        """Send a message. Returns None if it was sent at once; else a future that is done when it was sent, and that
+        withdraws the message if cancelled. Raises PeerLost, as the future does; ValueError if a receiver would refuse
+        the message."""
         packet = self._enqueue(channel, body, payload)
         if packet.under_way:
             return None
@@ -106,13 +108,14 @@ class Link:
             self._pump()
 
     def post(self, channel: str, body: object) -> None:
-        """Queue a control message without waiting. Raises PeerLost when the peer is lost or takes nothing any more."""
-        if self.lost is None and len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
+        """Queue a control message without waiting. Raises PeerLost when the peer is lost, or too many messages wait for
+        it."""
+        if len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
         self._enqueue(channel, body, b"")
 
     async def drained(self) -> None:
-        """Return when all that was sent has been acknowledged, or the peer is lost."""
+        """Wait until the peer has acknowledged all messages sent to it, or is lost."""
         while self.busy:
             done = asyncio.get_running_loop().create_future()
             self._draining.append(done)
@@ -125,14 +128,14 @@ class Link:
         packet = Packet(pack(body, len(payload), channel), payload)
         out = self._out[lane := packet.packed.lane]
         out.queue.append(packet)
-        if len(out.queue) == 1 and self.towards:
+        if len(out.queue) == 1 and self._binding.towards:
             self._pump_lane(lane, out)
             if out.queue or self._draining:
                 self._ask_if_stopped()
         return packet
 
     def _pump(self) -> None:
-        if not self.towards:
+        if not self._binding.towards:
             return
         for lane, out in self._out.items():
             if out.queue:
@@ -140,17 +143,17 @@ class Link:
         self._ask_if_stopped()
 
     def _pump_lane(self, lane: Lane, out: Outbound) -> None:
-        whole = CONTROL_WINDOW_BYTES
-        window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else (whole, whole // 2)
-        sealed = partial(seal, incarnation=self.incarnation, towards=self.towards)
-        for packet in out.sendable(window_bytes, self._clock(), sealed):
-            packet.after_ping = self._binding.last_ping
+        binding, now = self._binding, self._clock()
+        window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else _CONTROL_LIMITS
+        sealed = partial(seal, incarnation=binding.incarnation, towards=binding.towards)
+        for packet in out.sendable(window_bytes, now, sealed):
+            packet.after_ping = binding.last_ping
             self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
             if out.unasked_bytes >= ask_bytes:
                 self._ask()
-        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=self._clock()):
+        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=now):
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask_if_stopped(self) -> None:
@@ -166,21 +169,19 @@ class Link:
         self.pulse(ping=True)
         self._asking = self._binding.last_ping
 
-    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Arrival]:
-        """Take a frame of this peer. Returns the messages that are next in order now, to be iterated at once.
-
-        Raises PeerMisbehaved when it breaks the rules of the link, PeerLost when its sender began a new link: the
-        caller then makes a new one too and hands it this frame.
-        """
-        incarnation = frame.incarnation
+    def arrived(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Envelope]:
+        """Take a frame of this peer. Returns the messages that are now next in order, to be iterated at once. Raises
+        PeerMisbehaved when the frame breaks the rules of the link. Raises PeerLost when the peer has begun a new link:
+        the caller then makes a new one too and hands it this frame."""
+        incarnation, binding = frame.incarnation, self._binding
         if incarnation == 0:
             raise PeerMisbehaved("claims to be no incarnation")
         pulse = frame.message if isinstance(frame.message, Pulse) else None
-        if pulse is not None and incarnation != self.towards and self._binding.proves(pulse.pong):
+        if pulse is not None and incarnation != binding.towards and binding.proves(pulse.pong):
             self._meet(frame, pulse)
-        if incarnation == self.towards:
+        if incarnation == binding.towards:
             self.heard_at = self._clock()
-        if not self._binding.both(incarnation, frame.towards):
+        if not binding.both(incarnation, frame.towards):
             self._answer_unbound(incarnation, 0 if pulse is None else pulse.ping)
         elif pulse is not None:
             self._take_pulse(pulse)
@@ -206,60 +207,60 @@ class Link:
             self.pulse(ping=challenge, pong=ping)
             self._pump()
 
-    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterator[Arrival]:
-        arrival = Arrival(frame.channel, frame.message, payload, cost)
-        inbound = self._in[lane := frame.lane]
-        for due in inbound.take(frame.seq, arrival, self._room(lane)):
-            if lane is Lane.CONTROL:
+    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterator[Envelope]:
+        inbound, give_back = self._in[frame.lane], self.consumed if frame.lane is Lane.DATA else None
+        came = Envelope(self.peer, frame.message, payload, cost, frame.channel, give_back)
+        for due in inbound.take(frame.seq, came):
+            if give_back is None:
                 inbound.consumed_bytes += due.cost
             yield due
-        if lane is Lane.DATA:
+        if give_back is not None:
             self._flow.came(self)
 
     def consumed(self, cost: int) -> None:
-        """Give back the credit of a consumed DATA message; at once if the sender may soon have to wait for it."""
+        """Give the peer back the credit of a DATA message that was consumed here. It is told at once only if it may
+        soon have to wait for credit."""
         inbound = self._in[Lane.DATA]
         inbound.consumed_bytes += cost
-        if self.lost is None and inbound.is_short(self._room(Lane.DATA)):
+        if self.lost is None and inbound.is_short():
             self.pulse()
 
-    def _room(self, lane: Lane) -> Room:
-        return self._flow.room(self._in[lane]) if lane is Lane.DATA else _CONTROL_ROOM
-
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Send a pulse: acknowledgements and credit of both lanes; with `ping`, ask for the peer's."""
-        number = self._binding.next_ping(self._clock()) if ping else 0
-        for lane, inbound in self._in.items():
-            inbound.tell(self._room(lane))
-        body = pulse_of(self._in.values(), number, pong, self._clock())
-        header = encode(body, 0, incarnation=self.incarnation, towards=self.towards, seq=0)
+        """Send a pulse: acknowledgements and credit of both lanes. With `ping` it asks for the peer's pulse."""
+        binding, now = self._binding, self._clock()
+        for inbound in self._in.values():
+            inbound.tell()
+        body = pulse_of(self._in.values(), binding.next_ping(now) if ping else 0, pong, now)
+        header = encode(body, 0, incarnation=binding.incarnation, towards=binding.towards, seq=0)
         self._outbox.post(self.peer, header, b"", "")
 
     def beat(self, *, ask: bool) -> None:
-        """The heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
-        otherwise a pulse only if it has something new to tell."""
+        """Send the heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
+        else a pulse without a question, and only if it has something new to tell."""
         stalled = [out.stalled() for out in self._out.values()]
         if ask or any(stalled):
             self.pulse(ping=True)
-        elif any(inbound.owes(self._room(lane)) for lane, inbound in self._in.items()):
+        elif any(inbound.owes() for inbound in self._in.values()):
             self.pulse()
 
     def _take_pulse(self, pulse: Pulse) -> None:
-        if len(pulse.received) != len(_LANES) or len(pulse.limit) != len(_LANES):
+        if not len(pulse.received) == len(pulse.limit) == len(_LANES):
             raise PeerMisbehaved("sent a pulse for another number of lanes")
-        waited_s = self._binding.waited_s(pulse.at_s, self._clock())
+        now = self._clock()
+        waited_s = self._binding.waited_s(pulse.at_s, now)
         for lane, received, limit in zip(_LANES, pulse.received, pulse.limit, strict=True):
-            if received > self._out[lane].next_seq:
+            out = self._out[lane]
+            if received > out.next_seq:
                 raise PeerMisbehaved("acknowledged what was never sent")
-            rate = self._out[lane].acknowledge(received, limit, self._clock())
+            rate = out.acknowledge(received, limit, now)
             if rate is not None and lane is Lane.DATA:
-                self._pace.measured(rate, self.round_trip_s, waited_s, self._clock())
-        if self._binding.take_pong(pulse.pong, self._clock()):
+                self._pace.measured(rate, self.round_trip_s, waited_s, now)
+        if self._binding.take_pong(pulse.pong, now):
             self._take_pong(pulse.pong)
         if pulse.ping:
             self.pulse(pong=pulse.ping)
         self._pump()
-        if not self.busy:
+        if self._draining and not self.busy:
             self._wake_draining()
 
     def _take_pong(self, pong: int) -> None:
@@ -275,7 +276,8 @@ class Link:
             self._ask()
 
     def lose(self, why: str) -> None:
-        """Give the link up: every message that waits to be sent on it fails with PeerLost."""
+        """Give the link up: each message that still waits to be sent fails with PeerLost. Does nothing when the link is
+        lost already."""
         if self.lost is not None:
             return
         self.lost = why

@@ -6,7 +6,7 @@ from ..transport import PeerId
 
 
 class PeerLost(Exception):
-    """A peer cannot be reached any more. `peer`: its id; `why`: the reason, in words."""
+    """Raised when a peer cannot be reached any more, or is given up. `peer`: its id; `why`: the reason, in words."""
 
     def __init__(self, peer: PeerId, why: str) -> None:
         super().__init__(f"peer {peer:.12} is lost: {why}")

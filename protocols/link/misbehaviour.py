@@ -1,4 +1,5 @@
-"""Misbehaviour: a score of faults for each peer, the cut-off of peers whose score is too high, and reports of both."""
+"""Misbehaviour: counts the faults (messages that break a rule) of each peer, cuts off a peer with too many, and reports
+what was refused."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from .table import GUESTS_MAX
 from .telling import tell_all
 
 _FAULTS_MAX = 16
+_GUESTS_FAULTS_MAX = GUESTS_MAX * _FAULTS_MAX
 _REFUSED_MAX = 1024
 _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
 
 class Refusal(NamedTuple):
-    """A report that messages of `peer` were refused: `times` since its last report. `why`: the latest reason.
-    `cut_off`: whether all its messages are refused now. `address`: where it sends from, "": unknown."""
+    """A report that messages of `peer` were refused: `times` since the last report on it. `why`: the latest reason.
+    `cut_off`: whether all its messages are refused now. `address`: where it sends from; empty: unknown."""
 
     peer: PeerId
     why: str
@@ -33,9 +35,10 @@ class Refusal(NamedTuple):
 
 
 class Trust:
-    """A peer is cut off after 16 faults. One fault is forgiven every interval: a peer that stops misbehaving is heard
-    again, and a flood costs no more than a frame an interval. Guests share a key, and a guest may come again over
-    another connection. So all guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
+    """Counts faults. A peer is cut off, which means that its messages are dropped unread, after 16 faults. Every
+    heartbeat interval one of its faults is forgiven: so a peer that stops misbehaving is heard again, and of a flood
+    only one frame an interval is read. Guests share a key, and a guest may come again over another connection. So all
+    guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
 
     A peer is reported at most once in 30 s, and at most four peers in one interval, those with most refusals first.
     """
@@ -48,21 +51,23 @@ class Trust:
         self._hang_up = hang_up
         self._whence, self._addresses = whence, dict[PeerId, str]()
         self.refused: dict[PeerId, str] = {}
-        """The latest 1024 peers with a refused message, and the reason."""
+        """The latest 1024 peers that had a message refused, with the latest reason for each."""
         self.on_refused: list[Callable[[Refusal], None]] = []
         self.let_in: set[PeerId] = set()
-        """Keys that were let in for themselves, and not because a member has told their address."""
+        """Keys that this peer itself has admitted, and not because a member of the run told their address."""
         self._untold = Counter[PeerId]()
         self._told_at: dict[PeerId, float] = {}
         self._faults: dict[PeerId, int] = {}
         self._guests_faults = 0
 
     def cut_off(self, peer: PeerId) -> bool:
-        too_many = self._guests_faults >= GUESTS_MAX * _FAULTS_MAX and is_guest(peer)
-        return too_many or self._faults.get(peer, 0) >= _FAULTS_MAX
+        if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):
+            return True
+        return self._faults.get(peer, 0) >= _FAULTS_MAX
 
     def ignores(self, peer: PeerId) -> bool:
-        """Whether a message that `peer` has just sent is dropped unread because the peer is cut off."""
+        """Whether to drop a message that `peer` has just sent, because the peer is cut off. If so, its connection is
+        closed, too."""
         if not self.cut_off(peer):
             return False
         if peer in self.refused:
@@ -71,11 +76,11 @@ class Trust:
         return True
 
     def spotless(self, peer: PeerId) -> bool:
-        """Whether `peer` has no unforgiven fault."""
+        """Whether `peer` has no fault, or all of its faults are forgiven."""
         return peer not in self._faults
 
     def refuse(self, peer: PeerId, why: str) -> None:
-        """Remember why a message of `peer` was refused."""
+        """Note that a message of `peer` was refused, and why, for the next report."""
         self.refused.pop(peer, None)
         self.refused[peer] = why
         self._addresses[peer] = self._whence(peer) or self._addresses.get(peer, "")  # now, as it may be hung up on
@@ -85,14 +90,16 @@ class Trust:
         self._untold[peer] += 1
 
     def fault(self, peer: PeerId) -> bool:
-        """Count a fault of `peer`. Returns whether it is cut off from now on."""
+        """Count a fault of `peer`. Returns True if this fault cuts it off; False if it is not cut off, or was
+        before."""
         before = self.cut_off(peer)
         self._faults[peer] = min(self._faults.get(peer, 0) + 1, _FAULTS_MAX)
-        self._guests_faults = min(self._guests_faults + is_guest(peer), GUESTS_MAX * _FAULTS_MAX)
+        self._guests_faults = min(self._guests_faults + is_guest(peer), _GUESTS_FAULTS_MAX)
         return self.cut_off(peer) and not before
 
     def forgive(self, now: float) -> None:
-        """Once an interval: report refusals, and forgive each peer one fault."""
+        """Report the refused messages to `on_refused`, and forgive each peer one fault. The caller calls this once an
+        interval."""
         self._tell(now)
         self._faults = {peer: count - 1 for peer, count in self._faults.items() if count > 1}
         self._guests_faults = max(0, self._guests_faults - GUESTS_MAX)

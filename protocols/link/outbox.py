@@ -10,7 +10,7 @@ from ..wire.frames import Buffer
 
 
 class Outbox:
-    """Posts frames to `transport`."""
+    """Posts the frames of all links of one endpoint to `transport`. `bytes_sent`: bytes given to the transport."""
 
     def __init__(self, transport: Transport) -> None:
         self.bytes_sent = 0
@@ -19,7 +19,8 @@ class Outbox:
         self._transport = transport
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer, channel: str) -> None:
-        """Post a frame, and count it for a channel, "" for none."""
+        """Give a frame for `peer` to the transport, and count its bytes for `channel`. A frame of no channel, such as a
+        pulse, and one that is sent again, has the channel ""."""
         self.bytes_sent_by[channel] += len(header) + len(payload)
         self.bytes_sent += self._transport.post(peer, header, payload)
         if buggify("a frame goes out twice"):

@@ -22,7 +22,8 @@ CLOSED = "this endpoint was closed"
 
 
 class Links:
-    """An endpoint's links, by peer. `ended` is called with each peer whose link has ended."""
+    """The links of one endpoint, one for each peer. `ended` is called with each peer whose link was ended;
+    `patience_s`: seconds that a peer may be silent."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Links:
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
-        """The peers that any channel watches."""
+        """The peers that any channel watches: a watched peer that is silent for the patience is reported as lost."""
         self.outbox = Outbox(transport)
         self._watched_by: dict[str, set[PeerId]] = {}
         self.closed = False
@@ -42,7 +43,7 @@ class Links:
         self._links: dict[PeerId, Link] = {}
         self._guests: dict[PeerId, float] = {}
         """When the link to each guest began, on the loop's clock; the earliest first."""
-        self._flow = Flow(lambda: len(self._links), transport.budget, patience_s)
+        self._flow = Flow(self._links.__len__, transport.budget, patience_s)
         self._addresses: dict[PeerId, str] = {}
 
     def __iter__(self) -> Iterator[Link]:
@@ -52,7 +53,8 @@ class Links:
         return self._links.get(peer)
 
     def known(self, peer: PeerId) -> Link:
-        """The link to `peer`, lost or not; a peer without a link is called."""
+        """The link to `peer`, even if it is lost. Where there is none, a new one is begun (`call`), which may raise
+        PeerLost."""
         return self._links.get(peer) or self.call(peer)
 
     @property
@@ -66,14 +68,14 @@ class Links:
         return sum(link.held_bytes for link in self._links.values())
 
     def call(self, peer: PeerId) -> Link:
-        """Begin a new link to `peer` by a ping."""
+        """Begin a new link to `peer` with a ping, and return it. Raises PeerLost as `answer` does."""
         link = self.answer(peer)
         link.pulse(ping=True)
         return link
 
     def answer(self, peer: PeerId) -> Link:
-        """A new link on which `peer` speaks first. Raises PeerLost when this endpoint is closed, or has too
-        many links."""
+        """Make a new link to `peer` without sending anything: `peer` has sent the first frame. Raises PeerLost when
+        this endpoint is closed, or has too many links that are in use."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):
@@ -93,28 +95,29 @@ class Links:
         return link
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`. A lost peer is given another chance when it is next needed. A peer that cannot
-        be dialled itself connects at once, because `peer` cannot."""
+        """Learn the address of `peer`. If the link to it was lost, a new one is begun when it is next needed. An
+        endpoint that cannot be dialled itself connects to `peer` at once, because `peer` cannot connect to it."""
         self._addresses[peer] = address
         self.retry(peer)
         if peer in self._links or (self._transport.pipes is not None and address != NOWHERE):
             self._transport.dial(peer, address)
 
     def hang_up(self, peer: PeerId) -> None:
-        """Drop what waits for `peer`. A peer that cannot be dialled itself connects anew: `peer` may still need it."""
+        """Close the connection to `peer` and drop the frames that wait for it. An endpoint that cannot be dialled
+        itself connects again at once, because `peer` may still need to reach it."""
         self._transport.hang_up(peer)
         if self._transport.pipes is not None and (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
             self._transport.dial(peer, address)
 
     def patience_s(self, link: Link) -> float:
-        """Seconds that the peer of `link` may be silent. A peer that cannot be dialled, and that has not been heard of
-        yet, has twice as long: it has to hear of this one first, and then to call."""
+        """Seconds that the peer of `link` may be silent before it counts as lost. They are twice as many for a peer
+        that cannot be dialled and has not been heard of yet: it has to learn of this one first, and then to connect."""
         calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
         return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
 
     def tell(self, channel: str, peer: PeerId, message: object) -> None:
-        """Post a loose message, without a link: over the connection that there is, or a new one if `peer` has an
-        address. Does nothing when this endpoint is closed."""
+        """Send a loose message, one that may be lost, to `peer`: without a link, over the connection that there is, or
+        over a new one if `peer` has an address. Does nothing when this endpoint is closed."""
         if self.closed:
             return
         if (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
@@ -122,14 +125,15 @@ class Links:
         self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
-        """A lost peer is called again when it is next needed."""
+        """Remove a lost link to `peer`, so that a new one is begun when it is next needed."""
         link = self._links.get(peer)
         if link is not None and link.lost is not None:
             del self._links[peer]
             self._guests.pop(peer, None)
 
     def watch(self, channel: str, peers: set[PeerId]) -> None:
-        """For `channel`, watch exactly `peers`; a lost one is called again, so that its silence is reported again."""
+        """Replace the peers that `channel` watches by `peers`. A peer with a lost link or none is called now, so that
+        its silence is reported again."""
         for peer in sorted(peers):  # in an order that a simulation repeats
             link = self._links.get(peer)
             if link is None or link.lost is not None:
@@ -140,7 +144,8 @@ class Links:
         self.watched = set[PeerId]().union(*self._watched_by.values())
 
     def forget(self, peer: PeerId, why: str) -> None:
-        """End the link to `peer`, hang up, and forget its address."""
+        """End the link to `peer` for the reason `why`, close its connection, watch it no more, and forget its
+        address."""
         link = self._links.pop(peer, None)
         if link is not None:
             link.lose(why)
@@ -153,21 +158,22 @@ class Links:
             self._flow.forget(peer)  # no guest comes under that name again
 
     def forget_key(self, key: str, why: str) -> None:
-        """End the links to all peers that use that key."""
+        """End the links to all peers that use the key `key`, as guests may share one."""
         for link in self:
             if key_of(link.peer) == key:
                 self.forget(link.peer, why)
 
     def dismiss_guests(self, after_s: float) -> None:
-        """Forget idle guests that came more than `after_s` seconds ago: each holds a share of the credit."""
+        """End the links to guests (peers that share one key) that came more than `after_s` seconds ago and have nothing
+        waiting to be sent or acknowledged: each holds a share of the credit."""
         came_before_s = asyncio.get_running_loop().time() - after_s
         for guest in [guest for guest, came_s in self._guests.items() if came_s < came_before_s]:
             if not self._links[guest].busy:
                 self.forget(guest, "it has been a guest for long enough")
 
     def close(self) -> None:
-        """End all links. Acknowledgements that peers wait for are sent first: otherwise each peer would wait for its
-        patience."""
+        """End all links, for good. Acknowledgements that peers wait for are sent first: otherwise each peer would wait
+        until its patience is over."""
         for link in self:
             if link.lost is None and not self.closed:
                 link.beat(ask=False)

@@ -10,7 +10,8 @@ P = ParamSpec("P")
 
 
 def tell_all(what: str, listeners: Iterable[Callable[P, object]], *said: P.args, **named: P.kwargs) -> None:
-    """Call each listener with these arguments. Exceptions go to the loop's exception handler, as "`what` failed"."""
+    """Call each listener with the arguments after the first two. An exception of a listener goes to the loop's
+    exception handler, with the message "`what` failed"."""
     for told in listeners:
         try:
             told(*said, **named)

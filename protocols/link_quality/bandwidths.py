@@ -1,14 +1,16 @@
-"""Bandwidths: the bandwidth of each member's connection, as all have measured it, and when that is worth a new view.
+"""Bandwidths: the bandwidth of each member's connection, as all members have measured it, and the decision when a new
+view with these bandwidths is worth its cost. (A view is the agreed list of members; its coordinator counts votes.)
 
-With its vote on a round each member tells the coordinator how fast its links to the others are. Either end may be the
-cause of a slow link. So a member's up-link counts as the fastest link from it, its down-link as the fastest link to it,
-and the slower of the two is its bandwidth: in a sharded allreduce both carry as much. Where the parts by these
-bandwidths (`aggregation.schedules.shares`) make a sum a tenth faster than those of the present view, the coordinator
-has a new view decided that contains the bandwidths. So all members cut a vector alike, and after a crash the next view
-has the bandwidths too.
+With its vote on a round each member tells the coordinator how fast its links to the others are, as levels of half an
+octave. Either end may be the cause of a slow link. So a member's up-link counts as the fastest link from it, its
+down-link as the fastest link to it, and the slower of the two is its bandwidth: in a sharded allreduce both carry as
+much. Where the parts by these bandwidths (`aggregation.schedules.shares`) make a sum a tenth faster than those of the
+present view, the coordinator has a new view decided that contains the bandwidths. So all members cut a vector alike,
+and after a crash the next view has the bandwidths too.
 Cost: a byte a member in each vote. A new generation each time, after 5 rounds, 10 more, 20 more, because measured
 values fluctuate.
-On failure: a level that was not told, or told in the view before, is unknown, and does not count.
+On failure: a level that a member has not told in the present view is unknown. The coordinator decides nothing before
+all have told theirs.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ LEVEL_MAX = 127
 
 
 class Bandwidths:
-    """One peer's side of this. `size_bytes` returns the size of the vector that a round sums, `costs` the agreed link
-    costs."""
+    """One peer's measured bandwidths, and, where it is the coordinator, those that all members have told it.
+    `size_bytes` returns the size of the vector that a round sums, `costs` the agreed link costs."""
 
     def __init__(
         self,
@@ -52,7 +54,8 @@ class Bandwidths:
         self._counted, self._due = 0, _ROUNDS
 
     def levels(self) -> Levels:
-        """The levels to tell the coordinator."""
+        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote. Empty where
+        there are too many members to measure."""
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
@@ -61,7 +64,8 @@ class Bandwidths:
         )
 
     def told(self, peer: PeerId, levels: Levels) -> None:
-        """The member `peer` has told the coordinator, this peer, its levels."""
+        """For the coordinator: store the levels that the member `peer` has told with its vote. Levels that cannot be
+        right are ignored."""
         view = self._membership.view
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
@@ -70,7 +74,8 @@ class Bandwidths:
             self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
 
     def consider(self) -> None:
-        """A round is over: have a new view decided if that is worth it."""
+        """For the coordinator, after a round: have a new view with the measured bandwidths decided if sums become a
+        tenth faster by it. It looks at this every 5 rounds at most."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
@@ -98,20 +103,22 @@ class Bandwidths:
 
 
 def make_sense(levels: Levels, world: int) -> bool:
-    """Whether a member of a view of `world` members can have told these levels."""
+    """Whether these levels can be those of a member in a view of `world` members: one for each, none above
+    `LEVEL_MAX`."""
     return 0 < len(levels) == world and max(levels) <= LEVEL_MAX
 
 
 def slower_ends(ways: Sequence[Levels]) -> list[int]:
-    """The level of each member, in rank order, from the levels between all pairs of members; 0: unknown."""
+    """The level of each member's connection, in rank order: the lower of its fastest link to others and its fastest
+    link from others. `ways`: by sender's rank, the levels to all members. 0: unknown."""
     return [min(ends) for ends in zip(map(max, ways), map(max, zip(*ways, strict=True)), strict=True)]
 
 
 def in_Bps(level: int) -> float:
-    """The bandwidth of a level, in bytes a second; 0: unknown."""
+    """The bandwidth in bytes a second that a level stands for; 0.0 for the level 0, unknown."""
     return 2.0 ** (level / 2) if level else 0.0
 
 
 def level_of(bandwidth_Bps: float | None) -> int:
-    """The level of a bandwidth in bytes a second; None: unknown."""
+    """The level, from 1 to `LEVEL_MAX`, nearest to a bandwidth in bytes a second; 0 for None or 0, unknown."""
     return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

@@ -1,5 +1,5 @@
-"""Dispersion: the bandwidth from one member to another, whatever other traffic is under way and whether or not a peer
-waits.
+"""Dispersion: measures the bandwidth from one member to another by packet trains. It works beside other traffic, and
+whether or not a peer is waiting for a sum.
 
 Source: packet trains (Dovrolis, Ramanathan and Moore, "What do packet dispersion techniques measure?", INFOCOM 2001):
 of messages sent back to back, the last arrives later than the first by the time that the slowest link on the path takes
@@ -23,7 +23,7 @@ from ..wire.frames import message
 from .bandwidths import Levels, level_of
 
 _NEXT = 4
-"""Trains go to this many members, so that a peer with one slow path has others that are not."""
+"""Trains go to this many members, so that one slow path does not make a peer look slow."""
 _FILLING_BYTES, _MESSAGES_MAX = 8 * 1024, 32
 _INSTANT_S = 1e-6
 
@@ -31,7 +31,7 @@ _INSTANT_S = 1e-6
 @message("link_quality")
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One message of a train, followed by `left` more. The first message has no `filling`."""
+    """One message of a packet train, in which `left` more messages follow. The first message has no `filling`."""
 
     generation: int
     left: int
@@ -48,7 +48,7 @@ class _Train:
 
 
 class Dispersion:
-    """One peer's side of this."""
+    """One peer's trains: sends them to other members, and measures those that it receives."""
 
     def __init__(self, channel: Channel, membership: Membership) -> None:
         self._channel, self._membership = channel, membership
@@ -58,7 +58,7 @@ class Dispersion:
         channel.on(Probe, self._on_packet)
 
     def send(self, nbytes: int) -> None:
-        """Send a train of about `nbytes` to each of the next members."""
+        """Send a train of about `nbytes` to each of the 4 members that follow this one by rank."""
         view, me = self._membership.view, self._channel.endpoint.id
         count = max(1, min(_MESSAGES_MAX, round(nbytes / _FILLING_BYTES)))
         filling = bytes(max(1, min(_FILLING_BYTES, nbytes // count)))
@@ -69,7 +69,8 @@ class Dispersion:
                 self._channel.post(peer, Probe(view.generation, left, filling))
 
     def levels(self) -> Levels:
-        """By rank, the bandwidth from each member to this peer, as last measured in this view."""
+        """By rank, the level (`bandwidths`) of the bandwidth from each member to this peer, as last measured in the
+        present view; 0: unknown. Empty where there are too many members to measure."""
         view = self._membership.view
         known = self._levels if self._generation == view.generation else {}
         return tuple(known.get(peer, 0) for peer in view.ids) if len(view.ids) <= MEASURED_MEMBERS_MAX else ()

@@ -1,9 +1,9 @@
-"""Probing: whether another peer can reach this one's addresses, and the round-trip time and bandwidth of the link to
-it.
+"""Probing: a peer asks another one whether it can reach the asker's addresses, and measures the round-trip time and the
+bandwidth of the link to it.
 
-A peer that answers opens connections for others, and may be inside a network that they cannot reach. So it tries the
-host that the question comes from without limit, but other hosts, such as a name of the same host, only a few times an
-hour for all askers together.
+The answering peer opens connections on behalf of the asker, perhaps inside a network that the asker cannot reach
+itself. So it tries the host that the question comes from without limit, but other hosts, such as a name of the same
+host, only 32 times an hour for all askers together.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AskReach:
 @message("reach")
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The answer to AskReach. `problems`: for each address, "" if it was reached, else the reason. `members`: the other
-    members."""
+    """The answer to AskReach. `problems`: for each address in order, "" if it was reached, else the reason why not.
+    `members`: the members of the run that the answering peer knows."""
 
     ask: int
     problems: tuple[str, ...]
@@ -53,7 +53,7 @@ class Reached:
 @message("reach", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Payload: bytes that only measure the link."""
+    """Sent to measure the link; answered with Loaded. Payload: bytes without a meaning."""
 
     ask: int
 
@@ -61,11 +61,14 @@ class Load:
 @message("reach")
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """The answer to Load: the payload has arrived."""
+
     ask: int
 
 
 class Prober:
-    """Answers the questions of others."""
+    """One peer's answers to the questions AskReach and Load of other peers. `members` returns the members of the
+    run."""
 
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members
@@ -112,7 +115,8 @@ async def _try_to_connect(address: str) -> str:
 
 
 async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
-    """Which of `addresses` the `peer` can reach. Raises PeerLost."""
+    """Ask `peer` which of `addresses` (the first 16) it can connect to. Raises PeerLost when it does not answer, or
+    refuses."""
     answer = await Channel(endpoint, _REACH).ask(
         peer,
         lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
@@ -124,9 +128,9 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 
 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
-    """The round-trip time in seconds, and the bandwidth towards `peer` in bytes a second. The time is the shortest of a
-    few, because the longer ones have waited for a processor. The bandwidth is the median of `loads` transfers, of 8 MiB
-    each, or on a slow link of as much as one second takes. Raises PeerLost."""
+    """Measure the link to `peer`. Returns the round-trip time in seconds, and the bandwidth towards `peer` in bytes a
+    second. The time is the shortest of ten, because the longer ones have waited for a processor. The bandwidth is the
+    median of `loads` transfers, each of 8 MiB, or on a slow link of one second. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):
@@ -157,7 +161,8 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
 
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
-    """Seconds that a small message costs its two ends. Raises PeerLost."""
+    """The seconds of sender's and receiver's time that one small message costs, as a mean over many that are in flight
+    together. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):

@@ -1,1 +1,2 @@
-"""Local-update SGD over allreduce: local steps, then the weighted mean of all peers' models."""
+"""Local-update SGD over allreduce: each peer takes some local steps, then all peers take the weighted mean of their
+models."""

@@ -1,8 +1,7 @@
-"""Attempts: when a peer tries to average a round, and when such an attempt ends.
-
-An attempt begins when enough peers have gathered, none is joining or leaving, and all hold the same state. It ends when
-the view does. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that was
-given up joins again, a learner fetches the state, and a peer that is behind catches up.
+"""Attempts: decides when a peer tries to average a round, and when such an attempt ends. An attempt begins when enough
+peers have gathered, none is joining or leaving, and all hold the same state. It ends when the view (the agreed list of
+members) changes. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that
+was given up joins again, a learner fetches the state, and a peer that is behind catches up.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ _LATE_S = 0.5
 
 
 class Attempts:
-    """One peer's attempts. `state` returns the last committed state; `over`: whether the run is over in that state."""
+    """One peer's attempts at its rounds. `state` returns the last committed state; `over` returns whether the run is
+    over in that state."""
 
     def __init__(
         self,
@@ -49,18 +49,19 @@ class Attempts:
         self._lateness, self._state, self._over = lateness, state, over
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered and none is joining or leaving. Join again if this peer is given up
-        meanwhile. Raises MembershipError when this peer cannot go on."""
+        """Before the first round: wait until enough peers have gathered and none is joining or leaving, or the run is
+        over. If the members give this peer up meanwhile, it joins again. Raises MembershipError when this peer cannot
+        go on."""
         membership = self._membership
         await self._until(
             lambda: membership.settled or (self._over() and (membership.learns or not membership.view.ids))
         )
 
     async def next(self, before: State) -> AttemptId | None:
-        """The id of the next attempt at the round after `before`; None when that round, or the run, is over."""
+        """Wait until the next attempt at the round after `before` can begin, and return its id. None: that round is
+        committed already (`state` is another one), or the run is over. A peer that is behind first catches up."""
         while True:
-            with self._inbox.meter.unsettled():
-                await self._until(lambda: self._membership.settled or self._over())
+            await self._until(lambda: self._membership.settled or self._over())
             if self._lag.behind is not None:
                 attempt = (self._membership.view.generation, before.round + 1)
                 with self._lateness.of(attempt), self._stalls.at_work("catching up"):
@@ -73,14 +74,15 @@ class Attempts:
                 return None
 
     def hopeful(self, attempt: AttemptId) -> bool:
-        """Whether this attempt can still succeed on this peer."""
-        settled, generation = self._membership.settled, self._membership.view.generation
-        return settled and generation == attempt[0] and self._lag.behind is None
+        """Whether this attempt can still succeed on this peer: the view is the same and settled, and this peer is not
+        behind."""
+        membership = self._membership
+        return membership.view.generation == attempt[0] and self._lag.behind is None and membership.settled
 
     @asynccontextmanager
     async def at(self, attempt: AttemptId, filling: Filling | None = None) -> AsyncIterator[None]:
-        """Context of this attempt. Join again if this peer is given up in it. `filling`: tracks this peer's
-        contribution while it is incomplete."""
+        """Context of one attempt, in which it is watched for lateness. If the members give this peer up in it, this
+        peer joins again. `filling`: tracks this peer's contribution while it is incomplete."""
         if buggify("an attempt begins late"):
             await asyncio.sleep(_LATE_S)
         try:
@@ -91,8 +93,9 @@ class Attempts:
 
     @asynccontextmanager
     async def while_hopeful(self, attempt: AttemptId) -> AsyncIterator[bool]:
-        """Context that is cancelled when this attempt can no longer succeed. Gives whether it can succeed now. A peer
-        that is lost inside is reported, and the end of the attempt awaited."""
+        """Context that is cancelled as soon as this attempt can no longer succeed; yields whether it can at its
+        beginning. If PeerLost is raised inside, the peer is reported to the membership, and the context waits for the
+        end of the attempt."""
         try:
             async with self._membership.only_while(lambda: self.hopeful(attempt)):
                 yield self.hopeful(attempt)
@@ -101,13 +104,14 @@ class Attempts:
             await self._membership.until(lambda: not self.hopeful(attempt))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`; fetch the state while this peer is a learner."""
+        """Wait for `condition`, which counts as wait; fetch the state while this peer is a learner."""
         membership = self._membership
         while not condition() or membership.failed is not None:
-            if membership.learns and membership.failed is None:
-                await self._again_in(self._learner.learn())
-            else:
-                await self._again_in(membership.until(lambda: condition() or membership.learns))
+            with self._inbox.meter.unsettled():
+                if membership.learns and membership.failed is None:
+                    await self._again_in(self._learner.learn())
+                else:
+                    await self._again_in(membership.until(lambda: condition() or membership.learns))
 
     async def _again_in(self, work: Awaitable[None]) -> None:
         """Await `work`; join again if this peer is given up meanwhile."""

@@ -23,9 +23,9 @@ def chosen(
     buckets: Sequence[Part],
     seed: int,
 ) -> Averager:
-    """The averager of a run: by `buckets` if there are any, which excludes a codec, else one averager for each of the
-    `fragments`. `layout`: with these parameters unfrozen. `owed`: the compression residual of a resumed run, used only
-    where the model is averaged whole."""
+    """The averager of a run. With `buckets`, which exclude a codec, it averages bucket by bucket; otherwise it has one
+    averager for each of the `fragments`. `layout` returns the layout with given parameters unfrozen. `owed`: the
+    compression residual of a resumed run, used only where the model is averaged whole."""
     if buckets:
         return BucketAverager(reducer, buckets)
     count = len(fragments.parts)

@@ -1,5 +1,4 @@
-"""Averagers: how the mean of a round is computed, from the vectors as they are or from a codec's encoding of their
-changes.
+"""Averagers compute the mean of a round, from the vectors as they are or from a codec's encoding of their changes.
 
     plain    sum of w_i x_i                                       an allreduce
     hop      sum of w_i (x_i - x), encoded anew at each hop       an allreduce
@@ -35,21 +34,21 @@ from .rounds import Contribution
 from .state import fingerprint
 
 Owed = tuple[int, Tensor, tuple[str, ...]]
-"""A compression residual: the last round that it includes, the residual [n], and the parameters in it that were frozen
-when the run began."""
+"""A peer's compression residual: the last round that it includes, the residual [n], and the names of the parameters in
+it that were frozen when the run began."""
 Layouts = Callable[[tuple[str, ...]], Layout]
-"""The layout with these parameters unfrozen."""
+"""Returns the layout of the model with these frozen parameters unfrozen."""
 _GAIN = 1e3
 """How many times larger a projection may be than the projected vector."""
 
 
 class Averager(Protocol):
-    """One peer's way to compute the mean. Its state from round to round, such as a residual, changes only by
-    `committed`."""
+    """One peer's side of computing the mean of each round. State that it keeps between rounds, such as a residual,
+    changes only by `committed`, so an attempt that fails leaves no trace."""
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        """The weighted mean of all members' vectors [n], the same bits on each member, and its fingerprint. The mean is
-        None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
+        """The weighted mean of all members' vectors [n], the same bits on each member, and the fingerprint of their
+        sum. The mean is None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
 
         Raises PeerLost; BadSum when the mean cannot be right; and ValueError when this peer's contribution is not
         finite.
@@ -57,7 +56,7 @@ class Averager(Protocol):
         ...
 
     def committed(self) -> None:
-        """The mean that `mean` returned last was committed."""
+        """Keep the new state: the mean that `mean` returned last was committed."""
         ...
 
     @property
@@ -69,9 +68,9 @@ class Averager(Protocol):
 def averager_for(
     codec: Codec | None, reducer: Reducer, layout: Layouts, seed: int, owed: Owed | None = None, every: int = 1
 ) -> Averager:
-    """The averager for `codec`; None: no codec. `layout`: of the whole model with these parameters unfrozen. `seed`:
-    the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds from one call to
-    the next, 1: it is called with whole models."""
+    """The averager for `codec`; None: no codec. `layout` returns the layout of the whole model with given parameters
+    unfrozen. `seed`: the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds
+    from one call to the next; 1: it is called in each round, with whole models."""
     if codec is None:
         return PlainAverager(reducer)
     if codec.family == "hop":
@@ -82,15 +81,17 @@ def averager_for(
 
 
 def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The weighted message [n + signals + 1] of a contribution with `vector` [n] as its model. Raises ValueError when
-    any element is not finite."""
+    """The message [n + signals + 1] of a contribution whose vector is replaced by `vector` [n]: all elements times the
+    weight, then the weight. `out` is filled and returned in place of a new tensor. Raises ValueError when any element
+    is not finite."""
     message = contribute(vector, contribution.weight, contribution.signals, out=out)
     contribution.check(message)
     return message
 
 
 def mean_of(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int, *, gain: float = 1.0) -> Mean | None:
-    """The mean of a summed message; None when no weight is above 0. `gain`: as for `Reducer.sum`. Raises BadSum."""
+    """The mean of a summed message [n + signals + 1]. None: no contribution had a weight above 0. `anchor`, `gain`: as
+    for `Reducer.check`. Raises BadSum when the mean cannot be right."""
     if total[-1].item() == 0:
         return None
     mean = combine(total, signals)

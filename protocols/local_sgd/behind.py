@@ -8,19 +8,20 @@ one whole period. At peer i, with H local steps to a round:
     meanwhile: H local steps from x_i
     x_i <- m_k + (x_i - b_i),         the mean m_k of the b_j, plus the progress of i since; then b_i = x_i ...
 
-So the mean of all x_i is m_k plus the mean of all progress since, as if no peer had run ahead. With an
-``--overlap-share`` alpha the last line is x_i <- alpha x_i + (1 - alpha) m_k, as in Streaming DiLoCo: this holds the
-peers closer together and forgets some of their progress since. With fragments, either formula applies only to the
-fragment of round k. The mean is merged where the local steps end, not when it arrives, so the same run gives the same
-bits on any link. The last round has no local steps to hide behind: each peer waits for it and ends with its result.
+So the mean of all x_i is m_k plus the mean of all progress since. With an ``--overlap-share`` alpha the last line is
+x_i <- alpha x_i + (1 - alpha) m_k, as in Streaming DiLoCo: this holds the peers closer together and forgets some of
+their progress since. With fragments, either formula applies only to the fragment of round k. The mean is merged after
+the last of these local steps, not when it arrives, so the same run gives the same bits on any link. During the last
+round no local steps are taken: each peer waits for it and ends with its result.
 
 Only the parameters, the first elements of the vector, are merged. Buffers stay this peer's own, because a variance plus
 a difference of two others may be below 0.
 
 Cost: a round takes max(local steps, averaging), and memory for one more model.
 Failures: as without overlap. A peer that catches up adopts the fetched model as it is and continues from there: its
-steps since its last contribution are discarded, and the others may wait for its next steps. A peer that is stopped amid
-a round keeps its contribution to that round, and keeps its steps since only if the round is already committed here.
+steps since its last contribution are discarded, and the others may wait for its next steps. The checkpoint of a peer
+that is stopped during a round has its contribution to that round, and has its steps since only if the round is already
+committed here.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from .growth import Growth
 from .rounds import Outcome
 
 Done = tuple[Outcome, int]
-"""The outcome of a round, and its period."""
+"""The outcome of a round, and the period (local steps) that it had."""
 
 
 class Behind:
-    """One peer's round in the background. `overlap_share`: the weight of the peer's own model at the merge; None: its
-    progress is added to the mean. `parameters`: number of elements to merge, the first of the vector, when the run
-    begins; None: all."""
+    """One peer's round that is averaged in the background while the peer takes local steps. `overlap_share`: the weight
+    of the peer's own model at the merge; None: its progress is added to the mean. `parameters`: number of elements to
+    merge, at the start of the vector, when the run begins; None: all."""
 
     def __init__(self, meter: Meter, growth: Growth, overlap_share: float | None, parameters: int | None) -> None:
         self._meter, self._growth, self._share, self._parameters = meter, growth, overlap_share, parameters
@@ -51,30 +52,33 @@ class Behind:
         self.brought: Update | None = None
         """The update that this peer contributed to the round under way; None: no round is under way."""
         self.merges = False
-        """Whether a round is over and its mean is being merged into the replica's model."""
+        """Whether a round is over, and the replica is to merge its mean into its own model."""
 
     def begin(self, update: Update, meanwhile: Steps, averaging: Coroutine[Any, Any, Done]) -> None:
-        """Begin a round with `update`, to be hidden behind these local steps."""
+        """Start `averaging`, a round to which this peer contributes `update`, in the background. `meanwhile`: the local
+        steps to take during it."""
         self.brought, self._meanwhile = update, meanwhile
         self._averaging = asyncio.create_task(averaging, name="average")
 
     def hide(self) -> Steps:
-        """The local steps begin. Returns them."""
+        """Returns the local steps to take now. From here on the meter counts the round's time as hidden."""
         self._meter.hide(True)
         return self._meanwhile
 
     async def end(self) -> Done:
-        """The local steps are taken: wait for the round. Call `merge` or `drop` next."""
+        """Wait until the round is over, after the local steps that hid it. Returns its outcome and period. The caller
+        then calls `merge` or `drop`. Raises as the averaging does."""
         self._meter.hide(False)
         assert self._averaging is not None
         return await self._averaging
 
     def drop(self) -> None:
-        """Do not merge: the replica goes on from the round's model as it is."""
+        """Forget this peer's contribution without a merge: the caller loads the round's model as it is."""
         self.brought = None
 
     def merge(self, done: Outcome) -> tuple[Update, Begin]:
-        """Merge the round's mean. Returns the update that this peer contributed, and from where its replica goes on."""
+        """Merge the outcome of the round into the replica's model. Returns the update that this peer contributed, and
+        the instruction by which the replica makes the merged model."""
         update, self.brought, self.merges = self.brought, None, True
         assert update is not None
         whole, state = done.part, done.state
@@ -85,7 +89,8 @@ class Behind:
         return update, Add(done.vector - self._growth.carry(update.vector, update.grown, state), part, state.grown)
 
     async def give_up(self) -> Done | None:
-        """Cancel the round under way. Returns it if it was committed already; else None."""
+        """Cancel the round under way, and wait for that. Returns its outcome and period if this peer had committed it
+        already; None otherwise, and where no round is under way or this peer caught up with it."""
         self._meter.hide(False)
         if self.brought is None or self._averaging is None:
             return None

@@ -1,8 +1,8 @@
 """The mean of gradients, bucket by bucket, each as soon as it is complete: communication overlaps the backward pass.
 
-Each bucket is a weighted sum of its own, with its own schedule, and its weight appended: sum of w_i g_i, then sum of
-w_i. Over messages all buckets are summed concurrently. Shared memory has room for one sum, so there they are summed one
-after another.
+A bucket is a range of the vector. Each is summed on its own, with its own schedule and the weights appended: sum of w_i
+g_i, then sum of w_i. Over messages all buckets are summed concurrently. Shared memory has room for one sum, so there
+they are summed one after another.
 Cost: the schedule's for each bucket.
 On failure: the others run the whole round again.
 """
@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 
 class BucketAverager:
-    """`buckets`: the parts of the vector, the same on all peers, in the order in which backward fills them."""
+    """Averages bucket by bucket, without a codec. `buckets`: parts of the vector, the same on all peers, in the order
+    in which backward fills them."""
 
     owed: Owed | None = None
 

@@ -26,20 +26,21 @@ from ..wire.frames import PeerMisbehaved
 from .state import State, expected, from_snapshot, grown_in, state_fingerprint
 
 _MANIFESTS_MAX = 4
-"""How often one donor may move on to a later round during the transfer before the next donor is tried."""
+"""How often one donor may go on to a later round during the transfer, so that it begins anew, before the next donor is
+asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The state to fetch: preferably that of `version`, none of a round before `least`, and with `exact` only that of
-    `version`. A fingerprint of 0 is unknown."""
+    """The state that a peer needs: preferably that of `version`, but none of a round before `least`. With `exact`: that
+    of `version` only. A version with the fingerprint 0 has a known round and an unknown fingerprint."""
 
     version: Version
     least: int
     exact: bool = False
 
     def check(self, round: int) -> None:
-        """Raises PeerMisbehaved when a state of `round` is not wanted, as from a donor that has begun anew."""
+        """Raises PeerMisbehaved when a donor offers a state of `round`, and that round is not wanted."""
         if round < self.least or (self.exact and round != self.version.number):
             raise PeerMisbehaved(f"it has round {round}, round {self.version.number} is wanted")
 
@@ -53,9 +54,9 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """The state from one of `donors`, asked one after another. `layout`: the one with which the run began.
-    `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash, kept from one call to the next.
-    Raises CatchUpFailed."""
+    """Fetch the state from one of `donors`, asked one after another, and check it against `wanted`. `layout`: the one
+    with which the run began. `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash; the
+    caller passes the same dictionary at each try. Raises CatchUpFailed when no donor gave a state."""
     kept, failures = {} if kept is None else kept, list[str]()
     version, size_max = wanted.version.number, bytes_max(expected(whole(layout), outer))
     for donor in donors:
@@ -72,8 +73,8 @@ async def fetch_state(
 
 
 def fetching(channel: Channel, layout: Layout, outer: int, adopt: Callable[[State], None]) -> Fetch:
-    """The `Fetch` of a peer that joins: it fetches the state of a version, or of a later one, and passes it to
-    `adopt`."""
+    """The function by which a peer that joins fetches the state of a version, or of a later one; it passes that state
+    to `adopt`. It raises CatchUpFailed."""
 
     async def fetch_and_adopt(donors: Sequence[PeerId], version: Version) -> None:
         adopt(await fetch_state(channel, donors, layout, outer=outer, wanted=Wanted(version, version.number)))

@@ -1,4 +1,4 @@
-"""The agreed state in a checkpoint."""
+"""Writes the agreed state of local SGD to a checkpoint, and reads it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .state import State
 
 
 def position_of(state: State, residual: Tensor | None, begin: Begin | Update) -> Position:
-    """The content of a checkpoint. `residual` [n]: the codec's compression residual at `state`, None: there is none;
-    `begin`: from where the replica goes on."""
+    """The content of this peer's checkpoint at `state`. `residual` [n]: the codec's compression residual at `state`;
+    None: there is none. `begin`: the instruction by which the replica continues, or the update that it has brought to a
+    round under way."""
     tensors = {"state/vector": state.vector}
     if residual is not None:
         tensors["residual"] = residual
@@ -38,7 +39,8 @@ def position_of(state: State, residual: Tensor | None, begin: Begin | Update) ->
 
 
 def state_of(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> tuple[State, Tensor | None]:
-    """The state and the compression residual that `position_of` has put into a checkpoint."""
+    """The state and the compression residual (None: there was none) from a checkpoint's tensors and numbers, as
+    `position_of` wrote them."""
     agreed = numbers["state"]
     outer = tuple(tensors[f"state/outer/{index}"] for index in range(agreed["outer"]))
     period = PeriodState.from_plain(agreed["period"])

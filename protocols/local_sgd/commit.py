@@ -2,7 +2,8 @@
 half say so.
 
 Each member sends Have to the coordinator, with the fingerprint of its result. When more than half agree, the
-coordinator sends Commit to all. Cost: one round trip to the coordinator, two small messages for each member.
+coordinator sends Commit to all.
+Cost: one round trip to the coordinator, two small messages for each member.
 On failure: the view changes (`members.view_change`), and the next view goes on from a result that a majority held. When
 results differ so that no majority is possible, the coordinator changes the view too: the change makes one of the
 results the round's.
@@ -22,16 +23,18 @@ from ..wire.frames import message
 from .rounds import LOCAL_SGD
 
 BAD = 2**63 - 1
-"""Stands for a fingerprint where the sum was bad: no member has a result."""
+"""The fingerprint that a member votes for when its sum was bad and it has no result."""
 Ballot = tuple[int, int, int]
-"""(generation, round, try): try 0 is the round's sum, try 1 the second sum, made when the first was bad."""
+"""What a vote is about: (generation, round, try). Try 0 is the round's sum; try 1 is the second sum, which is made when
+the first was bad."""
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Have:
-    """Told to the coordinator: the sender holds the result of this round with this fingerprint. `levels`: bandwidths of
-    its connections to the others (`bandwidths`), where sizes of parts depend on them. `again`: 1 for the second sum."""
+    """A member's vote, sent to the coordinator: the sender holds the result of this round with this fingerprint.
+    `levels`: bandwidths of its connections to the others (`bandwidths`), where the sizes of parts depend on them; else
+    empty. `again`: 1 for the second sum, else 0."""
 
     generation: int
     round: int
@@ -43,7 +46,8 @@ class Have:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Told by the coordinator: more than half of the view hold this result; commit it."""
+    """Sent by the coordinator to all members: more than half of the view hold the result of this round with this
+    fingerprint; commit it. `again`: as in `Have`."""
 
     generation: int
     round: int
@@ -52,8 +56,8 @@ class Commit:
 
 
 class Verdicts:
-    """One peer's side of the verdicts. `round` returns the last round that this peer has committed. `bandwidths`: None
-    where sizes of parts do not depend on bandwidths."""
+    """One peer's votes, and, where it is the coordinator, the count of all votes. `round` returns the last round that
+    this peer has committed. `bandwidths`: None where the sizes of parts do not depend on bandwidths."""
 
     def __init__(
         self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None
@@ -65,12 +69,13 @@ class Verdicts:
         channel.on(Commit, self._on_commit)
 
     def on(self, attempt: AttemptId) -> int | None:
-        """The committed fingerprint, or BAD; that of the second sum once there is one. None while there is no
-        verdict."""
+        """The fingerprint that the members have committed in this attempt, or BAD if they found the sum bad. If there
+        is a verdict on a second sum, that one. None: there is no verdict yet."""
         return self._commits.get((*attempt, 1), self._commits.get((*attempt, 0)))
 
     async def reach(self, attempt: AttemptId, fingerprint: int, again: int = 0) -> None:
-        """Tell the coordinator of this peer's result and wait for the verdict. Raises as `Membership.until`."""
+        """Vote for the result with this fingerprint (or BAD), and wait for the coordinator's verdict, which `on` then
+        returns. `again`: 1 for the second sum. Raises what `Membership.until` raises."""
         coordinator, have = self._membership.coordinator, Have(*attempt, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())

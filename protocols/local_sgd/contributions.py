@@ -1,4 +1,4 @@
-"""Contributions: what a peer contributes to a round, made of its replica's update.
+"""Contributions: makes a peer's contribution to a round from the update that its replica brings.
 
 The displacement is normalised where each peer has its own pace (`fednova`), the corrections of drift are subtracted
 (`scaffold`), and the motion is sampled where the period policy asks for it (`displacement`).
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from .spent import Spent
 
 
 class Contributions:
-    """One peer's contributions to the rounds of `averaging`."""
+    """Makes one peer's contributions and has them averaged by `averaging`."""
 
     def __init__(self, averaging: LocalSGD, options: Options) -> None:
         self._averaging, self._options = averaging, options
@@ -37,7 +36,7 @@ class Contributions:
         self._averaging_s = 0.0
         """Seconds that the last average took."""
         self._news: Mapping[str, float] | None = None
-        """Metrics that this peer has found and the others do not know yet."""
+        """Metrics of an evaluation by this peer that it has not told the others yet; None: there are none."""
         self.correction: AfterStep | None = None
         """Correction of the local steps of the present round; None: there is none."""
 
@@ -49,11 +48,11 @@ class Contributions:
 
     @property
     def watched(self) -> bool:
-        """Whether the model after half of a round's steps is needed."""
+        """Whether the period policy needs a copy of the model after half of a round's local steps."""
         return self._sampler is not None
 
     def begin_round(self, vector: Tensor) -> None:
-        """A round begins from the model `vector` [n], in the layout of the state."""
+        """Note the model `vector` [n], in the layout of the state, from which a round begins."""
         state = self._averaging.state
         if self._sampler is not None and state.grown != self._grown:
             self._sampler = MotionSampler(self._averaging.growth.parameters(self._options.parameters, state))
@@ -62,12 +61,13 @@ class Contributions:
             self._sampler.begin(vector)
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """This peer has evaluated the agreed model; its next contribution tells the others."""
+        """Note the metrics of the agreed model that this peer has evaluated; its next contribution tells them to the
+        others."""
         self._news = metrics
 
     def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:
-        """`update` as a contribution. `began_s`: when the round's local steps began, on the run's clock. `bystander`:
-        this peer takes no local steps in this round, so its motion is not sampled."""
+        """The contribution made from `update`, before it is normalised. `began_s`: when the round's local steps began,
+        on the run's clock. `bystander`: this peer takes no local steps in this round, so its motion is not sampled."""
         motion = STILL
         if self._sampler is not None and not bystander and update.grown == self._grown:
             if update.halfway is not None and len(update.halfway) == len(update.vector):
@@ -88,7 +88,8 @@ class Contributions:
         )
 
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
-        """Average one round. `spent`: this peer's local steps since its last average, and their time."""
+        """Average one round with all members (`LocalSGD.average`), and return its outcome. `spent`: this peer's local
+        steps since its last average, and their time."""
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
         before = self._averaging.growth.extended(before, contribution)
         samples, news = contribution.weight, self._news
@@ -103,11 +104,11 @@ class Contributions:
         if spent.steps and self._averaging_s:
             step_s = spent.compute_s / spent.steps
             motion = contribution.motion._replace(step_s=step_s, averaging_s=self._averaging_s)
-            contribution = replace(contribution, motion=motion)
+            contribution = contribution._replace(motion=motion)
         counts = self._averaging.ends.brought(
             samples=samples, weight=contribution.weight, epochs=contribution.epochs, metrics=news
         )
-        outcome = await self._averaging.average(replace(contribution, counts=counts))
+        outcome = await self._averaging.average(contribution._replace(counts=counts))
         if news is self._news and contribution.weight > 0 and not outcome.caught_up:
             self._news = None
         self._averaging_s = asyncio.get_running_loop().time() - began

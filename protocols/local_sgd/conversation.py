@@ -40,7 +40,7 @@ from .state import State
 
 
 class LocalSGDConversation:
-    """One peer's rounds, averaged by `averaging`."""
+    """One peer's conversation of local SGD: it gives the replica work, and has `averaging` average the results."""
 
     def __init__(self, averaging: LocalSGD, clock: RunClock, options: Options, *, resumed: bool = False) -> None:
         """`resumed`: the replica continues from the state of `averaging`."""
@@ -109,8 +109,9 @@ class LocalSGDConversation:
         return "resumed" if self._clock.before_s else "joined" if self._following else "started"
 
     async def finish(self) -> End | None:
-        """Wait for the others, which may still need this peer. A peer that leaves before the end of the run waits until
-        no member needs the result of the last round from it, for `leaves_within_s` at most. Returns why it is over."""
+        """Wait until the run is over for all members, which may still need this peer. If this peer's replica ended
+        before the run did, wait only until no member needs the result of the last round from it, and for
+        `leaves_within_s` at most. Returns why the run is over; None: it is not."""
         if self._left:
             with contextlib.suppress(TimeoutError, MembershipError, Expelled):
                 async with asyncio.timeout(self._options.leaves_within_s):

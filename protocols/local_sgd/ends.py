@@ -1,6 +1,6 @@
 """The end of a run: after so many local steps, samples or epochs, or by a metric.
 
-All peers decide it alike, because they count with numbers that the round itself has averaged:
+All peers decide alike when the run is over, because they count with numbers that the round itself has averaged:
 
     samples     the sum of the contributions' weights; with peers at paces of their own, where weights are other
                 numbers, each peer's samples over its weight are a signal beside the model
@@ -8,7 +8,7 @@ All peers decide it alike, because they count with numbers that the round itself
     metrics     the peer that has evaluated a model brings its metrics as signals of its next contribution, with a 1
                 that the others have not: the mean over the mean of that 1 is what it brought
 
-The counts are part of the agreed state. So whoever catches up, takes over as coordinator or resumes decides as the
+The counts are part of the agreed state, so a peer that catches up, takes over as coordinator or resumes decides as the
 others do. The last period is cut to the local steps that are left by the last round's counts a step. A run therefore
 overshoots by less than a local step of each peer, unless it ends in its first round, or by a change of the peers.
 
@@ -28,20 +28,20 @@ from ..conversation import End
 
 NOT_COUNTED = -1.0
 _SLACK = 0.01
-"""A run is over when less than this share of a local step is left: counts are sums of rounded means."""
+"""A run is over when less than this fraction of a local step is missing, because counts are sums of rounded means."""
 _METRIC_MAX = 1e30
-"""A metric beyond it is not told: times a weight it would not be finite in 32 bits."""
+"""A metric of larger magnitude is not sent: times a weight it might overflow 32 bits."""
 _DIGITS = 6
-"""Significant digits to which a metric is rounded after its way as a signal of 32 bits: a goal of 0.97 is then reached
-by 0.97."""
+"""Significant digits to which a metric is rounded after it was averaged as a signal of 32 bits, so that a metric of
+0.97 reaches a goal of 0.97."""
 
 
 class Counts(NamedTuple):
     """What all peers have counted since the run began. `samples`: of all peers together; `epochs`: passes of a peer
     over its data, a mean over the peers; both are `NOT_COUNTED` where no setting needs them. `samples_a_step`,
-    `epochs_a_step`: in the last round, by its local steps. `told`: the round whose model was evaluated last, 0: none;
-    `goal`, `headline`: the metrics of the goal and of the headline then. `best`: the best headline so far, of round
-    `best_round`. `about`: which metrics these are, as a checksum of their names."""
+    `epochs_a_step`: how much of each one local step added in the last round. `told`: the last round whose model was
+    evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by which the run may end. `best`: the
+    best headline so far, that of round `best_round`. `about`: a checksum of these metrics' names."""
 
     samples: float = NOT_COUNTED
     epochs: float = NOT_COUNTED
@@ -56,7 +56,8 @@ class Counts(NamedTuple):
 
 
 def counts_of(plain: object) -> Counts | None:
-    """The counts in a list of their numbers, None in an empty one. Raises ValueError on anything else."""
+    """The counts from a list of their numbers, as off the wire or a file; None for an empty list. Raises ValueError on
+    anything else."""
     if not isinstance(plain, list | tuple) or len(plain) not in (0, len(Counts._fields)):
         raise ValueError("its counts make no sense")
     for number in plain:
@@ -72,9 +73,10 @@ def counts_of(plain: object) -> Counts | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """When a run is over: at the first of these, None: not by this. `steps`: local steps of each peer; `samples`: of
-    all peers together; `epochs`: passes of a peer over its data; `goal`: of a metric; `patience`: rounds without a
-    better headline. `headline`: that metric; `higher`: more of it is better. `own_pace`: see `fednova`."""
+    """The conditions that end a run, the first of them to be met; None: the run does not end by this one. `steps`:
+    local steps of each peer; `samples`: those of all peers together; `epochs`: passes of a peer over its data; `goal`:
+    for a metric; `patience`: rounds without a better value of the metric `headline`. `higher`: whether a larger
+    headline is better. `own_pace`: whether each peer has its own number of local steps (`fednova`)."""
 
     steps: int | None = None
     samples: float | None = None
@@ -87,17 +89,17 @@ class Ends:
 
     @property
     def judges(self) -> bool:
-        """Whether metrics may end the run."""
+        """Whether a metric, by a goal or by patience, may end the run."""
         return self.goal is not None or self.patience is not None
 
     @property
     def counts(self) -> bool:
-        """Whether anything but local steps may end the run."""
+        """Whether samples, epochs or metrics may end the run, and not only local steps."""
         return self.judges or self.samples is not None or self.epochs is not None
 
     def begun(self, counts: Counts | None, step: int) -> Counts | None:
-        """The counts of a run that goes on from `counts` after `step` local steps. Raises ValueError when they lack
-        what is to end the run now."""
+        """The counts of a run that begins, or continues from `counts` after `step` local steps. Raises ValueError when
+        a condition of this run needs a number that was not counted from the beginning."""
         if not self.counts:
             return counts
         if step == 0:
@@ -117,8 +119,9 @@ class Ends:
     def brought(
         self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
     ) -> tuple[float, ...]:
-        """The signals of a peer's contribution. `samples`, `epochs`: of this peer in the round; `weight`: of the
-        contribution; `metrics`: of an evaluation that the others do not know yet, None: there is none."""
+        """The signals about the end that a peer adds to its contribution. `samples`, `epochs`: its own in the round;
+        `weight`: that of the contribution; `metrics`: of an evaluation that the others do not know yet; None: there is
+        none."""
         signals = list[float]()
         if self._scaled:
             signals.append(samples / weight if weight else 0.0)
@@ -141,8 +144,9 @@ class Ends:
     def counted(
         self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
     ) -> Counts | None:
-        """The counts after a round of `steps` local steps whose contributions had these mean `signals` and this total
-        `weight`. `round`: the number of the round before."""
+        """The counts after a round, from those `before` it. `steps`: the round's local steps; `signals`, `weight`: the
+        mean signals about the end and the total weight of its contributions; `round`: the number of the round before.
+        """
         if before is None or not self.counts:
             return before
         found, left = before, list(signals)
@@ -168,8 +172,8 @@ class Ends:
         return zlib.crc32(f"{self.goal and self.goal.metric}\n{self.headline}".encode())
 
     def left(self, step: int, counts: Counts | None) -> int | None:
-        """Local steps of each peer until the end, as far as is known after `step` local steps: 0: the run is over;
-        None: the end is not known, or there is none."""
+        """Local steps that each peer has still to take until the end, as far as is known after `step` local steps. 0:
+        the run is over; None: the end is not known, or there is none."""
         if counts is not None and (self._reached(counts) or self._stuck(counts)):
             return 0
         found = [None if self.steps is None else max(0, self.steps - step)]
@@ -206,7 +210,7 @@ class Ends:
 
 
 ENDLESS = Ends()
-"""Peers go on until all have left."""
+"""No condition: the run goes on until all peers have left."""
 
 
 def _left(most: float | None, counted: float, a_step: float) -> int | None:

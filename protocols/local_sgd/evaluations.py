@@ -13,8 +13,8 @@ from .local_sgd import LocalSGD
 
 
 class Evaluations:
-    """One peer's side of this. `every`: rounds between two evaluations; 0: this peer cannot evaluate. `tell` is called
-    with the metrics of each evaluation."""
+    """One peer's evaluations; it evaluates only while it is the coordinator. `every`: rounds between two evaluations;
+    0: this peer cannot evaluate. `tell` is called with the metrics of each evaluation."""
 
     def __init__(self, averaging: LocalSGD, every: int, tell: Callable[[Mapping[str, float]], None]) -> None:
         self._averaging, self._every, self._tell = averaging, every, tell
@@ -23,7 +23,7 @@ class Evaluations:
         self._evaluated = -1
         """The last round whose model this peer has evaluated."""
         self.due: Tensor | None = None
-        """The model to evaluate now."""
+        """The model [n] that the replica has to evaluate now; None: none."""
 
     @property
     def _mine(self) -> bool:
@@ -31,15 +31,16 @@ class Evaluations:
         return self._every > 0 and membership.coordinator == membership.me.id
 
     def begin(self, outcome: Outcome, vector: Tensor) -> Outcome | None:
-        """Returns `outcome` if its model `vector` [n] need not be evaluated by this peer. Otherwise returns None: `due`
-        is the model to evaluate."""
+        """If this peer has to evaluate the round's model `vector` [n]: keep the outcome back, set `due`, and return
+        None. Otherwise return `outcome`."""
         if not self._mine or not (outcome.last or outcome.version % self._every == 0):
             return outcome
         self._outcome, self.due = outcome, vector
         return None
 
     def end(self, update: Update) -> Outcome | None:
-        """The model in `due` is evaluated. Returns the outcome of its round with the metrics."""
+        """Take the replica's evaluation of the model in `due`. Returns the outcome that was kept back, with the
+        metrics; None: none was."""
         outcome, self._outcome, self.due = self._outcome, None, None
         self._evaluated = self._averaging.state.round
         self._tell(update.metrics)
@@ -48,7 +49,7 @@ class Evaluations:
         return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
 
     def finished(self) -> None:
-        """The run is over for all. If the coordinator left before it evaluated the last model, this peer does so as its
-        successor."""
+        """The run is over for all members. If the coordinator left before it evaluated the last model, this peer, as
+        its successor, sets `due` to that model."""
         if self._mine and self._evaluated != self._averaging.state.round:
             self.due = self._averaging.state.vector

@@ -1,9 +1,10 @@
 """Exit barrier: a peer leaves only when no other member still needs the result that it holds.
 
-A round is committed when more than half hold its result. A peer that leaves at that moment may take away the chunks, or
-the only copy, that the others wait for, and they would end with another model. So a peer that wants to leave tells the
-members which round it holds, and leaves when each of them has answered that it holds that round too, or is gone itself.
-A member that cannot reach the leaving peer asks the others, which hold the result by then.
+A round is committed when more than half of the members hold its result. If a peer left at that moment, the others might
+never get the chunks or the copy of the result that they wait for, and would end with another model. So a peer that
+wants to leave tells the members which round it holds, and leaves when each of them has answered that it holds that
+round too, or is gone itself. A member that cannot reach the leaving peer asks the others, which hold the result by
+then.
 Cost: one round trip to each member.
 On failure: the view changes, and only its members are waited for.
 """
@@ -22,7 +23,8 @@ from .rounds import LOCAL_SGD
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Going:
-    """The sender holds the result of `round`, and leaves as soon as the receiver holds it too."""
+    """Sent by a peer that wants to leave to each other member: the sender holds the result of `round`, and leaves as
+    soon as the receiver holds it too."""
 
     round: int
 
@@ -36,7 +38,8 @@ class Holding:
 
 
 class Farewell:
-    """One peer's side of the exit barrier. The owner calls `moved_on` whenever a round is over on this peer."""
+    """One peer's side of the exit barrier, both when it leaves and when others do. The owner calls `moved_on` whenever
+    a round is over on this peer."""
 
     def __init__(self, averaging: LocalSGD) -> None:
         self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership
@@ -46,7 +49,8 @@ class Farewell:
         self._channel.on(Holding, self._on_holding)
 
     async def say(self) -> None:
-        """Return when all other members hold the result of this peer's last round. Raises MembershipError, Expelled."""
+        """Tell the other members that this peer is about to leave, and wait until each holds the result of this peer's
+        last round, is gone, or cannot be reached. Raises MembershipError and Expelled."""
         held = self._averaging.state.round
         membership, me = self._membership, self._channel.endpoint.id
         others = [peer for peer in membership.view.ids if peer != me]
@@ -60,7 +64,7 @@ class Farewell:
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
-        """A round is over on this peer: tell the leaving peers that wait for it."""
+        """A round is over on this peer: answer the leaving peers that wait until this peer holds its result."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
             self._channel.post(peer, Holding(self._going.pop(peer)))

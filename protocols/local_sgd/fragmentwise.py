@@ -1,9 +1,9 @@
-"""The mean of one fragment per round (`aggregation.fragments`): the other fragments are not sent."""
+"""The averager of runs with fragments (`aggregation.fragments`): each round averages one fragment, and the others are
+not sent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -16,8 +16,8 @@ from .rounds import Contribution
 
 
 class FragmentAverager:
-    """`averagers`: one for each fragment, because each keeps its own compression residual. These residuals are in no
-    checkpoint."""
+    """Averages one fragment a round. `averagers`: one for each fragment, because each keeps its own compression
+    residual. These residuals are in no checkpoint."""
 
     owed: Owed | None = None
 
@@ -28,7 +28,7 @@ class FragmentAverager:
         """The mean of this round's fragment, in a whole vector [n] whose other fragments are `anchor`'s."""
         index = self._fragments.index(attempt[1])
         self._last, (start, stop) = self._averagers[index], self._fragments.of_size(len(anchor)).parts[index]
-        brought = replace(contribution, vector=contribution.vector[start:stop])
+        brought = contribution._replace(vector=contribution.vector[start:stop])
         mean, mark = await self._last.mean(brought, anchor[start:stop], attempt)
         if mean is None:
             return None, mark

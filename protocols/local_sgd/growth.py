@@ -1,4 +1,5 @@
-"""Growth: parameters that are unfrozen during a run are averaged from the same round on by all (`aggregation.growth`).
+"""Growth: when parameters are unfrozen during a run, all members begin to average them in the same round
+(`aggregation.growth`).
 
 An update names the parameters in it that were frozen when the run began. Those of them that are not in the state yet
 are the peer's wish. A wish is granted in the first round in which all members have it. The members find that out at the
@@ -44,8 +45,8 @@ from .state import State
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Told at the beginning of an attempt: the sender trains these parameters, and they are not averaged yet. A bit for
-    each frozen parameter of the model; no bytes: none."""
+    """Sent to the other members at the beginning of an attempt: the sender trains these parameters, and they are not
+    averaged yet. `parameters`: a bit for each frozen parameter of the model; empty: none."""
 
     generation: int
     round: int
@@ -55,7 +56,8 @@ class Wish:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Told to all when each of them has told its wish: the parameters that all wish for, as the sender heard it."""
+    """Sent to the other members when each of them has told its wish: the parameters that all wish for, by what the
+    sender heard."""
 
     generation: int
     round: int
@@ -65,7 +67,8 @@ class Granted:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Differ:
-    """Told to the coordinator: the others granted another set than the sender. It has the view renewed."""
+    """Sent to the coordinator: another member has granted other parameters than the sender. The coordinator then has
+    the view renewed."""
 
     generation: int
     round: int
@@ -76,7 +79,7 @@ T = TypeVar("T", Wish, Granted)
 
 
 class Growth:
-    """One peer's side of this. `layout`: the one with which the run begins."""
+    """One peer's wishes and grants. `layout`: the one with which the run begins."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, meter: Meter, state: Callable[[], State]
@@ -85,7 +88,7 @@ class Growth:
         self._channel, self._membership, self._meter, self._state = channel, membership, meter, state
         self._first = layout
         self._mine: Wish | None = None
-        """What this peer tells in its present attempt; None: it has made none."""
+        """This peer's wish in its present attempt; None: it has made no attempt yet."""
         self._told: dict[PeerId, Wish] = {}
         self._granted: dict[PeerId, Granted] = {}
         self._asked: set[PeerId] = set()
@@ -98,36 +101,41 @@ class Growth:
         channel.on(Differ, self._on_differ)
 
     def layout(self, names: tuple[str, ...] | None = None) -> Layout:
-        """The layout with these parameters unfrozen; None: that of the last committed state."""
+        """The layout of the model with the frozen parameters `names` unfrozen; None: with those of the last committed
+        state."""
         return grown(self._first, self._state().grown if names is None else names)
 
     @property
     def urged(self) -> tuple[str, ...]:
-        """The parameters that this peer's replica is to train beside those in the state."""
+        """The parameters, not yet in the state, that this peer's replica should unfreeze because at least half of the
+        members wish for them."""
         return tuple(name for name in self._urged if name not in self._state().grown)
 
     def summed_bytes(self, fragments: int) -> int:
-        """The size of the vector that a round sums."""
+        """The bytes of the vector that a round sums, in a run with so many `fragments`."""
         return self.layout().nbytes // fragments
 
     def parameters(self, first: int | None, state: State) -> int | None:
-        """How many elements of `state` are parameters, which come first: `first` when the run began; None: all."""
+        """The number of elements at the start of the vector of `state` that are parameters. `first`: their number when
+        the run began; None: all elements are, and the result is None too."""
         return None if first is None else first + self.layout(state.grown).size - self._first.size
 
     def carry(self, vector: Tensor, names: tuple[str, ...], state: State) -> Tensor:
-        """`vector` [n] of the layout with `names` in that of `state`; what it lacks is the state's."""
+        """`vector`, in the layout with `names` unfrozen, brought into the layout of `state`. Elements that it lacks are
+        those of the state's vector."""
         return carried(vector, self.layout(names), self.layout(state.grown), state.vector)
 
     def fitted(self, contribution: Contribution, state: State) -> Contribution:
-        """`contribution` in the layout of `state`."""
+        """`contribution` with its vector brought into the layout of `state` (`carry`)."""
         if contribution.grown == state.grown:
             return contribution
         vector = self.carry(contribution.vector, contribution.grown, state)
-        return replace(contribution, vector=vector, grown=state.grown)
+        return contribution._replace(vector=vector, grown=state.grown)
 
     def extended(self, state: State, contribution: Contribution, names: tuple[str, ...] | None = None) -> State:
-        """`state` with the parameters `names` too, which have the values of their time frozen and no outer state.
-        None: all those that are in `contribution`."""
+        """`state` with the parameters `names` added to its vector. They get the values that they had while frozen
+        (`contribution.base`), and zeros in the outer step's tensors. None: all parameters in `contribution` are added.
+        """
         after = in_order(self._first, {*state.grown, *(contribution.grown if names is None else names)})
         if after == state.grown:
             return state
@@ -140,7 +148,8 @@ class Growth:
         return replace(state, vector=vector, outer=outer, grown=after)
 
     async def agreed(self, attempt: AttemptId, contribution: Contribution, state: State) -> tuple[Contribution, State]:
-        """The contribution and the state before the round, in the layout in which all members make this attempt."""
+        """At the beginning of an attempt: agree with all members on the layout, and return the contribution and the
+        state before the round in that layout. Raises what `Membership.until` raises."""
         if self._first.later is None:
             return contribution, state
         silent = state.round < self._silent_to

@@ -1,4 +1,4 @@
-"""The inquest: which member brought the numbers that made a sum bad.
+"""The inquest finds the member whose numbers made a sum bad.
 
 A sum is bad if it is not finite, or so large that some member must have brought huge numbers (`bound`). The sum itself
 does not tell which member: what a neighbour sends may be the sum of many. So when more than half of the view say that
@@ -12,7 +12,8 @@ made once more: by messages, each part by its owner directly, and every arriving
 member that sends other numbers than it has shown is named by the owner that received them; an owner that makes a wrong
 sum of right numbers is named by all others. The result of this sum is the round's. In the first of these cases a single
 peer's accusation counts, as there is no other evidence.
-Cost: none in a round whose sum is good. On failure: as for an allreduce.
+Cost: none in a round whose sum is good.
+On failure: as for an allreduce.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ members would be left."""
 
 
 class Inquest:
-    """One peer's side of inquests."""
+    """One peer's part in the inquests of its run."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
         self._channel, self._membership, self._reducer = channel, membership, reducer
@@ -54,10 +55,12 @@ class Inquest:
 
     @asynccontextmanager
     async def on_round(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> AsyncIterator[None]:
-        """Find the peer that made the sum bad; if none is guilty, the sum is made once more inside this context.
+        """Context after a bad sum of a round. Before it is entered, the members look for the guilty peer. If none is
+        guilty, it is entered, the sum is made once more in it, and every arriving chunk is checked.
 
-        `anchor` [n]: the model that all had before the round. Raises PeerLost for the guilty peer, after giving it up;
-        ValueError when this peer's own numbers are bad, or when no peer can be given up.
+        `contribution`: this peer's own; `anchor` [n]: the model that all had before the round. Raises PeerLost for the
+        guilty peer, after giving it up; ValueError when this peer's own numbers are bad, or when no peer can be given
+        up.
         """
         sometimes("a sum was bad")
         guard = await self._find(contribution, anchor, attempt, self._membership.view.ids, 0)
@@ -72,8 +75,8 @@ class Inquest:
     async def at_site(
         self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, members: Collection[PeerId], turn: int
     ) -> None:
-        """As `on_round`, for the sum of the peers of a site at a turn before the round; that sum is not repeated.
-        Raises as `on_round`."""
+        """Look for the guilty peer after a bad sum of the peers of a site, `members`, at their average `turn` within
+        the round. That sum is not repeated. Raises as `on_round`, and returns if no peer is guilty."""
         await self._find(contribution, anchor, attempt, members, turn)
 
     async def _find(

@@ -1,4 +1,4 @@
-"""Lag: a version of the state that the others go on from and this peer does not hold, until it has fetched it.
+"""Lag: when the others continue from a version of the state that this peer does not hold, this peer fetches it.
 
 The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. A
 new view with the same version does not interrupt the fetch. Parts of a snapshot that have arrived are kept between
@@ -25,15 +25,15 @@ from .state import State
 
 
 class Behind(NamedTuple):
-    """A version that this peer has to fetch, and the peers that hold it."""
+    """The version that this peer has to fetch, and the peers (donors) that are known to hold it."""
 
     version: Version
     donors: tuple[PeerId, ...]
 
 
 class Lag:
-    """One peer's lag. `behind`: the version to fetch, None: nothing to fetch. `adopt` is called with the
-    fetched state."""
+    """One peer's lag. `behind`: the version to fetch; None: this peer is not behind. `adopt` is called with the fetched
+    state."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
@@ -50,9 +50,9 @@ class Lag:
         return self.behind is not None and self.behind.version == version
 
     async def catch_up(self) -> None:
-        """Fetch the state that the others go on from. After a failure, try again soon, or when the view has changed. A
-        member that fails for `TRY_FOR` patiences joins anew, because all wait for it. Raises Expelled, MembershipError.
-        """
+        """Try once to fetch the state that the others continue from, while it is still the one needed. After a failed
+        try wait for a heartbeat interval and return, so that the caller tries again. A member that has failed for
+        `TRY_FOR` patiences raises Expelled, to join anew, because all members wait for it. Raises MembershipError."""
         assert self.behind is not None
         version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))

@@ -1,9 +1,11 @@
-"""A learner: a peer that was let in after the start fetches the state, and reports this to the coordinator.
+"""A learner is a peer that was admitted after the start and is not a member yet. It fetches the state, and reports this
+to the coordinator. In the next view it is a member (`members.learning`). A peer whose connection is too slow for the
+others stays a learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the
+time of its connection and of its donor's.
 
-In the next view it is a member (`members.learning`). A peer whose connection is too slow for the others stays a
-learner: it fetches again from time to time, so that its state is recent, but uses at most a tenth of the time of its
-connection and of its donor's.
-On failure: when a donor is lost, the learner asks the next one; when all members are lost: MembershipError.
+On failure: when a donor is lost, the learner asks the next one. When no donor gives the state, it tries again, until
+all members have ended or `Terms.give_up_after_s` is over: MembershipError. When no member is left that could lead:
+MembershipError if all have left or ended, else Expelled, upon which this peer joins again.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from .catch_up import Wanted, fetch_state
 from .state import State
 
 _REST = 9
-"""A learner rests this many times as long as its fetch took."""
+"""A learner that is too slow pauses for this many times as long as its fetch took."""
 
 
 class Learner:
-    """Takes one peer from its first view to the one in which it is a member. `over`: whether the run is over according
-    to this peer's state. `adopt` is called with the fetched state."""
+    """Takes this peer from a view in which it is a learner to one in which it is a member, each time that it joins. The
+    caller repeats `learn` for as long as the peer is a learner. `standing` returns the versions that this peer holds;
+    `over` returns whether the run is over in its state: then it reports nothing more. `adopt` is called with each state
+    that was fetched: never when this peer came with the members' version, else once or more."""
 
     def __init__(
         self,
@@ -52,8 +56,9 @@ class Learner:
         self._kept: dict[bytes, bytes] = {}
 
     async def learn(self) -> None:
-        """Fetch the state if need be, report it to the coordinator, and wait for a change, for a patience at most.
-        Raises Expelled, MembershipError."""
+        """Fetch the state if this peer does not hold a recent one, report it to the coordinator, and wait until
+        something changes, for a patience at most. The caller repeats this while the peer is a learner. Raises Expelled
+        and MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
             self._life, self._took_s, self._failing_since_s = membership.me.life, None, None

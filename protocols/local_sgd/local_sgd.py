@@ -14,13 +14,12 @@ Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator 
 On failure: the view changes, and the remaining members run the round again with the same contributions, unless one of
 them holds the result: then all take that. A connection that is too slow is given up (`stragglers`). A peer that comes
 too late for a round catches up. When results differ (a broken machine), the most common one is the round's, and the
-other peers fetch it. Only the peer that brings impossible numbers is given up (`inquest`).
+other peers fetch it. A peer that contributes impossible numbers is given up (`inquest`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -71,7 +70,7 @@ T = TypeVar("T")
 
 
 class LocalSGD:
-    """One peer's side of the averaging. Keeps the peer's committed `state`."""
+    """One peer's averaging with all others, round by round. `state`: the last state that this peer has committed."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class LocalSGD:
 
     @property
     def period(self) -> int:
-        """Local steps until the next average; fewer at the end of the run, 0 when it is over."""
+        """Local steps from the last average to the next one. Fewer at the end of the run; 0 when it is over."""
         period, left = self.state.period.period, self.ends.left(self.state.step, self.state.counts)
         return period if left is None else min(period, left)
 
@@ -177,7 +176,7 @@ class LocalSGD:
     # Coming and going
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`: see `Entry.enter`."""
+        """Join the run through `contact`: see `Entry.enter`."""
         await self._entry.enter(contact)
 
     async def gather(self) -> None:
@@ -187,12 +186,10 @@ class LocalSGD:
     # A round
 
     async def average(self, contribution: Contribution) -> Outcome:
-        """Average with all members. Return when this peer has committed the round, or has caught up with it. Once
-        cancelled, the same round cannot be averaged again.
-
-        Raises MembershipError when this peer cannot go on. Raises ValueError when the contribution is not finite (the
-        others are told), or when there is no mean and no peer is to blame: then nothing is committed.
-        """
+        """Average `contribution` with those of all members, until this peer has committed the round, or has caught up
+        with it. Returns the round's outcome. Once cancelled, the same round cannot be averaged again. Raises
+        MembershipError when this peer cannot go on. Raises ValueError when the contribution is not finite (the others
+        are told), or when there is no mean and no peer is to blame: then nothing is committed."""
         return await self.or_leave(self._average(contribution))
 
     async def _average(self, contribution: Contribution) -> Outcome:
@@ -201,7 +198,7 @@ class LocalSGD:
         if contribution.filling is not None:
             contribution.filling.when_whole(ready)
         while (attempt := await self._attempts.next(before)) is not None:
-            contribution = replace(contribution, links=measured(self.channel, self.membership.view.ids))
+            contribution = contribution._replace(links=measured(self.channel, self.membership.view.ids))
             meter.read()
             before_s = meter.transfer_s
             self._sites.pass_by(attempt)
@@ -217,12 +214,9 @@ class LocalSGD:
         return self._results.outcome(contribution, state, self._committed, self.membership.view, meter, self.period)
 
     async def average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
-        """Average amid a round with the peers of this peer's site. `turn`: the index of this average in the round, from
-        1. Returns the vector [n] to go on from; if `state` has changed, the round is over, and this peer goes on from
-        `state`.
-
-        Raises as `average`.
-        """
+        """Average within a round with the peers of this peer's site. `turn`: which of these averages in the round it
+        is, from 1. Returns the vector [n] from which this peer continues; if `state` has changed meanwhile, the round
+        is over, and it continues from `state` instead. Raises as `average`."""
         return await self.or_leave(self._average_at_site(contribution, turn))
 
     async def _average_at_site(self, contribution: Contribution, turn: int) -> Tensor:
@@ -238,7 +232,8 @@ class LocalSGD:
         return contribution.vector if mean is None else mean
 
     async def or_leave(self, work: Awaitable[T]) -> T:
-        """The result of `work`. On a ValueError this peer tells the others why it cannot go on, and leaves."""
+        """Await `work` and return its result. If it raises ValueError, this peer first tells the others why, and
+        leaves."""
         try:
             return await work
         except ValueError as error:
@@ -280,12 +275,14 @@ class LocalSGD:
         witness(Committed(state.round, state.vector, None, 0.0))
 
     def standing(self) -> Standing:
-        """The versions of this peer's state, for the membership."""
+        """The versions of this peer's committed state and of its newest result, and the seconds that a round usually
+        takes, as the membership asks for them in a change of the view."""
         result = self.state if self._result is None else self._result.state
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
     def installed(self, decree: Decree) -> None:
-        """A new view goes on from the decree's version: a peer that holds it commits it, any other fetches it."""
+        """Called by the membership with a new view and the version from which its members continue. If this peer holds
+        that version, it commits it; otherwise it will fetch it."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None

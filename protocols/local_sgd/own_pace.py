@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...aggregation.fednova import Speeds, effective, normalised, own_steps
 from ...aggregation.scaffold import ControlVariate
 from ..offload import off_loop
@@ -12,9 +10,9 @@ from .state import State
 
 
 class Pace:
-    """With `own`, peers agree on the time of a round instead of its number of steps (`aggregation.fednova`). A peer
-    measures its speed from its first round on, also after a restart; in that first round it takes the period's steps.
-    """
+    """The number of local steps of one peer. With `own`, the peers agree on the time of a round instead of its number
+    of steps (`aggregation.fednova`). A peer measures its speed from its first round on, also after a restart; in that
+    first round it takes the period's steps. Without `own`, every peer takes the period's steps."""
 
     def __init__(self, own: bool) -> None:
         self._own = own
@@ -25,7 +23,8 @@ class Pace:
         return own_steps(period, self._steps_per_s, state.speeds) if self._own else period
 
     def effective(self, period: int, state: State) -> float:
-        """The effective number of local steps that each normalised contribution to such a round represents."""
+        """The number of local steps for which each normalised contribution to a round of `period` steps from `state`
+        counts."""
         return effective(period, state.speeds) if self._own else period
 
     async def brought(
@@ -38,8 +37,10 @@ class Pace:
         compute_s: float,
         steps: int,
     ) -> Contribution:
-        """`contribution`, normalised to the effective steps since `state`. `parameters`: number of elements that local
-        steps change, the first of the vector; None: all. Its last `steps` local steps took `compute_s` seconds."""
+        """`contribution` with its displacement from `state` scaled to the effective number of steps, and its weight and
+        speed set to match. Without `own`, `contribution` itself. `parameters`: number of elements at the start of the
+        vector that local steps change; None: all. The last `steps` local steps took `compute_s` seconds, from which the
+        speed is measured."""
         if not self._own or not contribution.steps:
             return contribution
         if steps and compute_s > 0:
@@ -49,8 +50,7 @@ class Pace:
         vector = await off_loop(
             state.vector.nbytes, lambda: normalised(contribution.vector, state.vector, share, parameters)
         )
-        return replace(
-            contribution,
+        return contribution._replace(
             vector=vector,
             weight=contribution.weight * period / contribution.steps,
             speeds=Speeds(speed, 1 / speed) if speed else state.speeds,

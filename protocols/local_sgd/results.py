@@ -1,4 +1,4 @@
-"""The next state and the outcome of a round, from the round's mean and the state that all had before."""
+"""Computes the next state and the outcome of a round, from the round's mean and the state that all had before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .state import State
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Computes results from the run's fragments, outer step, period policy and ends."""
+    """Computes results with the run's fragments, outer step, period policy and ends."""
 
     fragments: Fragments
     outer: OuterStep
@@ -27,7 +27,8 @@ class Results:
     ends: Ends
 
     def of(self, before: State, steps: int, attempt: AttemptId, mean: Mean, mark: int) -> Result:
-        """The result of a round. `steps`: local steps since `before`; `mark`: the fingerprint of the sum."""
+        """The result of a round with this `mean`, which follows the state `before`. `steps`: local steps since
+        `before`; `mark`: the fingerprint of the sum."""
         numbers, links, speeds, counts = told(mean.signals)
         fragments = self.fragments.of_size(before.vector.numel())
         vector, outer = fragments.step(self.outer, attempt[1], before.vector, mean.vector, before.outer)
@@ -38,15 +39,17 @@ class Results:
 
     @staticmethod
     def idle(before: State, attempt: AttemptId, contribution: Contribution, mark: int) -> Result:
-        """The result of a round without any weight above 0: the model stays, and the next round begins."""
+        """The result of a round in which no contribution had a weight above 0: the model stays, and the round's number
+        grows by 1."""
         state = replace(before, round=before.round + 1)
         return Result(attempt, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
     ) -> Outcome:
-        """The outcome of a round that led to `state`, in whose layout `contribution` is. `own`: the result that this
-        peer committed last; if it is of another state, this peer has fetched that one."""
+        """The outcome for this peer of a round that led to `state`. `contribution`: this peer's, in the layout of
+        `state`. `own`: the result that this peer committed last; if it is of another state, this peer has fetched
+        `state` from another peer. `period`: local steps of the next round; 0: the run is over."""
         meter.read()
         own = own if own is not None and own.state is state else None
         if own is None:

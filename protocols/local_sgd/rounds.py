@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -22,21 +23,21 @@ from ..transport import PeerId
 from .state import State
 
 LOCAL_SGD = "local_sgd"
-"""The family of this conversation's messages, and the name of its channel where a run has one level of averaging."""
+"""The family of local SGD's messages, and the name of its channel where a run has one level of averaging."""
 
 SiteAttemptId = tuple[int, int, int]
-"""(generation, round, turn): one attempt at one turn of a site in that round. Turns count from 1."""
+"""(generation, round, turn): the id of an attempt of a site to average within the round; its averages in a round, the
+turns, count from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the samples it saw, 0:
-    it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has trained since the
-    run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of the models in
-    earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others. `steps`: local steps
-    that led to the model, 0: not counted. `speeds`: of these steps, where each peer has its own pace. `epochs`: passes
-    over the data in the round. `counts`: the signals by which the run may end (`ends`). `grown`, `base`: of `vector`,
-    see `Update`."""
+class Contribution(NamedTuple):
+    """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the number of samples
+    it trained on, 0: it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has
+    trained since the run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of
+    the models in earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others.
+    `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast these steps were, where each peer has
+    its own pace. `epochs`: passes over the data in the round. `counts`: the signals by which the run may end (`ends`).
+    `grown`, `base`: of `vector`, see `Update`."""
 
     vector: Tensor
     weight: float
@@ -51,12 +52,12 @@ class Contribution:
     epochs: float = 0.0
     counts: tuple[float, ...] = ()
     grown: tuple[str, ...] = ()
-    base: Mapping[str, Tensor] = field(default_factory=dict)
+    base: Mapping[str, Tensor] = MappingProxyType({})
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """The numbers that are averaged beside the model: the period policy's, link costs, peers' speeds, and what may
-        end the run."""
+        """The numbers that are averaged beside the model: those for the period policy (loss, times, learning rate,
+        motion), link costs, the peers' speeds, and the counts by which the run may end."""
         return self.loss, self.elapsed_s, self.learning_rate, *self.motion, *self.links, *self.speeds, *self.counts
 
     def check(self, *messages: Tensor) -> None:
@@ -84,7 +85,7 @@ _NAMES = ("loss", "elapsed_s", "learning_rate", *Motion._fields, *LinkCosts._fie
 
 
 class Told(NamedTuple):
-    """The means of all peers' `Contribution.signals`."""
+    """The means of all peers' `Contribution.signals`, by their use."""
 
     numbers: Numbers
     links: LinkCosts
@@ -93,7 +94,7 @@ class Told(NamedTuple):
 
 
 def told(signals: Sequence[float]) -> Told:
-    """Unpack the mean of all peers' `Contribution.signals`."""
+    """Sort the mean `signals` of a round by their use."""
     loss, elapsed_s, learning_rate, *others = signals[:_SIGNALS]
     motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
     numbers = Numbers(loss, elapsed_s, learning_rate, Motion(*motion))
@@ -102,12 +103,12 @@ def told(signals: Sequence[float]) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over, with the agreed mean loss and training time. `vector` [n]: the model that this peer trains
-    on from; it is the agreed one, unless only the fragment `part` was averaged. `caught_up`: this peer did not average
-    but fetched the result; then loss and time are its own. `compute_s`: time until the contribution was complete.
-    `hidden_s`: time of the averaging during which local steps went on. `waited_for`: the peer whose contribution was
-    waited for most of `wait_s`. `model_bytes`: of the vector that this peer averaged with others, before a
-    codec."""
+    """A round that is over on this peer. `loss`, `elapsed_s`: the agreed means of training loss and time. `vector` [n]:
+    the model from which this peer continues; it is the agreed one, unless only the fragment `part` was averaged.
+    `caught_up`: this peer did not average but fetched the result; then loss and time are its own. `compute_s`: seconds
+    until its contribution was complete. `hidden_s`: seconds of the averaging during which local steps went on.
+    `waited_for`: the peer whose contribution was waited for most of `wait_s`; None: none was. `model_bytes`: bytes of
+    the vector that this peer averaged with others, before a codec."""
 
     state: State
     vector: Tensor
@@ -127,8 +128,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A round's result that a peer has computed and not committed yet. `fingerprint`: of the sum that led to it.
-    `weight`: the sum of all contributions' weights."""
+    """The result of a round that a peer has computed and not committed yet. `fingerprint`: that of the sum that led to
+    it. `weight`: the sum of all contributions' weights."""
 
     attempt: AttemptId
     state: State
@@ -153,7 +154,7 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A peer has the result of an attempt and votes for it."""
+    """A peer has computed the result of an attempt, with this fingerprint, and votes for it."""
 
     attempt: AttemptId
     fingerprint: int
@@ -161,7 +162,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A peer goes on from this model. `attempt`: the attempt that led to it; None: the peer fetched it from another
+    """A peer has made this model its own. `attempt`: the attempt that led to it; None: the peer fetched it from another
     peer."""
 
     round: int
@@ -172,7 +173,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A peer has taken a view whose members all go on from the result of `round`, which the `donors` hold."""
+    """A peer has taken over a new view, whose members all continue from the result of `round`, which the `donors`
+    hold."""
 
     generation: int
     members: tuple[PeerId, ...]
@@ -182,7 +184,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class SiteContributed:
-    """A peer began an attempt at a turn of its site with this vector and weight, among these members."""
+    """A peer began an attempt of its site with this vector and weight, among these members."""
 
     attempt: SiteAttemptId
     vector: Tensor
@@ -192,7 +194,7 @@ class SiteContributed:
 
 @dataclass(frozen=True, slots=True)
 class SiteCommitted:
-    """A peer goes on from its site's mean, the result of that attempt."""
+    """A peer continues from the mean of its site, the result of this attempt."""
 
     attempt: SiteAttemptId
     vector: Tensor

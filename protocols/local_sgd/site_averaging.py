@@ -1,4 +1,5 @@
-"""Between two rounds the peers of one site average their models among themselves: hierarchical local SGD.
+"""Hierarchical local SGD: between two rounds of all members, the peers of one site average their models among
+themselves.
 
 Source: Lin et al., "Don't use large mini-batches, use local SGD" (ICLR 2020, arXiv 1808.07217), section 5 and appendix
 D: after every H local steps the workers of a block average, after H H^b of them all do.
@@ -50,21 +51,21 @@ from .rounds import LOCAL_SGD, Contribution, SiteAttemptId, SiteCommitted, SiteC
 from .state import fingerprint
 
 PAST = 1 << 40
-"""The turn that a peer reports when it has reached the round itself."""
+"""The turn in the `Stand` of a peer that has reached the round of all members, beyond all turns of its site."""
 _KEPT = 4
 """How many of each peer's latest messages are kept: no peer is more turns ahead."""
 
 Turn = tuple[int, int]
-"""(round, turn), both counted from 1."""
+"""A point in a round at which a site averages: (round, turn), both counted from 1."""
 Told = TypeVar("Told", bound="Stand | Among | Hold")
 
 
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Told to the peers of the site: the sender has reached this turn of the round. `tried`: the generation of its last
-    attempt to sum at this turn, 0: none. `held`: fingerprint of the mean that it holds from that attempt, 0: none.
-    `last`: the turn whose mean it adopted last in this round, 0: none; `taken`: that mean's fingerprint."""
+    """Sent to the peers of the site: the sender has reached this turn of the round. `tried`: the generation in which it
+    last began to sum at this turn; 0: none. `held`: fingerprint of the mean that it holds from that attempt; 0: none.
+    `last`: the turn whose mean it adopted last in this round; 0: none; `taken`: that mean's fingerprint."""
 
     generation: int
     round: int
@@ -78,8 +79,8 @@ class Stand:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Told to the peers of the same attempt: the sender holds the mean with this fingerprint, above 0; or the sum was
-    BAD."""
+    """Sent to the peers of the same attempt: the sender holds the mean with this fingerprint, above 0; BAD: its sum was
+    bad, and it holds none."""
 
     generation: int
     round: int
@@ -90,7 +91,8 @@ class Hold:
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Told to the peers of an attempt as it begins: the sender sums among the peers of this digest."""
+    """Sent to the peers of an attempt as it begins. `peers`: a digest of the ids of the peers among which the sender
+    sums."""
 
     generation: int
     round: int
@@ -111,7 +113,7 @@ class _Mine:
 
 
 class SiteRounds:
-    """One peer's side of its site's turns. A new generation cancels an attempt."""
+    """One peer's averages with its site. An attempt is cancelled when a new generation begins."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
         self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest
@@ -131,9 +133,9 @@ class SiteRounds:
             self._tell(mates, self._stand(attempt, PAST, _Mine()))
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId, turn: int) -> Tensor:
-        """The model [n] that this peer goes on from after `turn`: the mean of its site's peers at that turn, or its own
-        model if they have passed the turn. `anchor` [n]: the model that all had before the round. Raises PeerLost, and
-        ValueError when the contribution is not finite."""
+        """The model [n] from which this peer continues after `turn`: the mean of its site's peers at that turn, or its
+        own model if they have passed the turn, or no mean was adopted. `anchor` [n]: the model that all had before the
+        round. Raises PeerLost, and ValueError when the contribution is not finite."""
         if self._mine.turn != (attempt[1], turn):
             self._mine = _Mine((attempt[1], turn))
         if {*self._mine.members} & {*self._membership.view.ids} - {*self._mates()}:

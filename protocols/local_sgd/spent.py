@@ -1,4 +1,4 @@
-"""The record of a round: its outcome, and the steps and time that this peer spent on it."""
+"""The steps and time that this peer spent on a round, and the round's record in the form of all conversations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import rounds
 
 @dataclass(slots=True)
 class Spent:
-    """A peer's local steps since its last outcome, and their time."""
+    """This peer's local steps since its last outcome, and the seconds that they took."""
 
     steps: int = 0
     compute_s: float = 0.0
@@ -23,8 +23,9 @@ class Spent:
 
 
 def outcome_of(done: rounds.Outcome, period: int, spent: Spent, *, last: bool, told: bool, note: str) -> Outcome:
-    """The conversation's outcome of the round `done`, which had this `period`. `told`: the replica has reported its
-    loss; otherwise the agreed loss is meaningless."""
+    """The outcome of a round in the form that all conversations share. `done`: the round, which had this `period`;
+    `spent`: this peer's steps since the outcome before; `told`: whether the replica has reported its loss, without
+    which the agreed loss is meaningless and becomes NaN; `note`: a remark for the record."""
     return Outcome(
         version=done.state.round,
         step=done.state.step,

@@ -1,4 +1,4 @@
-"""State: the agreed state after a committed round, and its form as a snapshot for a peer that catches up."""
+"""The agreed state after a committed round, and its form as a snapshot, which a peer that catches up fetches."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MIX = np.arange(1, 2 * _COLUMNS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`round`: number of the round, 0 before the first; `step`: local steps that each peer has taken; `vector` [n]:
-    the model; `outer`: the outer step's tensors [n]; `period`: the period policy's state; `links`, `speeds`: means of
-    link costs and peers' speeds; `counts`: what may end the run beside its steps, None: nothing; `grown`: the
-    parameters in it that were frozen when the run began, in the model's order (`growth`). Its tensors are never written
-    to: a new round makes new ones."""
+    """The agreed state after a round. `round`: number of that round, 0 before the first; `step`: local steps that each
+    peer has taken; `vector` [n]: the model; `outer`: the outer step's tensors [n]; `period`: the period policy's state;
+    `links`, `speeds`: means of link costs and peers' speeds; `counts`: the counts by which the run may end, None: it
+    ends by its steps alone, or not at all; `grown`: the parameters in the vector that were frozen when the run began,
+    in the model's order (`growth`). Its tensors are never written to: a new round makes new ones."""
 
     round: int
     step: int
@@ -47,9 +47,7 @@ class State:
 
 def fingerprint(vector: Tensor) -> int:
     """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the remainder.
-
-    One pass at memory speed. It detects accidents only; against adversaries there is the encryption of links.
-    """
+    It takes one pass at memory speed. It detects accidents only; links are encrypted against adversaries."""
     raw = vector.detach().contiguous().numpy().data.cast("B")
     rows = len(raw) // (8 * _COLUMNS)
     words = np.frombuffer(raw[: rows * 8 * _COLUMNS], dtype=np.uint64).reshape(rows, _COLUMNS)
@@ -60,7 +58,8 @@ def fingerprint(vector: Tensor) -> int:
 
 
 def state_fingerprint(state: State) -> int:
-    """63 bits that differ when a bit of the model, or of the outer step's tensors, does, or a parameter's name."""
+    """63 bits that identify the state: they differ when a bit of the model or of the outer step's tensors does, or the
+    name of an unfrozen parameter. They detect accidents only, as `fingerprint`."""
     first, *others = (fingerprint(tensor) for tensor in (state.vector, *state.outer))
     if state.grown:
         others.append(zlib.crc32("\n".join(state.grown).encode()))
@@ -70,15 +69,16 @@ def state_fingerprint(state: State) -> int:
 
 
 def to_snapshot(state: State, grown: bytes = b"") -> Snapshot:
-    """The state as a snapshot that other peers can fetch. `grown`: `State.grown` as bits."""
+    """The state as a snapshot that other peers can fetch. `grown`: `State.grown` as bits
+    (`aggregation.growth.to_bits`)."""
     tensors = dict(zip(_names(len(state.outer)), (state.vector, *state.outer), strict=True))
     numbers = [state.step, state.period.to_plain(), *state.links, *state.speeds, *(state.counts or ())]
     return Snapshot(state.round, tensors, [*numbers, grown] if grown else numbers)
 
 
 def grown_in(extra: list[Any], layout: Layout) -> tuple[str, ...]:
-    """The parameters of a state that were frozen when the run began with `layout`, by a snapshot's numbers. Raises
-    PeerMisbehaved."""
+    """The names of the unfrozen parameters of a state, from the numbers `extra` of its snapshot. `layout`: that with
+    which the run began. Raises PeerMisbehaved when they name a parameter that the model does not have."""
     try:
         return from_bits(layout, extra[-1]) if extra and type(extra[-1]) is bytes else ()
     except ValueError as error:
@@ -86,13 +86,14 @@ def grown_in(extra: list[Any], layout: Layout) -> tuple[str, ...]:
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
-    """The tensors of a state with this layout. `outer`: number of tensors of the outer step."""
+    """The tensors that the snapshot of a state with this layout must have, by name. `outer`: number of tensors of the
+    outer step."""
     return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 
 def from_snapshot(snapshot: Snapshot, grown: tuple[str, ...] = ()) -> State:
-    """The state in `snapshot`. `grown`: see `grown_in`. Raises PeerMisbehaved when the numbers beside its tensors make
-    no sense."""
+    """The state in `snapshot`. `grown`: the names that `grown_in` found. Raises PeerMisbehaved when the numbers beside
+    its tensors make no sense."""
     try:
         step, period, *others = snapshot.extra[:-1] if grown else snapshot.extra
         means, counts = others[:_MEANS], counts_of(others[_MEANS:])

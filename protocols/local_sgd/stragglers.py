@@ -1,4 +1,4 @@
-"""Stragglers: a connection that holds up a round for longer than bytes and bandwidth explain is given up.
+"""Stragglers: a peer whose connection delays a round for longer than bytes and bandwidth explain is given up.
 
 A peer that has contributed to a round, or catches up with the others, predicts how long the sum should take: the
 schedule's cost for the bytes, on links with the costs that all agreed on in the round before. Its deadline is the
@@ -45,10 +45,11 @@ from ..wire.frames import message
 from .rounds import LOCAL_SGD
 
 TIMES = 8
-"""A sum may take this many times its predicted time. Agreed costs are right to within a factor of two or so; the
-remainder is for moderately unequal connections, and for other traffic on the same lines."""
+"""A sum may take this many times its predicted time. Agreed costs are right to within a factor of about two; the rest
+is for moderately unequal connections, and for other traffic on the same lines."""
 _SLOWER_LEVELS = 6
-"""An eighth of the bandwidth: a level is half an octave."""
+"""How many levels below the usual one a connection is slow enough to be given up. A level is half an octave, so this is
+an eighth of the bandwidth."""
 _TRAIN = 1 / 1000
 """The share of the patience that a packet train takes on a usual connection. Four trains at once to a peer that is 100
 times slower delay its heartbeats by less than half the patience."""
@@ -57,8 +58,8 @@ times slower delay its heartbeats by less than half the patience."""
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Told to the two most senior members: the sum of this round is past its deadline on the sender. `levels`:
-    bandwidths from each member to the sender, in rank order."""
+    """Sent to the two most senior members: the sum of this round is past its deadline on the sender. `levels`:
+    bandwidths from each member to the sender, in rank order, as levels (`link_quality.bandwidths`); 0: unknown."""
 
     generation: int
     round: int
@@ -66,8 +67,9 @@ class Late:
 
 
 class Lateness:
-    """Reports late sums of one peer, and judges all reports if this peer is one of the two judges. `size_bytes`
-    returns the size of the vector that a round sums, `costs` the link costs that all agreed on."""
+    """One peer's watch on its sums: it reports a late one, and judges the reports of all if it is one of the two most
+    senior members. `size_bytes` returns the size of the vector that a round sums, `costs` the link costs that all
+    agreed on."""
 
     def __init__(
         self,
@@ -93,8 +95,9 @@ class Lateness:
 
     @contextmanager
     def of(self, attempt: AttemptId, filling: Filling | None = None) -> Iterator[None]:
-        """Watch an attempt at a round, or a catch-up with it. `filling`: tracks this peer's contribution while it is
-        incomplete."""
+        """Context in which an attempt at a round, or a catch-up with it, is watched. Its time counts from when this
+        peer's contribution is complete. `filling`: tracks the contribution while it is incomplete; None: it is
+        complete."""
         self._attempt, self._is_late = attempt, False
         if self._generation != attempt[0]:
             self._generation, self._over_s = attempt[0], 0.0

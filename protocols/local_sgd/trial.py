@@ -25,8 +25,8 @@ from .state import State
 
 
 class Trial:
-    """One peer's trials. `hopeful`: whether an attempt can still succeed. `keep` is called with a result before other
-    peers hear of it, and with None when there is no result. `version` returns the version of a state."""
+    """One peer's trials. `hopeful` returns whether an attempt can still succeed. `keep` is called with a result before
+    other peers hear of it, and with None when there is no result. `version` returns the version of a state."""
 
     def __init__(
         self,
@@ -48,9 +48,10 @@ class Trial:
         self._version = version
 
     async def make(self, attempt: AttemptId, contribution: Contribution, before: State, steps: int) -> Result | None:
-        """A result to commit at once; None: the verdict, if there is one, tells which result to commit. `steps`: local
-        steps since `before`. Raises PeerLost, and ValueError when the contribution is not finite, or when there is no
-        mean and no peer is to blame."""
+        """Run one attempt at the round after `before`, with this peer's `contribution`. Returns a result that the
+        caller commits at once; None: the caller asks `Verdicts.on` whether there is a verdict, and which result to
+        commit. `steps`: local steps since `before`. Raises PeerLost, and ValueError when the contribution is not
+        finite, or when there is no mean and no peer is to blame."""
         if len(self._membership.view.ids) == 1 and contribution.weight > 0:
             return await self._alone(attempt, contribution, before, steps)
         try:

@@ -1,4 +1,5 @@
-"""Versions: the fingerprints that identify one peer's states to the others, and the time that a round takes."""
+"""Versions: round numbers and fingerprints by which peers compare their states; and the time that a round usually
+takes."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ _USUAL = 9
 
 
 class Versions:
-    """The versions of one peer's last two states, from `state` on."""
+    """Computes the versions of one peer's states, and caches those of the last two. `state`: the first."""
 
     def __init__(self, state: State) -> None:
         self._known = [(state, Version(state.round, state_fingerprint(state)))]
         self._committed_at: deque[float] = deque(maxlen=_USUAL)
 
     def of(self, state: State) -> Version:
-        """The version of `state`; those of the last two states are cached."""
+        """The version of `state`: its round and its fingerprint."""
         for known, version in self._known:
             if known is state:
                 return version
@@ -31,11 +32,12 @@ class Versions:
         return version
 
     def committed(self) -> None:
-        """A round was committed."""
+        """Note that a round was committed now."""
         self._committed_at.append(asyncio.get_running_loop().time())
 
     @property
     def usual_s(self) -> float:
-        """Seconds that a round takes now, the median of recent intervals; 0: unknown."""
+        """Seconds that a round takes now: the median interval between the last 9 commits. 0.0: unknown before the
+        second commit."""
         times = list(self._committed_at)
         return median(after - before for before, after in pairwise(times)) if len(times) > 1 else 0.0

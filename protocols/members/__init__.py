@@ -1,1 +1,1 @@
-"""Members: which peers are in the run, agreed generation by generation."""
+"""Members: which peers are in the run. The members agree on a list of them, the view, generation by generation."""

@@ -1,7 +1,8 @@
-"""The acceptor's half of a change: the ballot that one member has promised and the decree it adopted (`view_change`).
+"""The acceptor's half of a change of the view (`view_change`): the ballot that this member has promised to follow, and
+the decree, the proposed next view, that it has adopted.
 
-A restarted process that finds the record of its former life (`ledger`) acts as that life's acceptor in that life's
-view, until it hears of a later view.
+Each process that runs under a peer's key is another life. A restarted process that finds the record of its former life
+(`ledger`) acts as that life's acceptor in that life's view, until it hears of a later view.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from .roster import Roster
 from .view import NOBODY, Decree, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
-"""How far a ballot may lie above the promised one: a million tries (`view_change`). The far limit holds for ballots of
-the coordinator, and for ballots that a member reports in a promise: it may have been asked under higher ballots than
-this member."""
+"""How far a ballot may lie above the promised one. The near limit allows a million tries (`view_change`). The far limit
+holds for the coordinator's ballots, and for ballots that a member reports in a promise, because that member may have
+been asked under higher ballots than this one."""
 _FREE = 8
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
 
 
 class Adoption(NamedTuple):
-    """The decree that a member has adopted in a generation, under which ballot, and from whom; None: from nobody, or in
-    a former life."""
+    """The decree that a member has adopted in a generation (None: none), the ballot under which it did, and the member
+    that proposed it (None: unknown, because a former life adopted it, or there is none)."""
 
     ballot: int = 0
     decree: Decree | None = None
@@ -41,7 +42,9 @@ class Adoption(NamedTuple):
 
 
 class Acceptor:
-    """One member's promises in the change of the present view. `asked` is called when another member leads it."""
+    """One member's promises and adoptions in the change of the present view. `standing` returns the versions of its
+    state; `stale` is called with a peer that speaks of a generation that is over; `asked` is called whenever another
+    member has asked."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Acceptor:
         self._adopted = Adoption()
         self._latest: Decree | None = None
         self.courtesy_s = channel.endpoint.interval_s
-        """Seconds that the coordinator waits when another member that leads a change was heeded last."""
+        """Seconds that this member, as coordinator, waits before it leads a change while another member leads one."""
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
@@ -82,7 +85,8 @@ class Acceptor:
 
     @property
     def votes(self) -> bool:
-        """Whether this peer is an acceptor."""
+        """Whether this peer votes in changes of the view: it is a member, or goes on as the acceptor of a former life
+        that is."""
         return self._roster.id in self._view.ids
 
     @property
@@ -91,16 +95,17 @@ class Acceptor:
 
     @property
     def latest(self) -> Decree | None:
-        """The decree of the present view."""
+        """The decree of the present view; None: there is no view yet."""
         return self._latest
 
     def begin(self, decree: Decree | None) -> None:
-        """The roster has gone on to the view of `decree`, in which nothing is promised yet; None: to no view."""
+        """Start afresh in the view of `decree`, to which the roster has gone on; nothing is promised in it yet. None:
+        this peer is in no view."""
         self._me = self._roster.me
         self._go_to(decree)
 
     def go_on(self, former: Former) -> None:
-        """Go on as the acceptor of a former life."""
+        """Take over the promises of a former life of this peer, and vote on its behalf."""
         self._me, self._latest = former.seat.me, former.seat.decree
         if former.ballot is not None:
             self.promised = former.ballot.promised
@@ -108,8 +113,8 @@ class Acceptor:
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
-        """The former life's view is over. If the former life is a member of the next view, go on as its
-        acceptor there."""
+        """The view in which this peer votes for its former life was followed by that of `decree`. If the former life is
+        a member there, too, go on as its acceptor; otherwise do nothing."""
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
@@ -129,7 +134,8 @@ class Acceptor:
         self._waiting.clear()
 
     def promise(self, ballot: int) -> Promise:
-        """Promise to follow `ballot` unless a higher one is promised. The answer tells the promised ballot."""
+        """Promise to follow `ballot`, unless a higher one is promised already. Returns the answer for the proposer: the
+        highest promised ballot, the versions that this member holds, and the decree that it has adopted."""
         if self.promised == 0:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
@@ -141,7 +147,8 @@ class Acceptor:
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
     def adopt(self, ballot: int, decree: Decree, proposer: PeerId) -> Adopted:
-        """Adopt `decree`, unless a higher ballot has been promised meanwhile."""
+        """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer,
+        whose `promised` tells which."""
         if ballot >= self.promised:
             self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer)
             self.echoes.adopted(ballot, decree, proposer)
@@ -149,7 +156,7 @@ class Acceptor:
 
     @property
     def adopted(self) -> Decree | None:
-        """The decree that this member has adopted in this generation."""
+        """The decree that this member has adopted in this generation; None: none."""
         return self._adopted.decree
 
     def has_adopted(self, decree: Decree) -> bool:
@@ -157,23 +164,24 @@ class Acceptor:
         return self._adopted.decree == decree
 
     def proposed_by(self, decree: Decree) -> PeerId | None:
-        """The member that this one adopted `decree` from last: it knows who else has. None: it has not adopted it, or a
-        former life has."""
+        """The member from which this one has adopted `decree`, and which therefore knows the other adoptions. None:
+        this member has not adopted it, or a former life has."""
         return self._adopted.proposer if self.has_adopted(decree) else None
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether an honest member may have reached `ballot`: one far above the promised ballot would leave no room for
-        the others'."""
+        """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one. A ballot far above
+        would leave no room for those of the others."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
-        """Call `then` when all that was promised and adopted so far is on record."""
+        """Write to disk what was promised and adopted so far, and then call `then`; without a store on disk, call it at
+        once."""
         adopted, decree, _ = self._adopted
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether the sender is a member and speaks of this peer's generation. If the generations differ, the peer that
-        is behind, a learner too, is brought up to date."""
+        """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
+        the one of the two that is behind is told so: it gets the present view, or this peer asks for the later one."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):

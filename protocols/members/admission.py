@@ -1,4 +1,4 @@
-"""Admission: how a newcomer gets into the view.
+"""Admission: how a newcomer gets into the view, the list of members that these decide together.
 
 The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
 newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
@@ -29,13 +29,14 @@ from .view import NAME_LETTERS_MAX, Decree, Member
 
 _NEWCOMERS_MAX = 1024
 _CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
-"""How many addresses of newcomers are called in an hour that have another host than the peer that names them: for
-newcomers themselves and learners, and for members."""
+"""How many newcomers' addresses are dialled in an hour whose host is another than that of the peer that names them. The
+first limit is for those that newcomers themselves and learners name, the second for those that members name."""
 _NO_REASON = "it is not let in, and was not told why"
 
 
 class Admission:
-    """One peer's side of admission, as newcomer, as contact and as coordinator."""
+    """One peer's side of admission, as newcomer, as contact and as coordinator. `standing` returns the versions of its
+    state."""
 
     def __init__(
         self,
@@ -47,7 +48,8 @@ class Admission:
         latest: Callable[[], Decree | None],
         votes: Callable[[], bool],
     ) -> None:
-        """`latest`: the decree of the present view; `votes`: whether this peer still votes for a former life."""
+        """`latest` returns the decree of the present view; `votes` returns whether this peer still votes on behalf of a
+        former life."""
         self._channel, self._roster, self._standing = channel, roster, standing
         self._latest, self._votes = latest, votes
         self._terms = terms
@@ -57,9 +59,10 @@ class Admission:
         self._held_off: dict[PeerId, Later] = {}
         """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
         self._later: tuple[float, PeerId] = (0.0, "")
-        """When the others let this peer in, on the loop's clock, and who said so."""
+        """The time on the loop's clock before which the others do not let this peer in, and the peer that told so."""
         self._overruled: Decree | None = None
-        """The decree of a view that this peer is not in. The contacts that it asks may not have heard of that view."""
+        """The decree of a view without this peer. It is told to the contacts that this peer asks, which may not have
+        heard of it."""
         self._elsewhere = Elsewhere(_CALLED_FOR_MEMBERS, 3600.0)
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
@@ -68,10 +71,9 @@ class Admission:
         channel.on(Anew, self._on_anew)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
-        """Ask `contact` to be let in; without `ready`, ask only whether it would let this peer in.
-
-        Raises JoinRefused, or PeerLost when another member may be asked.
-        """
+        """Ask the member `contact` to introduce this peer, so that the next view lets it in; without `ready`, ask only
+        whether it would. Returns the contact's view and version. Raises JoinRefused when all members would refuse, and
+        PeerLost when another member may be asked."""
         me, has, terms = self._roster.me, self._standing(), self._terms
         if not ready:
             self._roster.failed = None  # a new attempt: the failure of the last one is over
@@ -98,23 +100,24 @@ class Admission:
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """A view without this peer holds: from now on ask its members to be let in, and tell contacts of that view."""
+        """The others have gone on to the view of `decree` without this peer: from now on it asks the members of that
+        view to be let in, and tells contacts of it."""
         self._overruled = decree
         self._roster.meet(decree.view)
 
     @property
     def asks(self) -> bool:
-        """Whether this peer has asked to be let in."""
+        """Whether this peer, in its present life, has asked a contact to be let in."""
         return self._host is not None and self._life == self._roster.me.life
 
     @property
     def held_off_s(self) -> float:
-        """Seconds for which the others do not let this peer in yet."""
+        """Seconds that this peer still has to wait before the others let it in; 0.0: it need not wait."""
         return max(0.0, self._later[0] - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` in after `seconds` at the earliest; a later time that is already set stays. Only this peer knows
-        it: another coordinator may let `peer` in sooner."""
+        """Do not let `peer` in before `seconds` are over. A later time that is already set stays. Only this peer knows
+        the time: another coordinator may let `peer` in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)
@@ -190,7 +193,8 @@ class Admission:
         self._roster.notify()
 
     def turn_away(self) -> None:
-        """The view has changed: tell the newcomers that no invitation lets in any more."""
+        """After a change of the view: tell each newcomer that its invitation does not let it in any more, and forget
+        it."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 del self._roster.newcomers[newcomer]

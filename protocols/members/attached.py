@@ -1,5 +1,5 @@
-"""The port between a membership and the conversation attached to it: versions of a state, which the membership does not
-interpret.
+"""The port between a membership and the conversation attached to it, which is the algorithm that the members run. The
+conversation's state has versions, which the membership compares but does not interpret.
 
 The decision on a view also decides from which version all members go on (`next_view`).
 """
@@ -14,9 +14,10 @@ from .view import Decree, Version
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The versions that a peer holds. `state`: the last committed one. `result`: the version that the peer has made
-    since and voted for (`Membership.vote`), equal to `state` if there is none; it counts as committed once more than
-    half have voted for it. `usual_s`: recent seconds from one committed version to the next; 0: unknown."""
+    """The versions of the state that a peer holds. `state`: the last committed one. `result`: the version that the peer
+    has made since and voted for (`Membership.vote`), equal to `state` if there is none; it counts as committed once
+    more than half of the members have voted for it. `usual_s`: recent seconds from one committed version to the next;
+    0: unknown."""
 
     state: Version
     result: Version
@@ -24,16 +25,17 @@ class Standing:
 
 
 NOTHING = Standing(Version(0, 0), Version(0, 0))
-"""The standing of a peer whose conversation has no state."""
+"""The standing of a peer whose conversation has no state that members share."""
 
 
 class Attached(Protocol):
-    """The conversation as the membership sees it."""
+    """A conversation, as the membership to which it is attached sees it."""
 
     def standing(self) -> Standing:
-        """The versions of the conversation's state."""
+        """The versions of the conversation's state that this peer holds."""
         ...
 
     def installed(self, decree: Decree) -> None:
-        """The decree's view holds, with this peer in it: all peers in it go on from the decree's version."""
+        """Called when this peer has gone on to the decree's view: all peers in that view continue from the decree's
+        version."""
         ...

@@ -1,6 +1,6 @@
-"""Attributes: what a member is to the conversation.
+"""Attributes: properties of a member that the conversation uses.
 
-Membership passes them on with its views. It reads and assigns `data_shard` alone; all other attributes are for the
+The membership sends them with its views. It reads and assigns `data_shard` alone; all other attributes are for the
 conversations, so a parameter server's roles or a federation's sites need no other membership.
 """
 
@@ -15,11 +15,12 @@ SERVER = "server"
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """`role`: the peer's function in the conversation; "": the same as all others'. `site`: peers that are close to
-    each other have the same value; "": this peer is close to none. `capacity`: how much the peer can take on, in the
-    conversation's unit, as known when the view was decided; 0: unknown. Local SGD's unit is bytes a second, in both
-    directions at the same time. `data_shard`: index of the data shard that the peer trains on; it also orders the
-    ranks. Raises ValueError when a name is too long or not printable, or a number is negative."""
+    """The attributes of one member. `role`: the peer's function in the conversation; "": the same as all others'.
+    `site`: peers that are close to each other have the same value; "": this peer is close to none. `capacity`: how much
+    the peer can take on, in the conversation's unit, as known when the view was decided; 0: unknown. Local SGD's unit
+    is bytes a second, in both directions at the same time. `data_shard`: index of the data shard that the peer trains
+    on; it also orders the ranks. Raises ValueError when a name is too long or not printable, or a number is negative.
+    """
 
     role: str = ""
     site: str = ""
@@ -35,5 +36,5 @@ class Attributes:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the names take in a message."""
+        """The bytes that the role and the site take in a message."""
         return len(self.role.encode()) + len(self.site.encode())

@@ -12,7 +12,8 @@ Item = TypeVar("Item")
 
 
 class Backoff(Generic[Item]):
-    """Backoff for each item: 0 s for the first `free` failures, then `first_s`, then twice as long each time."""
+    """Exponential backoff for each item: 0 s after each of the first `free` failures, then `first_s`, then twice as
+    long after each further one, up to `LONGEST_S`."""
 
     def __init__(self, first_s: float, *, free: int = 0) -> None:
         self._first_s, self._free = first_s, free
@@ -20,7 +21,7 @@ class Backoff(Generic[Item]):
         """When each item is forgotten, on the loop's clock, and how often it has failed."""
 
     def again(self, item: Item) -> float:
-        """Record a failure of `item`. Returns the seconds to leave it alone."""
+        """Record a failure of `item`. Returns the seconds to wait before trying it again."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         times = self._known.get(item, (0.0, 0))[1] + 1
@@ -30,7 +31,7 @@ class Backoff(Generic[Item]):
 
 
 class Once(Generic[Item]):
-    """Allows each item at most once in `every_s` seconds, so that repeated questions do not raise the cost of
+    """A rate limit: allows each item once in `every_s` seconds, so that repeated questions do not cost repeated
     answers."""
 
     def __init__(self, every_s: float) -> None:
@@ -39,7 +40,7 @@ class Once(Generic[Item]):
         """When each item is due again, on the loop's clock."""
 
     def due(self, item: Item) -> bool:
-        """Whether `item` is due. If it is, it is not due again for `every_s` seconds."""
+        """Whether `item` is allowed now. If True is returned, it is not allowed again for `every_s` seconds."""
         now = asyncio.get_running_loop().time()
         if now < self._again_s.get(item, now):
             return False
@@ -47,5 +48,5 @@ class Once(Generic[Item]):
         return True
 
     def clear(self) -> None:
-        """Make every item due."""
+        """Allow every item again at once."""
         self._again_s.clear()

@@ -16,7 +16,7 @@ from .view import dialable_of
 
 
 class Departure:
-    """One peer's side of departures."""
+    """How one peer leaves, and its record of others that leave or have finished."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster
@@ -26,9 +26,9 @@ class Departure:
         channel.on(Finished, self._on_finished)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Tell the others that this peer leaves. The returned future is done when the others have decided a view
-        without this peer, or after two patiences; they need this peer for that decision, so close the endpoint only
-        then."""
+        """Tell the other members that this peer leaves, and why. The returned future is done when they have decided a
+        view without this peer, or after two patiences. They need this peer for that decision, so the caller must not
+        close the endpoint before."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -39,8 +39,9 @@ class Departure:
         return self._let_go
 
     async def finish(self, leads: Callable[[], bool]) -> None:
-        """This peer has finished. Return when all members have finished: until then one of them may need to fetch the
-        last result from this peer. `leads`: whether this peer leads a change of the view, which may add members."""
+        """Tell the others that this peer has finished, and wait until all members have: until then one of them may need
+        to fetch the last result from this peer. A learner returns at once. `leads` returns whether this peer leads a
+        change of the view, which may add members."""
         roster = self._roster
         if roster.learns:
             return  # no member waits for a learner or needs it
@@ -53,12 +54,13 @@ class Departure:
             )
 
     def go(self) -> None:
-        """The others need this peer no longer: complete the future of `leave`."""
+        """Complete the future of `leave`: the others do not need this peer any more."""
         if self._let_go is not None and not self._let_go.done():
             self._let_go.set_result(None)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """This peer has left, and joins again: through a member that it knows, or else through `contact`."""
+        """This peer has left, and is to join again: its waiters raise Expelled, which makes it join through a member
+        that it knows, or else through `contact`. If there is neither, it only counts as not leaving."""
         roster = self._roster
         self._let_go = None
         roster.leaving.pop(roster.id, None)
@@ -67,7 +69,8 @@ class Departure:
             roster.fail(Expelled(hosts[0]))
 
     def tell_again(self) -> None:
-        """In a new view, repeat what this peer told in the last one: that it has finished, or that it leaves."""
+        """In a new view, send again what this peer has told in the last one: that it has finished, or that it
+        leaves."""
         roster = self._roster
         if roster.id in roster.finished:
             roster.tell(Finished())

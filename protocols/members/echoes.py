@@ -1,18 +1,20 @@
-"""Echoes: each member that adopts a decree tells the others which. A leader cannot give two of them two decrees.
+"""Echoes: each member that adopts a decree, the decision on the next view, tells the others which. So a leader cannot
+make two of them go on to two different views.
 
-The leader sends each member its decree, so one that lies can send each another one. Hence a member goes to the next
-view only when enough members that it reaches have adopted, or hold, the same decree (`enough_of`): any two sets of so
-many of r members have more than (r - 1) // 3 in common, so a member that told both sides the truth. This is the echo of
-Bracha, "Asynchronous Byzantine agreement protocols" (1987). It holds where fewer than a third of the members lie, and
-the others hear each other within a patience. No protocol without signatures does better (Pease, Shostak and Lamport,
-"Reaching agreement in the presence of faults", 1980): of three members, none can tell which of the two others lies.
+The leader sends its decree to each member, so a lying leader could send them different ones. Hence a member goes to the
+next view only when enough of the members that it reaches have adopted the same decree, or are in its view
+(`enough_of`). Any two sets of so many of r members have more than (r - 1) // 3 in common, and so at least one honest
+member. This is the echo of Bracha, "Asynchronous Byzantine agreement protocols" (1987). It holds where fewer than a
+third of the members lie, and the others hear each other within a patience. No protocol without signatures does better
+(Pease, Shostak and Lamport, "Reaching agreement in the presence of faults", 1980): of three members, none can tell
+which of the two others lies.
 
-A ballot has one proposer, which has one decree for it. Where more than (r - 1) // 3 members tell of another decree
-under this peer's ballot, the proposer lied: it is reported, and if r > 3 this peer accuses it (`edges`), so that
-another member leads. If r <= 3, it is reported only, as the other member may have lied instead.
+A ballot has one proposer, and an honest proposer has one decree for it. Where more than (r - 1) // 3 members tell of
+another decree under the ballot of this peer's decree, the proposer lied: it is reported, and if r > 3 this peer accuses
+it (`edges`), so that another member leads. If r <= 3, it is only reported, because the other member may be the liar.
 
 Cost: a message of three numbers from each member to each other one, to about `ASKED_MAX` of them in a larger view. They
-are on their way while the leader hears of the adoptions and tells that the decree holds, so nobody waits for them.
+travel while the leader collects the adoptions and announces the result, so they cost no time.
 On failure: a member whose echo has not come is asked (`hearsay`).
 """
 
@@ -43,7 +45,7 @@ _KEPT = 4
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The sender has adopted the decree with this `mark` under `ballot`."""
+    """Tells another member that the sender has adopted, under `ballot`, the decree with this `mark` (`mark_of`)."""
 
     generation: int
     ballot: int
@@ -51,13 +53,14 @@ class Echo:
 
 
 def mark_of(decree: Decree) -> int:
-    """63 bits that tell this decree from others, above 0."""
+    """A hash of the decree, 63 bits, above 0: it identifies the decree in messages."""
     packed: bytes = msgpack.packb(plain_fields(decree, fields_of(Decree)))
     return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
 
 
 def enough_of(reached: int) -> int:
-    """How many of the `reached` members, the one that counts among them, have to tell of one decree."""
+    """How many of the `reached` members have to tell of one decree before one of them goes on to its view. The member
+    that counts is included in both numbers."""
     return (reached + _liars(reached)) // 2 + 1
 
 
@@ -67,9 +70,9 @@ def _liars(reached: int) -> int:
 
 
 def partners(peers: Collection[PeerId], me: PeerId) -> list[PeerId]:
-    """The others that `me` tells and asks: all of a few, else about `ASKED_MAX`. Each of two peers is a partner of the
-    other or neither is, and the graph of all partners is random, so that every large part of it has many edges to the
-    rest."""
+    """The other peers that the peer `me` sends its echoes to and asks: all of them where they are few, else a random
+    choice of about `ASKED_MAX`. Each of two peers is a partner of the other or neither is. The graph of all partners is
+    random, so that every large part of it has many edges to the rest."""
     others = [peer for peer in peers if peer != me]
     if len(others) <= ASKED_MAX:
         return others
@@ -92,7 +95,7 @@ class _Own:
 
 
 class Echoes:
-    """What the members of the present view say that they have adopted."""
+    """The echoes that one peer has sent and heard in the present view."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster
@@ -105,18 +108,20 @@ class Echoes:
         channel.on(Echo, self._on_echo)
 
     def begin(self) -> None:
-        """The roster has gone on to another view. What this peer adopted last stays: an echo may still come."""
+        """Forget the echoes of the last view. This peer's own last adoption is kept, because echoes on it may still
+        come."""
         self._said.clear()
 
     def adopted(self, ballot: int, decree: Decree, proposer: PeerId) -> None:
-        """This peer has adopted `decree`."""
+        """Record that this peer has adopted `decree` of `proposer` under `ballot`, and report the proposer if echoes
+        prove that it lied."""
         mark = mark_of(decree)
         self._own = _Own(self._roster.view, ballot, mark, proposer)
         self._against = {peer for peer, said in self._said.items() if any(_differ(*one, ballot, mark) for one in said)}
         self._judge()
 
     def tell(self) -> None:
-        """Tell the others what this peer has adopted."""
+        """Send an echo of this peer's last adoption to its partners in the view, except to the proposer."""
         own, roster = self._own, self._roster
         if own is not None and own.view is roster.view and roster.id in own.view.ids:
             for peer in self.hearers(own.view):
@@ -124,20 +129,20 @@ class Echoes:
                     self._channel.post(peer, Echo(own.view.generation, own.ballot, own.mark))
 
     def hearers(self, view: View) -> list[PeerId]:
-        """This peer's partners in `view`, without those that cannot reach it."""
+        """This peer's partners in `view`, except those that cannot reach it."""
         me = self._roster.id
         return [peer for peer in partners(view.ids, me) if not view.are_apart(peer, me)]
 
     def same(self, mark: int) -> set[PeerId]:
-        """The members that have adopted the decree with this mark last."""
+        """The members whose last echo is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
     def is_silent(self, peer: PeerId) -> bool:
-        """Whether `peer` has told of no decree that it has adopted in this view."""
+        """Whether no echo of `peer` has arrived in this view."""
         return peer not in self._said
 
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
-        """Whether a third member has adopted `decree` from another proposer than this one."""
+        """Whether an echo says that a third member has adopted `decree` from another proposer than `proposer`."""
         mark, rank = mark_of(decree), self._roster.view.ids.index(proposer)
         told = (one for peer, said in self._said.items() if peer != proposer for one in said)
         return any(other == mark and ballot % RANKS != rank for ballot, other in told)

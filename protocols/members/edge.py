@@ -1,4 +1,4 @@
-"""An edge: the connection between two peers."""
+"""An edge: the connection between two peers. It is broken if they cannot reach each other."""
 
 from __future__ import annotations
 

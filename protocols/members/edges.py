@@ -1,4 +1,5 @@
-"""Edges: which members cannot reach each other, and how many accusers it takes to give a member up.
+"""Edges: finds out which members cannot reach each other, and decides when a member that others have lost is given up,
+that is removed by the next view.
 
 A member that loses another tells the coordinator (Suspicion), which asks the accused member. If the accused answers,
 the edge between the two is broken: both are alive, the next view lists the edge in `apart`, and nothing is sent along
@@ -36,14 +37,14 @@ from .roster import Roster
 from .view import View
 
 _REST = 4
-"""Patiences before a broken edge is tried again."""
+"""Patiences from when an edge breaks to when it is tried again."""
 
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class AreYouThere:
-    """Asks an accused peer whether it is alive. Sent by the coordinator, by a member that hears that another has lost
-    the coordinator, and by an end that tries a broken edge again."""
+    """Asks a peer that `accuser` has lost whether it is alive. The sender is the coordinator; a member that hears that
+    `accuser` has lost the coordinator; or `accuser` itself, when it tries a broken edge again."""
 
     generation: int
     accuser: PeerId
@@ -52,7 +53,7 @@ class AreYouThere:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class IAmThere:
-    """The answer to AreYouThere."""
+    """The answer to AreYouThere, with the same numbers: the sender is alive."""
 
     generation: int
     accuser: PeerId
@@ -61,7 +62,7 @@ class IAmThere:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """Told by the coordinator: test whether you reach `peer` now."""
+    """The coordinator asks an end of a broken edge to test whether it can reach `peer`, the other end, now."""
 
     generation: int
     peer: PeerId
@@ -70,15 +71,15 @@ class TryAgain:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The answer to TryAgain, if the sender reaches `peer`. Also told to a member that has lost the coordinator, by one
-    that still reaches it."""
+    """The answer to TryAgain: the sender reaches `peer`. It is not sent if the sender does not. It is also sent to a
+    member that has lost the coordinator `peer`, by a member that still reaches it."""
 
     generation: int
     peer: PeerId
 
 
 class Edges:
-    """One peer's side of this, as accuser, as accused and, when it coordinates, as judge."""
+    """One peer's accusations: as accuser, as accused and, where it is the coordinator, as judge."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Edges:
         renew: Callable[[], None],
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        """`enough`: whether these members may decide a view. `renew`: has a new view decided. `of_now`:
+        """`enough` returns whether these members may decide a view. `renew` has a new view decided. `of_now`:
         `Acceptor.of_now`."""
         self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
@@ -113,7 +114,8 @@ class Edges:
         channel.on(Reaches, self._on_reaches)
 
     def begin(self, view: View) -> None:
-        """The roster has gone on to `view`."""
+        """Start afresh in `view`, to which the roster has gone on. The coordinator keeps broken edges that this view
+        does not list, for the next one."""
         self.stop()
         self._accusers.clear()
         self._vouchers.clear()
@@ -130,13 +132,14 @@ class Edges:
             self._renew()
 
     def stop(self) -> None:
-        """Cancel all timers."""
+        """Cancel all timers: no accused member is given up any more, and no broken edge is tried."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer has lost `peer`."""
+        """This peer has lost the member `peer`: accuse it before the coordinator; if it is the coordinator itself,
+        before its successor."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

@@ -6,19 +6,20 @@ from ..transport import PeerId
 
 
 class MembershipError(Exception):
-    """This peer cannot go on. The message says why and what to do."""
+    """Raised when this peer cannot go on. The message says why and what to do."""
 
 
 class NoQuorum(MembershipError):
-    """Too few members are left to decide on a view."""
+    """Raised when too few members are left to decide on a view."""
 
 
 class JoinRefused(MembershipError):
-    """The run does not let this peer in."""
+    """Raised when the run does not let this peer in."""
 
 
 class Expelled(Exception):
-    """The others have decided a view without this peer: join again through `contact`."""
+    """Raised when the others have decided a view without this peer: it has to join again, through the member
+    `contact`."""
 
     def __init__(self, contact: PeerId) -> None:
         super().__init__(f"the others went on without this peer; joining again through {contact:.12}")

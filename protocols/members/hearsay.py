@@ -1,18 +1,19 @@
-"""Hearsay: what others say of a later view that this peer has not adopted itself. One peer's word moves nobody.
+"""Hearsay: a peer is told of a later view, and checks that with other peers before it goes on to that view. A decree is
+the decision on a view; it holds once a quorum has adopted it.
 
 A member takes a view if it has adopted that decree, its proposer says that it holds (`view_change`), and enough others
 tell of the same decree (`echoes`): as a rule their echoes are there by then. In any other case it asks the members of
 the view that it knows (Confirm). It goes on when half of those that it reaches, and at least two of them, hold the
 later view; or when more than half of its view, and two others, and enough (`echoes`) have adopted the decree. A learner
 does the same. A newcomer believes the contact that it came by, which it trusts anyway.
-That a view without this peer holds (Stale) is confirmed alike; where too few members are left to decide a view, one
-member's word is enough, because to join anew then costs nothing.
+A message that the others have a view without this peer (Stale) is checked in the same way. Where too few members are
+left to decide a view, one member's word is enough, because joining anew then costs nothing.
 
 Cost: none for a member that has adopted the decree and has the others' echoes; otherwise two small messages for each
 member that is asked (`echoes.partners`), and a trip. A member that does not hold the decree yet answers again when it
 does.
 On failure: the questions are asked again once an interval; a member that does not answer for two patiences is not
-waited for. What is not confirmed within `TRY_FOR` patiences is forgotten, until it is told again.
+waited for. A claim that is not confirmed within `TRY_FOR` patiences is forgotten, until this peer is told of it again.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from .view import Decree
 _PROMPT = 8
 _NO_VIEW, _NO, _ADOPTED, _HOLDS = range(4)
 _WITHOUT_ME = 0
-"""Stands for the mark of a decree where a later view is without this peer."""
+"""Used in place of a decree's mark in questions whether a later view is without this peer."""
 
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Asks whether the decree with this `mark` holds, of which the sender has been told; 0: whether a view without the
-    sender holds. `generation`: the sender's."""
+    """Asks the receiver whether the decree with this `mark` holds, of which the sender has been told; mark 0: whether a
+    view without the sender holds. `generation`: that of the sender's view."""
 
     generation: int
     mark: int
@@ -53,7 +54,8 @@ class Confirm:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The answer to Confirm. `word`: 0: the sender is in no view; 1: no; 2: it has adopted that decree; 3: it holds."""
+    """The answer to Confirm. `word`: 0, the answering peer is in no view; 1, none of the others; 2, it has adopted the
+    decree; 3, the decree's view is its present one."""
 
     mark: int
     word: int
@@ -71,8 +73,8 @@ class _Claim:
 
 
 class Hearsay:
-    """One peer's side of this, as the one that was told and as one that is asked. `take` is called with a decree that
-    holds, and a peer that said so."""
+    """One peer's side of hearsay: it asks others about the views that it was told of, and answers their questions.
+    `take` is called with a decree that was confirmed, and with a peer that said that it holds."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Hearsay:
         take: Callable[[Decree, PeerId], None],
     ) -> None:
         self.contact: PeerId | None = None
-        """The peer through which this one asks to be let in."""
+        """The peer through which this one asks to be let in, and whose word it believes; None: there is none."""
         self._channel, self._roster, self._acceptor, self._quorum = channel, roster, acceptor, quorum
         self._outsiders, self._take = outsiders, take
         self._claims: dict[int, _Claim] = {}
@@ -102,7 +104,8 @@ class Hearsay:
         channel.on(Confirmed, self._on_confirmed)
 
     def begin(self, decree: Decree | None) -> None:
-        """The roster has gone on to the view of `decree`; None: to no view."""
+        """Start afresh in the view of `decree`, to which the roster has gone on, and answer the peers that have asked
+        about it. None: this peer is in no view."""
         self.stop()
         if self._askers and decree is not None:
             mark = mark_of(decree)
@@ -111,7 +114,7 @@ class Hearsay:
         self._askers.clear()
 
     def stop(self) -> None:
-        """Forget what this peer was told."""
+        """Forget the views that this peer was told of, and ask no more about them."""
         self._claims.clear()
         self._asked_s.clear()
         self._prompted.clear()

@@ -16,13 +16,15 @@ _HELLO = "hello"
 @message("hello")
 @dataclass(frozen=True, slots=True)
 class AskRun:
+    """Asks a peer for the run that it is in."""
+
     ask: int
 
 
 @message("hello")
 @dataclass(frozen=True, slots=True)
 class RunIs:
-    """The run's name and, as JSON, the settings that all its peers share."""
+    """The answer to AskRun: the run's name and, as JSON, the settings that all its peers share."""
 
     ask: int
     run: str
@@ -30,7 +32,8 @@ class RunIs:
 
 
 class Greeter:
-    """Answers newcomers. A guest gets no answer: it may only have a key admitted (`members.invites`)."""
+    """Answers AskRun for one peer. A guest (a newcomer that uses an invite's key) gets no answer: it may only have its
+    own key admitted (`members.invites`)."""
 
     def __init__(self, endpoint: Endpoint, *, run: str, settings: str) -> None:
         self._channel, self._run, self._settings = Channel(endpoint, _HELLO), run, settings
@@ -41,7 +44,7 @@ class Greeter:
 
 
 async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
-    """The run that `contact` is in. Raises PeerLost."""
+    """Ask `contact` for the name and settings of the run that it is in. Raises PeerLost."""
     answer = await Channel(endpoint, _HELLO).ask(contact, AskRun, answers=(RunIs,))
     run: RunIs = answer.message
     return run

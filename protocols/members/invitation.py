@@ -1,5 +1,5 @@
-"""Invitations: an invite as the members agree on it. The view counts its uses: so the decided views, and not the member
-that a newcomer happens to ask, bound how many keys it lets in.
+"""Invitations: an invite in the form in which it is part of the view. The view counts its uses, so the number of keys
+that it lets in is limited for the whole run, whichever members the newcomers ask.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from ..transport import PeerId
 
 KEYS_MAX = 1000
-"""The most key marks in a view: they take a seventh of the header. Only the latest are kept."""
+"""The most marks of keys in a view, which take a seventh of the message's header. Only the latest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """`guest`: the public key of the key pair that the invite holds. `keys_max`: how many newcomers' keys it may let
-    in, None: no limit. `keys`: how many it has let in. `seconds`: how much longer it is valid, counted by each peer
-    from when it hears of the view, None: no limit."""
+    """An invite, by which newcomers may join. `guest`: the public key of the key pair that the invite holds.
+    `keys_max`: how many newcomers' keys it may let in; None: no limit. `keys`: how many it has let in. `seconds`: how
+    much longer it is valid, counted by each peer from when it hears of the view; None: no limit."""
 
     guest: PeerId
     keys_max: int | None = None
@@ -30,6 +30,6 @@ class Invitation:
 
 
 def mark(key: PeerId) -> int:
-    """The form in which a view remembers a key that was let in: 63 bits of the key's hash. No other key with the same
-    hash can be found."""
+    """The form in which a view remembers a newcomer's key that was let in: 63 bits of the key's hash, for which no
+    other key can be found in practice."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1

@@ -3,7 +3,8 @@
 The member tells the coordinator (Reinvite), and each later coordinator, until a view has the new invitation. The next
 change of the view decides it, when the members are not busy, so that all members agree on it.
 
-Cost: one small message and a view. On failure: Reinvite is sent again with each view, and when the coordinator is lost.
+Cost: one small message and a view.
+On failure: Reinvite is sent again with each view, and when the coordinator is lost.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .messages import Reinvite
 from .roster import TRY_FOR, Roster
 
 REINVITE_S = 2 * TRY_FOR
-"""How long the members may take to agree on a new invitation, in patiences."""
+"""The most patiences (not seconds) that the members may take to agree on a new invitation."""
 
 
 class Inviting:
-    """One peer's side of replacing the invitation. `consider` makes the coordinator lead a change if there is a reason
-    for one."""
+    """One peer's wish to replace the run's invitation, and, as coordinator, the wishes of others. `consider` is called
+    so that the coordinator leads a change of the view if there is a reason for one."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
@@ -33,13 +34,13 @@ class Inviting:
 
     @property
     def present(self) -> Invitation | None:
-        """The run's invitation, as it is now."""
+        """The run's invitation, with the seconds that it is still valid; None: there is none."""
         return self._roster.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the present invitation by `invitation`, None for none; return when a view has it. Keys that were let
-        in stay. Raises MembershipError when the members do not agree on it within `REINVITE_S` patiences, or when
-        another member replaces the invitation at the same time."""
+        """Replace the run's invitation by `invitation` (None: by none), and return when a view has it. Keys that were
+        let in keep their place. Raises MembershipError when the members do not agree on it within `REINVITE_S`
+        patiences, or when another member replaces the invitation at the same time."""
         invites, within_s = self._roster.invites, REINVITE_S * self._channel.endpoint.patience_s
         if invites.guest == ("" if invitation is None else invitation.guest):
             return

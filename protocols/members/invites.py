@@ -1,4 +1,5 @@
-"""Invites: how a guest's own key is let in, and which keys the present invitation still lets in.
+"""Invites: how newcomers that hold an invite have their own keys admitted, and which keys the present invitation still
+lets in. A guest is a newcomer that is connected by the invite's key, not yet by its own.
 
 An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
 members are told, and from then on the newcomer is known by its own key. Many newcomers may use one invite at the same
@@ -30,7 +31,7 @@ _ASK = "ask for a new one: samovar invite RUN --new"
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """A guest asks for `key` to be admitted."""
+    """A guest asks a member to admit `key`, its own."""
 
     ask: int
     key: str
@@ -48,19 +49,20 @@ class Admitted:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Vouch:
-    """Told to members: `key` was admitted, by the invitation of the key `guest`."""
+    """Tells a member that `key` was admitted, through the invitation with the guest key `guest`: it is to admit the
+    key, too."""
 
     key: str
     guest: PeerId
 
 
 class Invites:
-    """One peer's knowledge of the run's invitation, and of the invitation through which each key was admitted."""
+    """One peer's knowledge of the run's invitation, and of the invitation by which each key was admitted."""
 
     def __init__(
         self, channel: Channel, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
     ) -> None:
-        """`invitation`: the invitation that a founder begins with. `members`: the peers that are told of
+        """`invitation`: the one with which a founder begins the run. `members` returns the peers that are told of
         admitted keys."""
         self._channel, self._members = channel, members
         self._view, self._marks = NOBODY, frozenset[int]()
@@ -68,31 +70,32 @@ class Invites:
         self._present: Invitation | None = None
         self._ends_s = math.inf
         self.wish: Reinvite | None = None
-        """The replacement of the invitation that the next view shall have."""
+        """The replacement of the invitation that the coordinator is to put into the next view; None: none."""
         self._hold(invitation)
         channel.on(Admit, self._on_admit)
         channel.on(Vouch, self._on_vouch)
 
     @property
     def guest(self) -> PeerId:
-        """The guest key of the present invitation; "": there is none."""
+        """The guest key of the present invitation; "" if there is none."""
         return "" if self._present is None else self._present.guest
 
     @property
     def present(self) -> Invitation | None:
-        """The present invitation, with the seconds that it is still valid."""
+        """The present invitation, with the seconds that it is still valid; None: there is none."""
         invitation = self._present
         if invitation is None or invitation.seconds is None:
             return invitation
         return replace(invitation, seconds=max(0.0, self._ends_s - asyncio.get_running_loop().time()))
 
     def came_by(self, key: PeerId, told: PeerId = "") -> PeerId:
-        """The guest key through which `key` was admitted, as this peer knows it or else was `told`; "": it needs no
-        invitation."""
+        """The guest key of the invitation through which `key` was admitted, as far as this peer knows; otherwise
+        `told`, which another peer has said. "": it needs no invitation."""
         return self._came_by.get(key, told)
 
     def why_not(self, key: PeerId, guest: PeerId) -> str:
-        """Why `key`, admitted through the invitation of `guest`, is not let in; "" if it may be."""
+        """The reason why `key`, which was admitted through the invitation with the guest key `guest`, may not join now;
+        "" if it may."""
         if not guest or mark(key) in self._marks or key in self._view.everybody:
             return ""
         invitation = self.present
@@ -103,7 +106,8 @@ class Invites:
         return f"the time of this invite is over; {_ASK}" if invitation.seconds == 0.0 else ""
 
     def take(self, view: View) -> None:
-        """The roster has gone on to `view`. Without members, this peer is in no view and keeps the last invitation."""
+        """Take over the invitation of `view`, to which the roster has gone on. A view without members means that this
+        peer is in none; it then keeps the last invitation."""
         if view.ids:
             self._view, self._marks, self.wish = view, frozenset(view.let_in), None
             self._hold(view.invitation)
@@ -154,9 +158,9 @@ class Invites:
         return ""
 
     def knows(self, key: PeerId, guest: PeerId) -> bool:
-        """Remember the invitation through which `key` was admitted ("": none); False when there is no room. A key that
-        is in the view keeps its invitation: otherwise the holder of an invite could have a member turned away by
-        revoking that invite."""
+        """Remember the invitation, by its guest key, through which `key` was admitted ("": none). Returns False when
+        there is no room for it. The record of a key that is in the view is not changed: otherwise the holder of an
+        invite could have a member turned away by revoking that invite."""
         if key in self._view.everybody and key not in self._came_by:
             return True
         if guest and (key in self._came_by or len(self._came_by) < _GUESTS_MAX):
@@ -165,7 +169,8 @@ class Invites:
 
 
 class Uses:
-    """The invitation of the next view, while the next view's newcomers are counted as its uses."""
+    """Counts the newcomers of the next view as uses of its invitation. `invitation`: the next view's, with the count so
+    far."""
 
     def __init__(self, invites: Invites, view: View) -> None:
         wish, self.invitation, self._everybody = invites.wish, invites.present, view.everybody
@@ -175,11 +180,12 @@ class Uses:
 
     @property
     def let_in(self) -> tuple[int, ...]:
-        """Marks of the keys that were let in by an invite: the latest `KEYS_MAX` of them."""
+        """The marks of the keys that were let in by an invite, for the next view: the latest `KEYS_MAX` of them."""
         return tuple(self._let_in)[-KEYS_MAX:]
 
     def let(self, key: PeerId, guest: PeerId) -> bool:
-        """Let in `key`, which came by the invitation of the key `guest`; False if that invitation does not allow it."""
+        """Let in `key`, which was admitted through the invitation with the guest key `guest`, and count it. Returns
+        False if that invitation does not allow it. A key that was let in before is not counted again."""
         if not guest or mark(key) in self._let_in or key in self._everybody:
             return True
         invitation = self.invitation
@@ -191,7 +197,8 @@ class Uses:
 
 
 async def ask_admission(endpoint: Endpoint, contact: PeerId, key: PeerId) -> None:
-    """As a guest, have `key` admitted by `contact`. Raises PeerLost, also when the contact refuses."""
+    """Called by a guest: ask `contact` to admit `key`. Raises PeerLost, also with the reason when the contact
+    refuses."""
     answer = await Channel(endpoint, MEMBERS).ask(contact, lambda ask: Admit(ask, key), answers=(Admitted,))
     if answer.message.why:
         raise PeerLost(contact, answer.message.why)

@@ -24,15 +24,16 @@ from .roster import TRY_FOR
 from .view import Version
 
 Fetch = Callable[[Sequence[PeerId], Version], Awaitable[None]]
-"""A function that fetches the state of a version from one of these peers and adopts it. Raises CatchUpFailed."""
+"""A function that fetches the state of a version, or a later one, from one of these peers, and adopts it. It raises
+CatchUpFailed."""
 
 _ASK_MAX = 8
-"""The least number of requests to be let in before this peer gives up."""
+"""A peer asks to be let in at least this many times before it gives up."""
 
 
 class Entry:
-    """Takes one peer into the run. `fetch`: fetches the conversation's state; None: the conversation has no state that
-    all peers agree on. `over`: whether the run is over according to this peer's state."""
+    """Takes one peer into the run, and back into it. `fetch`: fetches the conversation's state; None: the conversation
+    has no state that all peers agree on. `over` returns whether the run is over according to this peer's state."""
 
     def __init__(
         self,
@@ -46,15 +47,14 @@ class Entry:
         self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`, or through another member if it is lost meanwhile.
-
-        Raises JoinRefused, PeerLost, CatchUpFailed, MembershipError.
-        """
+        """Join the run through `contact`, or through another member if that is lost; return when this peer is in the
+        view. Raises JoinRefused, PeerLost, CatchUpFailed and MembershipError."""
         await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again, or fetch the last state if the run is over. Keep trying for `Terms.give_up_after_s`, or without
-        limit if that is None. Raises MembershipError."""
+        """Join again after the others went on without this peer; if the run is over, fetch its last state instead.
+        Keeps trying for `Terms.give_up_after_s`, or without limit if that is None. Raises MembershipError when it
+        fails."""
         limit_s = self._membership.terms.give_up_after_s
         for last_try in (False, True):
             try:

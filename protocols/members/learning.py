@@ -1,11 +1,11 @@
 """Learning: how a newcomer to a run that has started becomes a member.
 
-The newcomer is in the view as a learner: it has no vote and no rank, no quorum counts it, and nobody waits for it. It
-fetches the present state and reports this to the coordinator; in the next view it is a member. The members may then
-wait once until the new member has caught up to the present version, and in every later exchange for its connection.
-Hence the learner must have fetched the state within the time that the members take for `_VERSIONS` versions, or within
-a heartbeat interval where that is longer. A slower learner is told so, stays a learner, and tries again later. A
-learner that shares memory with all members cannot be too slow.
+The newcomer is in the view as a learner: it has no vote and no rank, and no member waits for it. It fetches the present
+state and reports this to the coordinator; in the next view it is a member. From then on the members wait for it: once
+until it has caught up to the present version, and in every later exchange for its connection. Hence the learner must
+have fetched the state within the time that the members take for `_VERSIONS` versions, or within a heartbeat interval
+where that is longer. A slower learner is told so, stays a learner, and tries again later. A learner that shares memory
+with all members cannot be too slow.
 Cost: one message each way per learner, and one change of the view.
 On failure: the learner repeats its message after a patience, and in each new view.
 """
@@ -26,7 +26,8 @@ _VERSIONS = 4
 
 
 class Learning:
-    """One peer's side of this, as learner or as coordinator. `of_now`: see `Acceptor.of_now`."""
+    """One peer's side of learning, as learner or as coordinator. `standing` returns the versions of its state;
+    `of_now`: see `Acceptor.of_now`."""
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class Learning:
     ) -> None:
         self._channel, self._roster, self._standing, self._of_now = channel, roster, standing, of_now
         self.within_s: float | None = None
-        """Seconds within which this learner must fetch the state; None: it has not been called too slow."""
+        """Seconds within which this learner must fetch the state to become a member; None: the coordinator has not
+        called it too slow."""
         channel.on(Learned, self._on_learned)
         channel.on(TooSlow, self._on_too_slow)
 
     def tell(self, version: Version, took_s: float) -> None:
-        """Report to the coordinator that this learner holds `version`, and that fetching it took `took_s` seconds."""
+        """For a learner: report to the coordinator that it holds `version`, and that fetching it took `took_s`
+        seconds."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
@@ -78,7 +81,8 @@ class Learning:
 
 
 class Unattached:
-    """Stands in for a conversation where none is attached. It has no state, so a learner has nothing to fetch."""
+    """Stands in for the conversation of a membership that has none attached. It has no state, so a learner has nothing
+    to fetch, and reports that at once."""
 
     def __init__(self, roster: Roster, learning: Learning) -> None:
         self._roster, self._learning = roster, learning

@@ -1,11 +1,12 @@
-"""The ledger: an acceptor's Paxos state, written to disk before it answers, so that its next life keeps its promises.
+"""The ledger: a member's Paxos state, written to disk before it answers a proposer, so that its next life, the process
+after a restart, keeps its promises.
 
 A peer that can be restarted under its key keeps three entries: its seat (the view in which it is a member), its ballot
 (what it has promised and adopted in the change of that view), and its vote (the result that it voted for last). A
-process that finds these entries goes on as that acceptor only: it no longer holds the result it voted for, so it does
-not train until a later view has its new life among the members. A peer that joins anew of its own will removes its
-entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can be neither written
-nor removed stops answering, because its next life would read outdated entries.
+process that finds these entries only votes on behalf of the former life: it no longer holds the result for which that
+life voted, so it does not train until a later view has its new life among the members. A peer that joins anew of its
+own will removes its entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can
+be neither written nor removed stops answering, because its next life would read outdated entries.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """Named entries of a few kilobytes that outlive the process."""
+    """A place for named entries of a few kilobytes that outlive the process, such as files. `load` returns None for no
+    entry."""
 
     def load(self, name: str) -> bytes | None: ...
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Replace the entry atomically; it is on the disk on return. Raises OSError."""
+        """Replace the entry atomically. On return it is on the disk. Raises OSError."""
         ...
 
     def clear(self) -> None:
@@ -40,7 +42,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """This life is a member of the view of `decree`."""
+    """The entry for membership: the life `me` is a member of the view of `decree`."""
 
     me: Member
     decree: Decree
@@ -48,7 +50,8 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What this life has promised and adopted in the change of the view of `generation`, as in `Promise`."""
+    """The entry for a change of the view of `generation`: what the life has promised and adopted in it, as in
+    `Promise`."""
 
     life: int
     generation: int
@@ -59,7 +62,7 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The result that this life voted for last."""
+    """The entry for a vote: the version of the result for which the life has voted last."""
 
     life: int
     generation: int
@@ -68,7 +71,8 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The entries of a former life: its seat, and its ballot and vote if they are of the seat's generation."""
+    """The entries of a former life: its seat; and its ballot and vote, each None unless it is of the seat's
+    generation."""
 
     seat: Seat
     ballot: Ballot | None
@@ -76,7 +80,7 @@ class Former:
 
 
 class Ledger:
-    """One peer's ledger. Without a `store` nothing is kept, and callers do not wait."""
+    """One peer's ledger in a `store`. Without a store nothing is kept, and callers do not wait."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
@@ -91,11 +95,11 @@ class Ledger:
 
     @property
     def kept(self) -> bool:
-        """Whether entries are kept: whether there is a store."""
+        """Whether entries are kept, because there is a store."""
         return self._store is not None
 
     def former(self) -> Former | None:
-        """The valid entries of a former life in this store; None: there are none."""
+        """The entries of a former life in this store. None: there is none, or it cannot be read."""
         seat, ballot, vote = self._read(Seat), self._read(Ballot), self._read(Vote)
         if seat is None:
             return None
@@ -105,7 +109,8 @@ class Ledger:
         return Former(seat, ballot, vote)
 
     def keep(self, entry: Seat | Ballot | Vote, then: Callable[[], None] = lambda: None) -> None:
-        """Write `entry`, and call `then` as soon as it and all earlier entries are on the disk."""
+        """Write `entry` in the background, and call `then` as soon as it and all earlier entries are on the disk, or
+        are removed from it. `then` is not called while outdated entries are left there."""
         if self._store is None:
             then()
             return
@@ -114,13 +119,14 @@ class Ledger:
             self._writing = asyncio.create_task(self._write(self._store), name="ledger")
 
     async def on_record(self, entry: Vote) -> None:
-        """Return when `entry` is on the disk, or when writing it has failed: a bad disk must not end the training."""
+        """Write `entry`, and return when it is on the disk, or when writing has failed: a bad disk must not end the
+        training."""
         self.keep(entry)
         await self._written_out()
 
     async def synced(self) -> None:
-        """Wait until all entries are written. Raises MembershipError when outdated entries are left on the disk for a
-        later life: this peer may not vote then."""
+        """Wait until all entries are written. Raises MembershipError when outdated entries could be neither replaced
+        nor removed, so that this peer must not vote."""
         await self._written_out()
         if self._outdated:
             raise MembershipError("the record of its votes can be neither written nor removed, so it cannot vote")
@@ -130,13 +136,13 @@ class Ledger:
             await asyncio.shield(self._writing)
 
     def strike(self) -> None:
-        """This life is over: remove its entries before any other peer hears that it is."""
+        """Remove the entries of this life, which is over. It has to be done before any other peer hears that it is."""
         self.close()
         if self._store is not None:
             self._clear(self._store)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing; entries that are still waiting are dropped."""
         self._due.clear()
         if self._writing is not None:
             self._writing.cancel()

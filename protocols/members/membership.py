@@ -1,9 +1,8 @@
 """Membership: which peers are in the run, agreed generation by generation.
 
-Each generation has its view. Its members decide the next view (`view_change`), led by the coordinator, the most senior
-member that stays; `admission` lets newcomers in. This file connects these to the rest: how members leave (Leave,
-Finished), how the coordinator hears of a lost member (Suspicion), and what happens to messages of other generations: a
-sender that is no longer a member is told so (Stale), joins again and catches up.
+Each generation has its view, the list of members. These decide the next view (`view_change`), led by the coordinator,
+the most senior member that stays; `admission` lets newcomers in. This file connects these to the rest: leaving (Leave,
+Finished), reports of lost members (Suspicion), and messages from former members, which are told so (Stale).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from .view_change import Change
 
 
 class Membership:
-    """One peer's membership. It needs no conversation: without one, every peer has the version (0, 0)."""
+    """One peer's membership of a run. Without an attached conversation, every peer has the version (0, 0)."""
 
     knows_all = True
 
@@ -49,9 +48,9 @@ class Membership:
         store: Store | None = None,
         invitation: Invitation | None = None,
     ) -> None:
-        """`store`: keeps promises for a later life. `invitation`: the run's invite, if this peer founds the run."""
+        """`store` keeps promises for this peer's next process. `invitation`: the run's, if this peer founds it."""
         self.on_view: list[Callable[[View], None]] = []
-        """Called with each view that this peer is in, after the attached conversation."""
+        """Called with each view that this peer is in, after the attached conversation is told of it."""
         self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
         self.departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
@@ -85,7 +84,7 @@ class Membership:
             of_now=self._change.acceptor.of_now,
         )
         self.lost = self._edges.lost
-        """Call it with a member that this peer cannot work with: it is removed, or the edge to it avoided."""
+        """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
         self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
         self.removals = Removals(channel, roster, self.hold_off)
         self.neighbours = of_view(roster, self.removals)
@@ -102,7 +101,7 @@ class Membership:
         return self._attached.standing()
 
     def attach(self, conversation: Attached) -> None:
-        """From now on `conversation` gives the versions, and is told of each view first."""
+        """Ask `conversation` for the versions from now on, and tell it of each view before `on_view`."""
         self._attached = conversation
 
     @property
@@ -116,7 +115,7 @@ class Membership:
 
     @property
     def failed(self) -> Exception | None:
-        """Why this peer cannot go on as it is."""
+        """The error because of which this peer cannot go on; None: it can."""
         return self._roster.failed
 
     @property
@@ -127,7 +126,7 @@ class Membership:
 
     @property
     def finished(self) -> set[PeerId]:
-        """Members that have finished: see `Departure.finish`."""
+        """The members that have finished: see `Departure.finish`."""
         return self._roster.finished
 
     @property
@@ -136,12 +135,12 @@ class Membership:
 
     @property
     def hosts(self) -> tuple[PeerId, ...]:
-        """The other members that can be dialled, or the last known ones: any of them may let this peer in."""
+        """The other members that can be dialled, as last known: any of them may let this peer in."""
         return dialable_of(self._roster.addresses)
 
     @property
     def held_off_s(self) -> float:
-        """Seconds for which the others do not let this peer in yet, by what they said."""
+        """Seconds that this peer must still wait before the others let it in, by what they said."""
         return self._admission.held_off_s
 
     @property
@@ -156,7 +155,7 @@ class Membership:
 
     @property
     def base(self) -> Version:
-        """The version that the present view goes on from."""
+        """The version from which the members of the present view continue."""
         return self._roster.base
 
     @property
@@ -166,7 +165,7 @@ class Membership:
         return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, tested again on each `notify`. Raises the error that makes waiting hopeless."""
+        """Wait for `condition`, tested again on each `notify`. Raises the error of `failed`."""
         await self._roster.until(condition)
 
     async def at_least(self, count: int) -> None:
@@ -174,7 +173,7 @@ class Membership:
         await self.until(lambda: len(self.neighbours.now) >= count)
 
     def only_while(self, condition: Callable[[], bool]) -> contextlib.AbstractAsyncContextManager[None]:
-        """Cancel the body as soon as `condition` does not hold. Raises the error that makes going on hopeless."""
+        """Context whose body is cancelled as soon as `condition` does not hold. Raises the error of `failed`."""
         return self._roster.only_while(condition)
 
     async def change_within(self, seconds: float) -> None:
@@ -182,11 +181,11 @@ class Membership:
         await self._roster.change_within(seconds)
 
     def notify(self) -> None:
-        """Something that a condition may depend on has changed."""
+        """Test all conditions that are waited for: something has changed on which they may depend."""
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the staying members can go on without `peer` and, with `reserve`, could still lose another one."""
+        """Whether the staying members can decide views without `peer` and, with `reserve`, could lose one more."""
         left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 
@@ -196,33 +195,33 @@ class Membership:
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Context of an exchange that a change of the view would end: see `Occasion`."""
+        """Context of an exchange with others that a change of the view would cancel: see `Occasion`."""
         return self._change.occasion.busy()
 
     def renew(self) -> None:
-        """Have the next generation decided although no member comes or goes: members disagree about a result."""
+        """Have a new view decided although no member comes or goes, because members disagree about a result."""
         self._change.renew()
 
     def assess(self, capacities: Mapping[PeerId, int]) -> None:
-        """Have the next generation decided with these capacities, because the members work better with them."""
+        """Have a new view decided that contains these `capacities`, with which the members work better."""
         self._roster.capacities = dict(capacities)
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Return when this peer's vote for `version` is on record, if votes are kept at all."""
+        """Record this peer's vote for a version of the state; return when it is on disk, or at once without a store."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
     # Coming and going
 
     def found(self) -> None:
-        """Found a run: this peer is its first member."""
+        """Found a run, whose first and only member is this peer."""
         me, invitation = replace(self.me, since=1), self.inviting.present
         view = View(1, (me,), self.terms.founders <= 1, invitation=invitation)
         self._take(Decree(view, self._attached.standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Leave any view and ask `contact`, which the endpoint can reach, whether this peer may join. Raises
+        """Leave any view, and ask `contact`, which the endpoint can reach, whether this peer may join. Raises
         JoinRefused, or PeerLost when another member may be asked."""
         self._change.stop()
         self._edges.stop()
@@ -237,15 +236,15 @@ class Membership:
         return await self._admission.ask(contact, ready=False)
 
     async def join(self, contact: PeerId) -> None:
-        """Ask `contact` to be let in. Install brings the view with this peer later. Raises the same as `knock`."""
+        """Ask `contact` to introduce this peer; the view that has it comes later (Install). Raises as `knock`."""
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Leave of one's own will: see `Departure.leave`."""
+        """Leave the run of this peer's own will: see `Departure.leave`."""
         return self.departure.leave(why)
 
     async def finish(self) -> None:
-        """This peer has finished the run: see `Departure.finish`."""
+        """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
         await self.departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
@@ -255,7 +254,8 @@ class Membership:
         self.departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message of `generation` counts. A sender that is no longer a member is told so."""
+        """Whether a message counts: its sender is a member, and its `generation` present and not being changed. A
+        sender that is no member any more is told so."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
@@ -296,5 +296,5 @@ class Membership:
         roster.news()
 
     def tell_waiting(self, why: str) -> None:
-        """Report that this peer waits, and `why`: at once, and then every 30 s."""
+        """Report to `on_waiting` that this peer waits, and `why`; at most once in 30 s."""
         self._roster.tell_waiting(why)

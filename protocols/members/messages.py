@@ -1,4 +1,4 @@
-"""The messages by which peers get into a run, change its view and leave it."""
+"""The messages by which peers get into a run, change its view (the agreed list of members) and leave it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ MEMBERS = "members"
 @dataclass(frozen=True, slots=True)
 class Join:
     """A newcomer asks a member to be let in. Without `ready` it only asks whether it would be let in, and which version
-    the others have. `version`: the newcomer's. `layout`: digest of its model's layout; `model`: that layout in words.
-    `votes`: the newcomer has found the record of its former life and still votes for it (`ledger`)."""
+    the others have. `version`: the version of the state that the newcomer holds. `layout`: digest of its model's
+    layout; `model`: that layout in words. `votes`: the newcomer has found the record of its former life and still votes
+    for it (`ledger`)."""
 
     ask: int
     run: str
@@ -43,7 +44,7 @@ class Welcome:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The contact refuses a Join. `final`: all other members would refuse it too."""
+    """The contact refuses a Join, for the reason `why`. `final`: all other members would refuse it too."""
 
     ask: int
     why: str
@@ -53,7 +54,7 @@ class Refused:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Told to a newcomer: the members let it in after `seconds` at the earliest. `why`: the reason."""
+    """Tells a newcomer that the members let it in after `seconds` at the earliest, for the reason `why`."""
 
     seconds: float
     why: str
@@ -62,8 +63,9 @@ class Later:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The contact, which is in `generation`, tells the coordinator of the newcomer `member`. `version`: the newcomer's;
-    `votes`: as in Join; `guest`: key of the invitation through which it was admitted, "" if it needs none."""
+    """A contact tells the coordinator of the newcomer `member`. `version`: the version that the newcomer holds;
+    `generation`: that of the contact's view; `votes`: as in Join; `guest`: key of the invitation through which the
+    newcomer was admitted, "" if it needs none."""
 
     member: Member
     version: Version
@@ -75,7 +77,7 @@ class Introduce:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Uninvited:
-    """Told to a newcomer: its invitation does not let it in. `why`: the reason."""
+    """Tells a newcomer that its invitation does not let it in, and why."""
 
     why: str
 
@@ -103,8 +105,8 @@ class Learned:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Told to a learner: its connection would slow down all others. It may become a member once it can fetch the state
-    within `within_s` seconds."""
+    """Tells a learner that its connection would slow down all others. It may become a member once it can fetch the
+    state within `within_s` seconds."""
 
     generation: int
     within_s: float
@@ -113,8 +115,8 @@ class TooSlow:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """The sender wants to lead the change of the view of `generation`. It asks for a promise to follow no lower
-    `ballot`, and to commit no further result in this generation."""
+    """The sender wants to lead the change of the view of `generation`. It asks a member to promise that it follows no
+    lower `ballot`, and commits no further result in this generation."""
 
     generation: int
     ballot: int
@@ -123,10 +125,10 @@ class Propose:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The answer to Propose. `promised`: the highest ballot that the sender has promised to follow; above `ballot` if
-    it follows another proposer. `state`: its last committed version. `result`: the version it has voted for since,
-    equal to `state` if none; `has`: it still holds that result. `decree`: the decree it adopted under the ballot
-    `adopted` (0: none). `former`: it votes only on behalf of a former life."""
+    """The answer to Propose. `promised`: the highest ballot that the answering member has promised to follow; it is
+    above `ballot` if the member follows another proposer. `state`: its last committed version. `result`: the version
+    that it has voted for since, equal to `state` if none; `has`: it still holds that result. `decree`: the decree that
+    it adopted under the ballot `adopted` (0: none). `former`: it votes only on behalf of a former life."""
 
     generation: int
     ballot: int
@@ -142,7 +144,7 @@ class Promise:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A quorum has promised. The sender asks to adopt `decree`."""
+    """The proposer, to which a quorum has promised to follow `ballot`, asks a member to adopt `decree`."""
 
     generation: int
     ballot: int
@@ -152,7 +154,8 @@ class Adopt:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The answer to Adopt: the sender has adopted the decree, unless it has `promised` a higher ballot meanwhile."""
+    """The answer to Adopt. `promised` is equal to `ballot` if the member has adopted the decree, and higher if it has
+    promised a higher ballot and has not."""
 
     generation: int
     ballot: int
@@ -162,7 +165,8 @@ class Adopted:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Install:
-    """A quorum has adopted the decree: it holds."""
+    """Tells the receiver that the decree holds, because a quorum has adopted it: it should go on to the decree's
+    view."""
 
     decree: Decree
 
@@ -170,7 +174,8 @@ class Install:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The receiver speaks of a later generation than the sender knows."""
+    """The answer to a message of a later generation than the sender of this one is in: it asks for the view of that
+    generation."""
 
     generation: int
 
@@ -178,7 +183,8 @@ class Behind:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Told to the coordinator: the sender has lost the member `peer`."""
+    """Tells the coordinator that the sender has lost the member `peer`, and why. Also sent to its successor when `peer`
+    is the coordinator."""
 
     generation: int
     peer: PeerId
@@ -188,7 +194,7 @@ class Suspicion:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The sender leaves of its own will; the others go on without it."""
+    """Tells the others in the view that the sender leaves of its own will, and why; they go on without it."""
 
     why: str
 
@@ -196,8 +202,9 @@ class Leave:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The receiver spoke of a generation that is over, and is not among the `members` of the present one: it has to
-    join again through `contact`. It passes this on to the peers on its side of a split; some of them may be members."""
+    """Tells the receiver that it spoke of a generation that is over, and is not among the `members` of the view of
+    `generation`: it has to join again through `contact`. It passes this on to the peers on its side of a split; some of
+    them may be members."""
 
     generation: int
     contact: PeerId
@@ -207,10 +214,12 @@ class Stale:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """The sender joins anew: this link ends here. A newcomer that it was to introduce asks another contact."""
+    """Tells the receiver that the sender joins anew, and that their link ends here. If the sender was to introduce the
+    receiver, a newcomer, the receiver has to ask another contact."""
 
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The sender has finished: it needs nothing more, and stays only until all others have finished too."""
+    """Tells the others in the view that the sender has finished: it needs nothing more, and stays only until all others
+    have finished, too."""

@@ -1,7 +1,5 @@
-"""Neighbours: the other peers that a conversation works with now, whichever membership lists them.
-
-A membership that decides views lists all members that this peer reaches. One with partial views would list the members
-of this peer's own view.
+"""Neighbours: the other peers that a conversation works with now, under any kind of membership. Where members agree on
+a view, they are all members that this peer can reach. Where a peer has links to only a few others, they are these.
 """
 
 from __future__ import annotations
@@ -17,27 +15,28 @@ UNREACHABLE = "it cannot be reached from here"
 OUTSIDE = "this peer is no member itself"
 UNLINKED = "it has no link with this peer any more"
 STILL_THERE = (UNREACHABLE, OUTSIDE, UNLINKED)
-"""Reasons when a neighbour is still a member, and may be a neighbour again in the same life."""
+"""The reasons for which a peer that is still in the run leaves the neighbours; it may become a neighbour again in the
+same life."""
 
 
 class Neighbours:
-    """One peer's neighbours. When a neighbour is restarted under its key, one neighbour leaves and another one
-    joins."""
+    """One peer's neighbours. When a neighbour is restarted under its key, that counts as one neighbour that leaves and
+    another that joins."""
 
     def __init__(self) -> None:
         self.on_joined: list[Callable[[Member], None]] = []
         self.on_left: list[Callable[[Member, str], None]] = []
-        """Called with the neighbour and the reason."""
+        """Called with a neighbour that has left, and the reason."""
         self._now: dict[PeerId, Member] = {}
 
     @property
     def now(self) -> tuple[Member, ...]:
-        """The neighbours with their attributes."""
+        """The present neighbours, as members with their attributes."""
         return tuple(self._now.values())
 
     def become(self, members: Iterable[Member], why_left: Callable[[Member], str]) -> None:
-        """From now on `members` are the neighbours. `on_left` is called for all that have left before `on_joined` for
-        all that are new."""
+        """Replace the neighbours by `members`. Calls `on_left` for all that have left, with the reason by `why_left`,
+        and then `on_joined` for all that are new."""
         before, self._now = self._now, {member.id: member for member in members}
         for member in before.values():
             if not _among(self._now, member):
@@ -54,8 +53,8 @@ def _among(known: dict[PeerId, Member], member: Member) -> bool:
 
 
 def of_view(roster: Roster, removals: Removals) -> Neighbours:
-    """The neighbours by views: the members of the present view that this peer reaches, and none while it is not a
-    member itself."""
+    """Neighbours that follow the roster's views: the members of the present view that this peer reaches, and none while
+    it is not a member itself."""
     neighbours, seen = Neighbours(), NOBODY
 
     def why_left(member: Member) -> str:

@@ -1,4 +1,5 @@
-"""The decree that a proposer proposes: the next view, and the version that all go on from."""
+"""Makes the decree that a proposer proposes: the next view, and the version of the state from which all its members
+continue."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ from .view import NAME_LETTERS_MAX, Decree, Departed, Member, Version, View
 
 _DEPARTED_MAX = 16
 _DONORS_MAX = 64
-"""The most donors in a decree: enough that one of them lives, and few enough to fit into the message."""
+"""The most donors (peers that hold the version) in a decree: enough that one of them lives, and few enough for the
+message."""
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
-    """The next view: the members that promised, except those leaving; the learners that hold the state; and the
-    newcomers that are invited and fit in. Newcomers are members before the run has started, and learners later."""
+    """The decree that this peer proposes, after the members in `promises` have promised. Its view has these members,
+    except those leaving; the learners that hold the state; and the newcomers that are invited and fit in. Newcomers
+    become members if the run has not started, else learners. `founders`: how many members start the run."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
@@ -56,8 +59,9 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 
 def idle_change(roster: Roster) -> bool:
-    """Whether a change is due that can wait while the members are busy: learners come, go or become members, or the
-    invitation is replaced. A peer that has finished lets nobody in any more."""
+    """Whether there is a reason for a change of the view that can wait while the members are busy: learners come, go or
+    become members, or the invitation is replaced. Always False on a peer that has finished, which lets no peer in any
+    more."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
@@ -98,7 +102,7 @@ def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, 
 
 
 def has_place(roster: Roster, newcomer: Member) -> bool:
-    """Whether the next view has room for `newcomer`, if need be in the place of a learner."""
+    """Whether the next view has room for `newcomer`, if need be in place of a learner that gives way."""
     learning = [one for one in roster.view.learners if one.id not in roster.learned]
     staying = [one for one in (*roster.view.members, *roster.view.learners) if one not in learning]
     return roster.places.for_one(newcomer, staying, learning) is not None
@@ -145,8 +149,9 @@ def _ranked(members: list[Member]) -> tuple[Member, ...]:
 
 
 def with_data_shards(newcomers: list[Member], staying: list[Member], shards: int, generation: int) -> list[Member]:
-    """Assign a data shard to each newcomer: the one it asks for, else the first that no member has, or, when all are
-    taken, one that it shares with another member. A peer with a role has no use for one, and keeps its number."""
+    """The `newcomers` as members since `generation`, each with a data shard: the one that it asks for, else the first
+    that no member has, or, when all are taken, one that it shares with another member. A peer with a role needs no
+    shard and keeps its number."""
     taken = {member.attributes.data_shard for member in staying if not member.attributes.role}
     placed = []
     for index, member in enumerate(sorted(newcomers, key=lambda m: m.rank)):

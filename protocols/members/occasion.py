@@ -1,4 +1,4 @@
-"""Occasion: when the coordinator leads a change that only newcomers need.
+"""Occasion: decides when the coordinator leads a change of the view that only newcomers need.
 
 While the members are busy with an exchange that a change would end (`Membership.busy`), the change waits for the end of
 the exchange, or for two patiences, whichever is sooner. The coordinator also rests while changes take more than a tenth
@@ -25,7 +25,8 @@ _FREE_PATIENCES = 0.5
 
 
 class Occasion:
-    """Decides when one peer leads changes. `consider` is called when the time has come."""
+    """Decides when one peer, as coordinator, leads changes for newcomers. `consider` is called when such a change may
+    have become possible."""
 
     def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._consider = channel, roster, consider
@@ -40,7 +41,8 @@ class Occasion:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Context of an exchange with the others that a change of the view would end."""
+        """Context of an exchange with the others that a change of the view would cancel: changes for newcomers wait for
+        its end."""
         self._busy = True
         try:
             yield
@@ -49,13 +51,14 @@ class Occasion:
             self._consider()
 
     def begin(self) -> None:
-        """The roster has gone on to another view."""
+        """Start afresh in another view: changes have not waited yet."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting, self._waited = None, False
 
     def rest(self, took_s: float) -> None:
-        """This peer has led a change; the quorum took `took_s` to agree on it. Rest if changes take too long."""
+        """Called after this peer has led a change. `took_s`: seconds until the quorum had agreed on it. If changes have
+        taken too long, no further one for newcomers is led for a while."""
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return
@@ -73,7 +76,8 @@ class Occasion:
 
     @property
     def now(self) -> bool:
-        """Whether a change for newcomers or learners is due (`idle_change`), and may be led now."""
+        """Whether a change for newcomers or learners is due (`idle_change`), and this peer may lead it now: it does not
+        rest, and the members are not busy or the change has waited long enough. Newcomers are told of a rest."""
         if not idle_change(self._roster):
             return False
         if self._resting is not None:

@@ -1,6 +1,6 @@
-"""Outsiders: a peer that speaks from a generation that is over, and is not in the present view, is told so (Stale).
-
-The outsider passes this on to the peers on its side of a split, some of which may be in the view, and joins again.
+"""Outsiders: an outsider is a peer that sends messages of a generation that is over, and is not in the present view. A
+member tells it so (Stale). The outsider passes this on to the peers on its side of a split, some of which may be in the
+view, and joins again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .roster import Roster
 
 
 class Outsiders:
-    """One peer's side of this, as outsider or as member. `expelled` is called when this peer turns out to be an
-    outsider."""
+    """How one peer, as a member, answers outsiders, and what it does as an outsider itself. `expelled` is called when
+    this peer turns out to be one."""
 
     def __init__(self, channel: Channel, roster: Roster, *, expelled: Callable[[], None]) -> None:
         self.refused = 0
@@ -27,11 +27,12 @@ class Outsiders:
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
 
     def begin(self) -> None:
-        """The roster has gone on to another view."""
+        """Start afresh in another view: outsiders may be told again."""
         self._told.clear()
 
     def refuse(self, sender: PeerId, generation: int) -> None:
-        """`sender`, which is not in the view, speaks from `generation`: if that is over, tell it so."""
+        """Called with the `sender` of a message that is not in the view: if its `generation` is over and this peer is a
+        member, tell the sender so, at most once an interval."""
         roster = self._roster
         if roster.id in roster.view.ids and generation < roster.view.generation:
             self.refused += 1
@@ -44,7 +45,8 @@ class Outsiders:
         return peer in self._roster.view.everybody and peer not in self._roster.view.ids
 
     def expel(self, stale: Stale) -> None:
-        """The others have decided a view without this peer. Pass this on to the peers on its side of a split."""
+        """This peer is an outsider: the others have decided a view without it. Pass `stale` on to the peers on its side
+        of a split, and have its waiters raise Expelled, so that it joins again."""
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:

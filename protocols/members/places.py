@@ -3,8 +3,8 @@
 The holder of an invite can fill a view with learners that never fetch the state. Hence a peer that has been a learner
 for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never reported a state go first, and of these
 the one that came first. A learner that gave way may join again; by then others have had a place.
-On failure: every peer knows since when a learner has been in its views; only the coordinators that the learner told
-know its state.
+On failure: every peer knows since when a learner has been in its views; only the coordinators to which the learner has
+reported know that it holds a state.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from ..testpoints import sometimes
 from .view import Member, View
 
 _SAFE_PATIENCES = 16
-"""Patiences before a learner may lose its place: fewer than a newcomer keeps asking for."""
+"""Patiences (the seconds of silence after which a peer is lost) during which a learner keeps its place: fewer than
+those for which a newcomer keeps asking."""
 GAVE_WAY = "it was a learner for long, and its place was wanted by another"
 
 
 class Places:
-    """The learners' places, as one peer sees them."""
+    """One peer's record of the learners: since when each is in the view, and whether it has reported a state."""
 
     def __init__(self, patience_s: float) -> None:
         self._safe_s = _SAFE_PATIENCES * patience_s
@@ -30,18 +31,18 @@ class Places:
         self._told: set[int] = set()
 
     def follow(self, view: View) -> None:
-        """`view` holds now."""
+        """Record the learners of `view`, the present one, and forget all others."""
         now = asyncio.get_running_loop().time()
         self._since_s = {learner.life: self._since_s.get(learner.life, now) for learner in view.learners}
         self._told &= self._since_s.keys()
 
     def tells(self, learner: Member) -> None:
-        """`learner` reports that it holds a state."""
+        """Record that `learner` has reported that it holds a state."""
         self._told.add(learner.life)
 
     def for_one(self, newcomer: Member, staying: Sequence[Member], learners: Sequence[Member]) -> list[Member] | None:
-        """The `learners` that give way to `newcomer`, so that it fits beside the other learners and the peers in
-        `staying`; None: there is no room now."""
+        """The `learners` that have to give way so that `newcomer` fits into the view beside the other learners and the
+        peers in `staying`; empty: none has to. None: there is no room now."""
         left, give_way = list(learners), list[Member]()
         while not View(0, (*staying, *left), True).has_room(newcomer):
             old = [one for one in left if self._is_old(one)]

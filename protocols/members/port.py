@@ -1,8 +1,9 @@
-"""The port of memberships: what a conversation asks of whichever one it is given.
+"""The port of memberships: the methods that a conversation, an algorithm that peers run together, may call on any kind
+of membership.
 
 It holds for a `Membership`, whose members agree on views by Paxos, and for a `SwimMembership`, by which a peer of
-thousands knows a few. A conversation that needs more is bound to one membership, and says so by its type: local SGD
-takes a `Membership`, because all of its members have to agree who contributes to a round.
+thousands knows a few. A conversation that needs more works with one kind of membership only, which is the type of its
+argument: local SGD takes a `Membership`, because all members have to agree which of them contribute to a round.
 
 | | gossip | parameter server | local SGD |
 |---|---|---|---|
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Members(Protocol):
-    """One peer's membership."""
+    """One peer's membership of a run, of any kind."""
 
     @property
     def me(self) -> Member:
@@ -42,26 +43,27 @@ class Members(Protocol):
 
     @property
     def neighbours(self) -> Neighbours:
-        """The other peers that this peer works with: always the same object, whose content changes."""
+        """The other peers that this peer works with. It is always the same object, whose content changes."""
         ...
 
     async def at_least(self, count: int) -> None:
-        """Wait until there are at least `count` neighbours. Raises MembershipError when there never will be, and
-        Expelled when this peer has to join again."""
+        """Wait until this peer has at least `count` neighbours. Raises MembershipError when it never will, and Expelled
+        when this peer has to join again."""
         ...
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer cannot work with `peer`. The membership may remove it from the neighbours, and it may become one
-        again."""
+        """Report that this peer cannot work with `peer`, and why. The membership may remove it from the neighbours; it
+        may become one again."""
         ...
 
     def leave(self, why: str) -> Awaitable[None]:
-        """Leave of one's own will. When the returned awaitable is done, no peer counts on this one any more."""
+        """Leave the run of this peer's own will. The returned awaitable is done when no peer needs this one any
+        more."""
         ...
 
 
 class Log(Protocol):
-    """The removals that a peer has seen: members that were lost, or have left."""
+    """The removals that a peer has seen: members that were lost, and members that have left."""
 
     @property
     def ever(self) -> int:
@@ -69,47 +71,51 @@ class Log(Protocol):
         ...
 
     def since(self, ever: int) -> list[Removal]:
-        """The removals after the first `ever` of all, as far as they are kept."""
+        """The removals after the first `ever`, in order, as far as they are kept."""
         ...
 
 
 class Inviter(Protocol):
-    """The run's invitation, as its members know it."""
+    """The run's invitation, and the way to replace it."""
 
     @property
     def present(self) -> Invitation | None: ...
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the present invitation, None: by none. Raises MembershipError."""
+        """Replace the run's invitation by `invitation` (None: by none), and return when this is done. Raises
+        MembershipError."""
         ...
 
 
 class RunMembers(Members, Protocol):
-    """What a process asks of the membership of its run, beside what its conversation does: for the records, for stalls
-    and for a run's beginning and end."""
+    """What a peer's process, and a conversation that runs on either kind of membership, ask of it beyond `Members`: for
+    the records, for peers that are slow, and for the run's beginning and end."""
 
     @property
     def terms(self) -> Terms: ...
 
     @property
     def view(self) -> View:
-        """The members that this peer knows, itself among them once it is in the run. Where members agree on views, it
-        is the same for all; else its generation is this peer's own count."""
+        """The present view of this peer. It is empty, with generation 0, before the peer has entered the run, and may
+        be so again while it joins anew. A newcomer may first be among its `learners`, and not yet among its `members`.
+        With a `Membership`, views of one generation are the same on all peers, though one peer may be some generations
+        behind. With a `SwimMembership`, it is this peer and those that it works with, and counts only its own views."""
         ...
 
     @property
     def knows_all(self) -> bool:
-        """Whether a peer that comes into the view has come into the run just now; False: it has become a neighbour."""
+        """Whether each peer that comes into the view has just come into the run. False: it has only become a neighbour
+        of this peer."""
         ...
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """The members that decide first and second who is given up, as far as this peer knows."""
+        """The two members that decide which members are given up: the first, and the one that replaces it."""
         ...
 
     @property
     def failed(self) -> Exception | None:
-        """Why this peer cannot go on as it is."""
+        """The error because of which this peer cannot go on; None: it can."""
         ...
 
     @property
@@ -120,54 +126,55 @@ class RunMembers(Members, Protocol):
 
     @property
     def on_view(self) -> list[Callable[[View], None]]:
-        """Called with each view that this peer is in."""
+        """The functions that are called with each view that this peer is in."""
         ...
 
     @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Called with the reason when this peer waits for others to come or to answer."""
+        """The functions that are called with the reason when this peer waits for others to come or to answer."""
         ...
 
     def found(self) -> None:
-        """Found a run: this peer is its first member."""
+        """Found a run, whose first member is this peer."""
         ...
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, tested again on each change. Raises the error that makes waiting hopeless."""
+        """Wait until `condition` holds; it is tested again on each change of the membership. Raises the error because
+        of which it never will."""
         ...
 
     async def finish(self) -> None:
-        """This peer has finished. Returns when no other one needs it any more."""
+        """Tell the others that this peer has finished, and return when none of them needs it any more."""
         ...
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message of a sender that is in `generation` of its views counts."""
+        """Whether a message counts, whose sender names the `generation` of its view."""
         ...
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the others can go on without `peer` and, with `reserve`, could still lose another one."""
+        """Whether the other members can go on without `peer` and, with `reserve`, could lose one more."""
         ...
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """Go on without `peer`. It may come back."""
+        """Have `peer` removed from the members, for the reason `why`. It may come back."""
         ...
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Let `peer` come back after so many seconds at the earliest."""
+        """Do not let `peer` come back before so many `seconds` are over, for the reason `why`."""
         ...
 
     def close(self) -> None: ...
 
 
 class Way(Protocol):
-    """How a peer gets into a run, and back into it."""
+    """The way of a peer into a run, and back into it."""
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`. Raises JoinRefused, PeerLost, MembershipError."""
+        """Join the run through `contact`. Raises JoinRefused, PeerLost and MembershipError."""
         ...
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again, as the others have gone on without this peer. Raises MembershipError."""
+        """Join again after the others have gone on without this peer. Raises MembershipError."""
         ...
 
 

@@ -16,10 +16,10 @@ from .view import View
 
 
 class Presence:
-    """One peer's stay."""
+    """One peer's stay in the run."""
 
     def __init__(self, membership: Membership, entry: Entry, interval_s: float) -> None:
-        """`interval_s`: how long `pause` takes where nothing changes."""
+        """`interval_s`: the most seconds that `pause` waits."""
         self._members, self._entry, self._interval_s = membership, entry, interval_s
         self._inside = asyncio.Lock()
         self.returns = 0
@@ -42,12 +42,13 @@ class Presence:
         return self._members.on_view
 
     async def leave(self, why: str) -> None:
-        """Leave before the run is over."""
+        """Leave the run before it is over, for the reason `why`."""
         await self._members.leave(why)
 
     async def enter(self, contact: PeerId | None) -> bool:
-        """Found the run or join it through `contact`, and wait until it has begun. Returns whether it had begun
-        before. Raises the errors of the membership."""
+        """Found the run (no `contact`) or join it through `contact`, and wait until it has begun and this peer is a
+        member. Returns whether it had begun before this peer came. Raises MembershipError and the errors of
+        `Entry.enter`."""
         if contact is None:
             self._members.found()
         else:
@@ -60,8 +61,8 @@ class Presence:
         self._first = self._first or view
 
     async def view(self) -> View:
-        """The present view, once it has begun and this peer is a member; joins again if need be. Raises the errors of
-        the membership."""
+        """Wait until the run has begun and this peer is a member, joining again if need be, and return the present
+        view. Raises MembershipError; NoQuorum after `Terms.give_up_after_s`."""
         members = self._members
         async with self._inside:
             try:
@@ -77,12 +78,12 @@ class Presence:
                 raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
 
     def has_left(self, view: View) -> bool:
-        """Whether this peer is not in `view` any more."""
+        """Whether `view` is over for this peer: the run has another view, or this peer cannot go on."""
         return self._members.failed is not None or self._members.view.generation != view.generation
 
     async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
-        """Do `work`, and cancel it as soon as this peer is not in `view` any more. Raises the errors of the membership,
-        and those of `work`."""
+        """Run `work`, and cancel it as soon as `view` is over for this peer (`has_left`). Raises MembershipError, and
+        the errors of `work`. If this peer was expelled it returns, and the next call of `view` joins again."""
         try:
             async with self._members.only_while(lambda: not self.has_left(view)):
                 await work()
@@ -90,14 +91,15 @@ class Presence:
             return  # `view` joins again
 
     async def pause(self) -> None:
-        """Wait for a change of the membership, or a heartbeat's interval."""
+        """Wait for a change of the membership, or for `interval_s`, whichever is sooner."""
         try:
             await self._members.change_within(self._interval_s)
         except Expelled:
             return  # `view` joins again
 
     async def finish(self) -> None:
-        """This peer has finished: wait until all others have."""
+        """Tell the others that this peer has finished, and wait until all have. If the others went on without it, it
+        joins again."""
         while True:
             try:
                 return await self._members.finish()

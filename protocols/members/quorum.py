@@ -26,20 +26,20 @@ from .view import Decree
 
 
 class Quorum:
-    """The quorum of the roster's present view. `fixed`: how many members are enough once the run has started; None: a
-    majority."""
+    """Counts quorums of the roster's present view. `fixed`: how many members are enough once the run has started; None:
+    a majority."""
 
     def __init__(self, roster: Roster, fixed: int | None) -> None:
         self._roster, self.fixed = roster, fixed
 
     @property
     def needed(self) -> int:
-        """How many members are enough, whichever they are."""
+        """The number of members that is enough, whichever members they are."""
         view = self._roster.view
         return view.majority() if self.fixed is None or not view.started else min(self.fixed, len(view.members))
 
     def enough(self, peers: Collection[PeerId]) -> bool:
-        """Whether these members may decide the next view."""
+        """Whether these members together may decide the next view."""
         view = self._roster.view
         if len(peers) >= self.needed:
             return True
@@ -49,14 +49,14 @@ class Quorum:
         return half and self.fixed is None and {*self._roster.living} == {*peers}
 
     def hopeless(self, answered: Collection[PeerId]) -> bool:
-        """Whether there can never be a quorum: all members that may still vote have `answered`, or are too few
-        together."""
+        """Whether no quorum can come together: the members that may still vote are too few, or have all `answered` (and
+        were not enough)."""
         living = self._roster.living
         return not self.enough(living) or {*living} <= {*answered}
 
     def in_words(self, answered: Collection[PeerId], wanted: int) -> str:
-        """Why the members that `answered` are too few. `wanted`: number of the last version that any of them
-        knows of."""
+        """A sentence for the user that says why the members that `answered` are not enough. `wanted`: number of the
+        last version of the state that any of them knows of."""
         left = f"{len(answered)} of {len(self._roster.view.members)} peers are left"
         if self.enough(answered):
             return f"{left}, and none of them has version {wanted} of the state: restart the run"
@@ -64,8 +64,9 @@ class Quorum:
         return f"{left}, {self.needed} are needed to go on; {fewer}"
 
     def has_base(self, decree: Decree) -> bool:
-        """Whether some peer of the next view holds the decree's base, and the base is not older than the present one:
-        otherwise the change would undo a commit. It is checked only where two quorums always intersect."""
+        """Whether a peer of the decree's view holds the decree's base, and this is not older than the present base:
+        otherwise the change would undo a commit. Returns True without a check before the run has started, and where a
+        fixed quorum below a majority does not guarantee this."""
         roster, view = self._roster, self._roster.view
         if not view.started or (self.fixed is not None and self.fixed < view.majority()):
             return True

@@ -1,4 +1,5 @@
-"""Removals: the peers that were removed from the view and why, for the run's records, and how long each is kept out.
+"""Removals: records which peers were removed from the view and why, for the run's records, and decides how long each
+has to wait before it may come back.
 
 A peer that was given up, has left or was restarted may come back at once. The second time within an hour it must wait
 one patience, and each further time twice as long (`backoff`), because each coming and going changes the view for all.
@@ -23,7 +24,8 @@ _KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One peer that was removed from the view. `since_s`: since when it was missing, on the loop's clock."""
+    """One peer that was removed from the view. `since_s`: the time on the loop's clock since which it was missing;
+    `advice`: what the user may do."""
 
     peer: PeerId
     name: str
@@ -32,11 +34,11 @@ class Removal:
     why: str
     advice: str
     left: bool
-    """Whether it left of its own will."""
+    """Whether the peer left of its own will."""
 
 
 class RemovalLog(list[Removal]):
-    """The latest removals that one peer has seen."""
+    """The latest `_KEPT` removals that one peer has seen, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +51,12 @@ class RemovalLog(list[Removal]):
         del self[:-_KEPT]
 
     def since(self, ever: int) -> list[Removal]:
-        """The removals after the first `ever` of all, as far as they are kept."""
+        """The removals after the first `ever`, in order, as far as they are kept."""
         return self[max(0, len(self) - (self.ever - ever)) :]
 
 
 class Removals(RemovalLog):
-    """The removals by views."""
+    """The removals from a roster's views. `hold_off` keeps a peer out for so many seconds."""
 
     def __init__(self, channel: Channel, roster: Roster, hold_off: Callable[[PeerId, float, str], None]) -> None:
         super().__init__()
@@ -62,8 +64,9 @@ class Removals(RemovalLog):
         self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def follow(self, decree: Decree, *, led: bool) -> None:
-        """Record the members and learners that the decree's view no longer has; call it before the roster takes that
-        view. `led`: this peer led the change, so it tells those that were given up."""
+        """Record the members and learners that are not in the decree's view. The caller calls it before the roster
+        takes that view. `led`: this peer led the change, so it tells them, and holds off those that were removed
+        before."""
         roster, view = self._roster, decree.view
         for member in (*roster.view.members, *roster.view.learners):
             if view.holds(member) or member.id == roster.id:
@@ -87,6 +90,6 @@ def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
 
 
 def removal_of(member: Member, since_s: float, why: str, *, left: bool) -> Removal:
-    """The removal of `member`, with advice unless it has left."""
+    """The record of the removal of `member`, with advice to the user unless it has left of its own will."""
     advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
     return Removal(member.id, member.name, member.address, since_s, why, advice, left)

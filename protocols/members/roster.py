@@ -1,4 +1,4 @@
-"""The roster: one peer's present knowledge of the other peers, and the links it keeps to them."""
+"""The roster: one peer's present knowledge of the other peers and of the view, and its links to them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .waiting import Waiting
 
 _ANEW = "it joins anew"
 TRY_FOR = 4
-"""Patiences before this peer gives up on something it needs: a quorum, a way into the run, a state."""
+"""The patiences for which this peer tries to get something that it needs (a quorum, a way into the run, a state)."""
 
 
 class Roster(Waiting):
-    """The present view, and which of its members are gone, leaving or finished, as far as this peer knows. `on_news` is
-    called whenever a peer comes, goes or is lost."""
+    """The present view, and which of its members are gone, leaving or finished, as far as this peer knows. The
+    listeners of `on_news` are called whenever a peer comes, goes or is lost."""
 
     def __init__(self, channel: Channel, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Roster(Waiting):
         self.view = NOBODY
         self.invites = Invites(channel, invitation, members=lambda: self.view.ids)
         self.base = Version(0, 0)
-        """The version that the view goes on from: some members have committed it."""
+        """The version from which the view's members continue: some members have committed it."""
         self.given = False
         """Whether `base` existed before the run started, as a checkpoint's version does."""
         self.gone: dict[PeerId, Gone] = {}
@@ -43,9 +43,10 @@ class Roster(Waiting):
         self.newcomers: dict[PeerId, Introduce] = {}
         self.places = Places(channel.endpoint.patience_s)
         self.learned: dict[PeerId, Learned] = {}
-        """Learners that are to be members of the next view, and the version that they hold."""
+        """Learners that will be members of the next view, and the version that each holds."""
         self.over: set[int] = set()
-        """Lives that are proven to be over and have left no record (`ledger`): they will never vote again."""
+        """Lives (random numbers, one a process) that are over and have left no record (`ledger`): they never vote
+        again."""
         self.capacities: dict[PeerId, int] = {}
         """Newly found capacities of members, for the next view."""
         self.apart: tuple[Edge, ...] = ()
@@ -70,7 +71,7 @@ class Roster(Waiting):
 
     @property
     def learns(self) -> bool:
-        """Whether this peer is a learner."""
+        """Whether this peer is a learner: in the view, but not a member."""
         return self.id in self.view.everybody and self.id not in self.view.ids
 
     @property
@@ -91,7 +92,7 @@ class Roster(Waiting):
 
     @property
     def near(self) -> list[PeerId]:
-        """Members that this peer reaches according to the view, itself among them; and the coordinator."""
+        """The members with which this peer has no broken edge, itself among them; and the coordinator in any case."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
@@ -106,21 +107,21 @@ class Roster(Waiting):
         return [peer for peer in self.view.ids if self.stays(peer)]
 
     def stays(self, peer: PeerId) -> bool:
-        """Whether a member is neither gone nor leaving."""
+        """Whether a member is neither `gone` nor `leaving`."""
         return peer not in self.gone and peer not in self.leaving
 
     @property
     def coordinator(self) -> PeerId | None:
-        """The most senior member that stays."""
+        """The most senior member that stays, which leads changes of the view. None: there is none."""
         return next((peer for peer in self.view.by_seniority if self.stays(peer)), None)
 
     @property
     def shrinking(self) -> bool:
-        """Whether a view without the gone and leaving members is due. It is not when all leave: it would be empty."""
+        """Whether members that are gone or leaving should be removed by a next view. False when none stays."""
         return 0 < len(self.staying) < len(self.view.ids)
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """This peer cannot work with a member: have it removed. It may join again."""
+        """Mark a member as gone, so that the next view removes it, and tell the coordinator why. It may join again."""
         if peer in self.others and peer not in self.gone:
             self.gone[peer] = Gone(why, asyncio.get_running_loop().time())
             self.news()
@@ -139,7 +140,7 @@ class Roster(Waiting):
         self.notify()
 
     def is_silent(self, peer: PeerId, why: str) -> None:
-        """Stop waiting for a member that was asked, in this life or on behalf of a former one."""
+        """Stop waiting for an answer of a member, in this life or on behalf of a former one: mark it as gone."""
         self.newcomers.pop(peer, None)
         self._former.discard(peer)
         self.suspect(peer, why)
@@ -156,18 +157,18 @@ class Roster(Waiting):
             (self.suspect if self.learns else self.missed)(peer, why)
 
     def life_is_over(self, peer: PeerId) -> None:
-        """The life of `peer` that is a member will never vote again."""
+        """Record that the member `peer`, in the life that the view lists, will never vote again."""
         if (member := self.view.member(peer)) is not None:
             self.over.add(member.life)
             self.notify()
 
     def dismiss_lost(self) -> None:
-        """Drop newcomers that were lost before they were let in; they may ask again."""
+        """Forget newcomers that were lost before they were let in; they may ask again."""
         for peer in [peer for peer in self.newcomers if self._endpoint.is_lost(peer) is not None]:
             del self.newcomers[peer]
 
     def news(self) -> None:
-        """A peer has come, gone or been lost: tell the coordinator and the listeners."""
+        """A peer has come, gone or been lost: tell the coordinator, and call the listeners of `on_news`."""
         self.watch()
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
@@ -180,9 +181,9 @@ class Roster(Waiting):
         self.notify()
 
     def watch(self) -> None:
-        """Choose the peers for heartbeats. The coordinator: all, newcomers too. Another member: the coordinator and the
-        next in rank, or all while a member is gone, so that several deaths show at once. A member that has finished:
-        all that have not. A learner: the coordinator."""
+        """Choose the peers that heartbeats watch. The coordinator: all, newcomers too. Another member: the coordinator
+        and the next in rank, or all while a member is gone, so that several deaths show at once. A member that has
+        finished: all that have not. A learner: the coordinator."""
         coordinator, near = self.coordinator or self.id, [peer for peer in self.near if peer not in self.gone]
         if self.learns:
             watched = {coordinator}
@@ -199,13 +200,13 @@ class Roster(Waiting):
         self._channel.watch(watched - {self.id})
 
     def tell(self, message: object) -> None:
-        """Post `message` to everybody else in the view."""
+        """Post `message` to all other members and learners of the view."""
         for peer in self.view.everybody:
             if peer != self.id:
                 self._channel.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to a former member, unless it joins anew and knows. Its end of the link may still be alive."""
+        """Post `message` to a former member, which may not know that it is none. Not if it joins anew, and so knows."""
         if peer not in self._anew and not self._endpoint.has_ended(peer):
             self._endpoint.retry(peer)
             self._channel.post(peer, message)
@@ -214,8 +215,8 @@ class Roster(Waiting):
     # that ends between members loses messages, and makes the two suspect each other.
 
     def take(self, view: View, base: Version, *, given: bool, led: bool) -> None:
-        """Install `view`, which follows `base`, and forget peers that are not in it. `led`: this peer proposed the
-        view, so its suspicions are newer than the view and stay; otherwise they are cleared."""
+        """Go on to `view`, whose members continue from `base`, and forget peers that are not in it. `led`: this peer
+        proposed the view, so its suspicions are newer than the view and stay; otherwise they are cleared."""
         before, self.view, self.base, self.given = self.view, view, base, given
         self.invites.take(view)
         self.places.follow(view)
@@ -248,14 +249,14 @@ class Roster(Waiting):
         self.meet(view)
 
     def meet(self, view: View) -> None:
-        """Learn the addresses of the peers in `view`, and dial them."""
+        """Learn the addresses of the peers in `view`, and dial these peers."""
         others = [one for one in (*view.members, *view.learners) if one.id != self.id]
         self.addresses = {one.id: one.address for one in others if one.id in view.ids}
         for one in others:
             self._endpoint.dial(one.id, one.address)
 
     def retire(self) -> None:
-        """Leave the view in order to join anew; draw another life if this one was in the view."""
+        """Leave the view in order to join anew, and tell its peers; draw another life if this one was in the view."""
         addresses, in_it = self.addresses, self.view.holds(self.me)
         told = (*self.view.everybody, *(self.newcomers if self.coordinator == self.id else ()))
         for peer in dict.fromkeys(peer for peer in told if peer != self.id):
@@ -271,8 +272,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """A peer of the view asks to be let in with a new life. `votes`: it still votes on behalf of the former life.
-        `heard`: the peer itself asked, over its new link."""
+        """Record that the peer `member` of the view joins anew, with a new life. `votes`: it still votes on behalf of
+        the former one. `heard`: it has said so to this peer itself, over their new link."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)
@@ -285,7 +286,7 @@ class Roster(Waiting):
         self.suspect(peer, _ANEW)
 
     def gave_up(self, peer: PeerId) -> None:
-        """`peer` has told that it joins anew, and has ended the link on which it told so."""
+        """Record that `peer` has told that it joins anew, and end the link on which it told so."""
         self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)

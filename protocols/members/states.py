@@ -9,11 +9,11 @@
        ^          +------------------------------------> failed           it is let in no more
        +---------------------------------------------------+              but by another contact, perhaps
 
-A newcomer that finds all more senior members gone leads at once. A peer that begins to ask another contact goes back to
-outside; the introduction by the first contact may still let it in from there.
+A newcomer that finds all more senior members gone leads a change at once. A peer that begins to ask another contact is
+outside again; it may still be let in from there, through its first contact.
 
-Before the run has started, a newcomer becomes a member at once; the founder is a member from the beginning. Suspected
-and gone are what others believe of a member, not states of its own.
+Before the run has started, a newcomer becomes a member at once; the founder is a member from the beginning. "Suspected"
+and "gone" are no states of a peer, but what another peer believes about it.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ TABLE: dict[State, frozenset[State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Event for a simulation's checkers: a peer went from the state `before` to the state `now`."""
+    """Event for a simulation's checkers: a peer's state has changed from `before` to `now`."""
 
     before: State
     now: State
 
 
 class States:
-    """The state of one peer. Each transition is reported to a simulation's checkers."""
+    """The present state of one peer (`now`). Each transition is reported to a simulation's checkers."""
 
     def __init__(self, roster: Roster, change: Change, admission: Admission) -> None:
         self._roster, self._change, self._admission = roster, change, admission

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The same for all peers of a run, except for the words of `model`.
+    """The terms of one run: equal on all peers, except for the words of `model`.
 
-    `run`: only peers of the same run meet. `layout`, `model`: the digest and the description of the model that they
-    train. `founders`: how many gather before the run starts. `quorum`: how many members may go on, None: more than
-    half. `give_up_after_s`: seconds to wait for members out of reach when too few are left to decide a view; None: no
-    limit.
+    `run`: its name; only peers of the same run meet. `layout`, `model`: the digest and the description of the model
+    that they train. `founders`: how many peers must gather before the run starts. `quorum`: how many members are enough
+    to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach when too few are left to
+    decide a view; None: no limit.
     """
 
     run: str

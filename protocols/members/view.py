@@ -20,9 +20,9 @@ _MEMBER_BYTES = 59
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of the state that the members share, as numbered by the attached conversation. The membership uses only
-    the order of the numbers. `fingerprint`: tells apart versions of one number that peers have made differently. (0,
-    0): there is no shared state."""
+    """A version of the state that the members share. The attached conversation numbers it; the membership uses only the
+    order of the numbers. `fingerprint`: differs where peers have made different states of the same number. (0, 0):
+    there is no shared state."""
 
     number: int
     fingerprint: int
@@ -30,10 +30,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer in a view. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it became a
-    member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on one
-    machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws anew
-    when it joins anew: a new life is not bound by the promises of the former one."""
+    """A peer as a view lists it. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it
+    became a member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on
+    one machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws
+    anew when it joins anew: a new life is not bound by the promises of the former one."""
 
     id: PeerId
     name: str
@@ -45,12 +45,12 @@ class Member:
 
     @property
     def dialable(self) -> bool:
-        """Whether others can dial it."""
+        """Whether other peers can connect to this one."""
         return self.address != NOWHERE
 
     @property
     def rank(self) -> tuple[int, PeerId]:
-        """The sort key of the members' ranks."""
+        """The key by which members are sorted; a member's rank is its place in that order."""
         return self.attributes.data_shard, self.id
 
     def of_capacity(self, capacity: int) -> Member:
@@ -66,11 +66,11 @@ class Member:
 
 @dataclass(frozen=True)
 class View:
-    """A generation and its members in rank order. `started`: enough members have gathered to begin. `learners`:
-    newcomers that fetch the state; they have no vote and no rank until a later view has them among its members.
-    `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the present
-    invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an earlier
-    one."""
+    """The members of one generation, in rank order. `started`: enough members have gathered for the run to begin.
+    `learners`: newcomers that fetch the state; they have no vote and no rank until a later view has them among its
+    members. `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the
+    present invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an
+    earlier one."""
 
     generation: int
     members: tuple[Member, ...]
@@ -86,7 +86,7 @@ class View:
 
     @cached_property
     def everybody(self) -> tuple[PeerId, ...]:
-        """Members and learners."""
+        """The ids of the members, then of the learners."""
         return (*self.ids, *(learner.id for learner in self.learners))
 
     @cached_property
@@ -95,8 +95,8 @@ class View:
         return self.group("").one_machine
 
     def group(self, me: PeerId) -> Group:
-        """The members as a group of which `me` has the rank, with the members' capacities as bandwidths. Groups are
-        cached, because a group caches the shares of its vectors."""
+        """The members as a group for collectives, in which the rank is that of the peer `me` (-1: it is no member). The
+        members' capacities are its bandwidths. Groups are cached, because a group caches the shares of its vectors."""
         if me not in self._groups:
             self._groups[me] = self._group(me)
         return self._groups[me]
@@ -115,7 +115,7 @@ class View:
         return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines, expected)
 
     def after(self, peer: PeerId, count: int) -> tuple[PeerId, ...]:
-        """The next `count` members and learners after `peer`, in a ring."""
+        """The `count` members and learners that follow `peer` in a ring of all; fewer where there are fewer."""
         here, ring = self.everybody.index(peer), self.everybody
         return (*ring[here + 1 :], *ring[:here])[:count]
 
@@ -127,7 +127,7 @@ class View:
         return next((member for member in self.members if member.id == peer), None)
 
     def anybody(self, peer: PeerId) -> Member | None:
-        """The member or learner with that id."""
+        """The member or learner with that id; None: there is none."""
         return next((one for one in (*self.members, *self.learners) if one.id == peer), None)
 
     def name(self, peer: PeerId) -> str:
@@ -136,8 +136,9 @@ class View:
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        """The members by seniority; but those that can be dialled go first, and among them a member that fewer others
-        cannot reach, because the coordinator has to reach all."""
+        """The members' ids, the most senior first. Members that can be dialled go before others. Among them those that
+        fewer members cannot reach go first, because the coordinator, the most senior member, has to reach all; then
+        those that have been members for longer."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
         order = sorted(self.members, key=lambda m: (not m.dialable, away[m.id], m.since, *m.rank))
         return [member.id for member in order]
@@ -146,12 +147,13 @@ class View:
         return len(self.members) // 2 + 1
 
     def holds(self, member: Member) -> bool:
-        """Whether this life of `member` is in the view, as a member or a learner."""
+        """Whether `member` is in the view with the same life, as a member or a learner. A restarted peer has another
+        life."""
         known = self.anybody(member.id)
         return known is not None and known.life == member.life
 
     def may_precede(self, generation: int) -> bool:
-        """Whether a view of `generation` may come after this one."""
+        """Whether the view of `generation` may come after this one: it is later, and not absurdly far ahead."""
         return may_follow(generation, self.generation)
 
     def check_sense(self, generation: int) -> None:
@@ -159,14 +161,14 @@ class View:
         check_sense(generation, self.generation, "generation")
 
     def has_room(self, member: Member) -> bool:
-        """Whether `member` fits into the view beside all others, by bytes and by count."""
+        """Whether `member` fits into the view in addition to all peers in it, by bytes and by number."""
         known = (*self.members, *self.learners)
         fits = member.nbytes + sum(one.nbytes for one in known) <= VIEW_BYTES_MAX
         return fits and len(known) < VIEW_MEMBERS_MAX
 
 
 def dialable_of(addresses: Mapping[PeerId, str]) -> tuple[PeerId, ...]:
-    """The peers, of those with these addresses, that can be dialled."""
+    """Those peers in `addresses` (by peer, its address) that can be dialled."""
     return tuple(peer for peer, address in addresses.items() if address != NOWHERE)
 
 
@@ -177,7 +179,7 @@ NOBODY = View(0, (), False)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Why a member cannot be worked with, and since when on the loop's clock."""
+    """A member that a peer cannot work with: the reason, and since when, on the loop's clock."""
 
     why: str
     since_s: float
@@ -185,7 +187,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """A peer that the new view no longer has, and why. `left`: it left of its own will."""
+    """A peer that is in the last view and not in the next one, and why. `left`: it left of its own will."""
 
     peer: PeerId
     why: str
@@ -194,8 +196,9 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class Decree:
-    """The decision of a change: the next view, and its `base`, the version that all go on from, which the `donors`
-    hold. `given`: that version existed before the run started, as a checkpoint's does."""
+    """The decision of a change: the next view; its `base`, the version of the state from which all its members
+    continue, and which the `donors` hold; and the peers that have `departed`. `given`: the base existed before the run
+    started, as a checkpoint's version does."""
 
     view: View
     base: Version
@@ -206,7 +209,8 @@ class Decree:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Event for a simulation's checkers: a view holds, even if no other peer has heard of it yet."""
+    """Event for a simulation's checkers: the view of `generation` is decided, even if no other peer has heard of it
+    yet."""
 
     generation: int
     members: tuple[PeerId, ...]

@@ -1,4 +1,4 @@
-"""A change: the members of one view decide the next one, once and for all.
+"""A change: the members of one view decide the next view, once and for all.
 
 Single-decree Paxos (Lamport, "Paxos made simple", 2001), one instance for each generation: its members are the
 acceptors, the decree is the next view with the version that all go on from, and the coordinator proposes.
@@ -46,13 +46,13 @@ from .terms import Terms
 from .view import Decree, View
 
 _DENIALS_MAX = 8
-"""Ballots that a member may deny in a generation. An honest member denies fewer: rivals are seldom heeded."""
+"""The most ballots that a member may deny in a generation; an honest one denies fewer, as rivals are seldom heeded."""
 _TOLD_BY_EACH = 3
-"""Each peer also sends the view to newcomers among this many next peers: the leader may die."""
+"""Each peer sends the new view to the newcomers among this many peers after it: the leader may die."""
 
 
 class Change:
-    """One peer's side of a change, as acceptor and, when it coordinates, as proposer."""
+    """One peer's side of changes: as acceptor, and as proposer where it is the coordinator."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Change:
         standing: Callable[[], Standing],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`take` is called with a decree that holds, and the peer that sent it."""
+        """`take` is called with a decree that holds, and with the peer that said so."""
         self._channel, self._roster, self._terms = channel, roster, terms
         self.quorum, self._take, self._ledger = quorum, take, ledger
         self.acceptor = Acceptor(
@@ -101,7 +101,7 @@ class Change:
         return self.acceptor.promised
 
     def begin(self, decree: Decree | None) -> None:
-        """The roster has gone on to the view of `decree`, in which nothing is promised yet."""
+        """Start afresh in the view of `decree`, in which nothing is promised yet. None: this peer is in no view."""
         self.occasion.begin()
         self.acceptor.begin(decree)
         self.hearsay.begin(decree)
@@ -109,18 +109,18 @@ class Change:
         self._denials.clear()
 
     def consider(self) -> None:
-        """As coordinator, lead a change when there is reason for one."""
+        """If this peer is the coordinator, and there is a reason for a change, lead one."""
         if self._leading is None and self._due():
             self._leading = asyncio.create_task(self._lead(self._roster.view), name="membership change")
             self._leading.add_done_callback(self._led)
 
     def renew(self) -> None:
-        """Have the next generation decided even if no member comes or goes."""
+        """As coordinator, have a new view decided even if no member comes or goes."""
         self._renew = True
         self.consider()
 
     def stop(self) -> None:
-        """Stop leading and heed no proposals."""
+        """Stop leading a change, and drop proposals that wait for an answer."""
         self.occasion.stop()
         self.hearsay.stop()
         self.acceptor.stop()
@@ -203,7 +203,8 @@ class Change:
         return True
 
     def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
-        """Tell the newcomers that follow in the ring of the view: its leader may die before all are told."""
+        """Tell the `newcomers` among the next peers in the ring of the view: its leader may die before it has told
+        all."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))

@@ -1,4 +1,4 @@
-"""Waiting for a change in one peer's knowledge of the others, and for the errors that make waiting hopeless."""
+"""Waits for changes in one peer's knowledge of the others, and raises the errors that make waiting hopeless."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ TELL_EVERY_S = 30.0
 
 
 class Waiting:
-    """Conditions to wait for. Code that changes anything that a condition may depend on calls `notify`."""
+    """A peer's conditions that are waited for. Code that changes anything on which a condition may depend calls
+    `notify`."""
 
     def __init__(self) -> None:
         self.failed: Exception | None = None
-        """Why this peer cannot go on; None: it can."""
+        """The error because of which this peer cannot go on; None: it can."""
         self.on_waiting: list[Callable[[str], None]] = []
         """Called with the reason when this peer waits for absent peers."""
         self._told_at_s = -math.inf
@@ -25,7 +26,7 @@ class Waiting:
         self._limits: dict[asyncio.Timeout, Callable[[], bool]] = {}
 
     def tell_waiting(self, why: str) -> None:
-        """Report that this peer waits, and `why`: at once, and then every 30 s."""
+        """Report to `on_waiting` that this peer waits, and `why`; at most once in 30 s, so callers may repeat it."""
         now = asyncio.get_running_loop().time()
         if now >= self._told_at_s + TELL_EVERY_S:
             self._told_at_s = now
@@ -34,20 +35,20 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
-        """Whether waiting was reported and has not ended since."""
+        """Whether a wait was reported (`tell_waiting`) that is not over yet."""
         return self._told_at_s > -math.inf
 
     def waits_no_more(self) -> None:
-        """The wait is over; the next one is reported at once."""
+        """Record that the wait is over, so that the next one is reported at once."""
         self._told_at_s = -math.inf
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` in all waiters."""
+        """Set `failed`, and raise `error` in all waiters."""
         self.failed = error
         self.notify()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once `condition()` holds. It is tested at once, and again after each `notify`, without a time limit.
+        """Wait until `condition()` holds. It is tested at once, and again after each `notify`, without a time limit.
         Raises the error passed to `fail`, also if `fail` was called before and although the condition holds."""
         while True:
             if self.failed is not None:
@@ -58,7 +59,8 @@ class Waiting:
 
     @contextlib.asynccontextmanager
     async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """Cancel the body as soon as `condition` does not hold. Raises the error passed to `fail`."""
+        """Context whose body is cancelled as soon as `condition` does not hold; it then ends without an error. Raises
+        the error passed to `fail`."""
         if self.failed is not None:
             raise self.failed
         limit = asyncio.timeout(None if condition() else 0.0)
@@ -75,7 +77,7 @@ class Waiting:
             raise self.failed
 
     async def change_within(self, seconds: float) -> None:
-        """Wait for the next `notify`, but at most `seconds`."""
+        """Wait for the next `notify`, but for `seconds` at most. Returns in both cases."""
         try:
             async with asyncio.timeout(seconds):
                 await self._change()
@@ -88,7 +90,7 @@ class Waiting:
         await future
 
     def notify(self) -> None:
-        """Something that a condition may depend on has changed."""
+        """Something has changed on which a condition may depend: call `on_change`, and test all conditions."""
         for told in self.on_change:
             told()
         waiting, self._waiting = self._waiting, []

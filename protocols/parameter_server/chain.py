@@ -1,10 +1,14 @@
-"""Chain replication: an entry goes from the head of a range's chain to its tail, and is acknowledged on the way back.
+"""Chain replication: an entry, which is one change of a range's values or of its workers' clocks, goes from the head of
+the range's chain of servers to its tail, and is acknowledged on the way back.
 
 Source: van Renesse & Schneider, "Chain replication for supporting high throughput and availability", OSDI 2004. Each
-server applies an entry before it sends it on, so what a server has all servers before it in the chain have. A push is
-acknowledged when the tail has it; reads are answered by the tail, so what is read is on all copies.
+server applies an entry before it sends it on, so each entry of a server is also held by all servers before it in the
+chain. A push is acknowledged when the tail has it. Reads are answered by the tail, so values that are read are on all
+copies.
+
 Cost: the pushed bytes once for each copy but the first.
-On failure: what the dead server's successors have not answered is not acknowledged; `takeover` joins the chain again.
+On failure: entries that the servers behind a dead one have not answered are not acknowledged; `takeover` makes the
+chain whole again.
 """
 
 from __future__ import annotations
@@ -32,14 +36,15 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class _Waiter:
-    """Called when `version` of the range is on all copies."""
+    """`told` is called when all servers behind this one have `version` of the range."""
 
     version: int
     told: Told
 
 
 class Chains:
-    """One server's part in the chains of its ranges. `entered` is called with each range whose copy has a new entry."""
+    """One server's part in the chains of its ranges. `entered` is called with the ranges whose copies have new
+    entries."""
 
     def __init__(
         self, channel: Channel, store: Store, tenure: Tenure, entered: Callable[[Sequence[int]], None]
@@ -52,11 +57,12 @@ class Chains:
         self._asked: list[Envelope] = []
         """Entries that the servers behind this one have not answered yet."""
         self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
-        """Called with ranges, of which this server is the head, whose chains have not got all entries."""
+        """Called with the ranges, of which this server is the head, whose entries have not reached the whole chain."""
         tenure.handler(Apply, self._on_apply)
 
     def begin(self) -> None:
-        """A new view: entries on their way are given up, and who waits for them is not told."""
+        """A new view begins: give up the entries that are on their way. Functions that were given to `after` are
+        dropped and never called."""
         for task in self._tasks:
             task.cancel()
         self._everywhere.clear()
@@ -64,11 +70,12 @@ class Chains:
         self._asked.clear()
 
     def settled(self, range: int) -> None:
-        """All servers of the chain have the copy of `range` as this one has."""
+        """All servers of the chain of `range` hold the same copy as this one: call the functions that wait for that."""
         self._all_have({range: self._store.copies[range].version})
 
     def after(self, range: int, told: Told) -> None:
-        """Call `told` when all servers behind this one have all present entries of `range`."""
+        """Call `told` once all servers behind this one in the chain have all entries that this server's copy of `range`
+        has now; at once if they have them."""
         version = self._store.copies[range].version
         if self._everywhere.get(range, -1) >= version:
             told()
@@ -76,7 +83,7 @@ class Chains:
             self._waiting[range].append(_Waiter(version, told))
 
     def enter(self, entries: Sequence[Entry]) -> None:
-        """Apply these entries here, and send them on."""
+        """Apply these entries to this server's copies, and send them to the next server of each chain."""
         behind: defaultdict[tuple[PeerId | None, tuple[PeerId, ...], bool, bool], list[Entry]] = defaultdict(list)
         for entry in entries:
             self._store.enter(entry)
@@ -116,7 +123,8 @@ class Chains:
             self._all_have(reached)
 
     def _break(self, ranges: Sequence[int]) -> None:
-        """The servers behind this one have not got the last entries of these ranges."""
+        """The servers behind this one have not received the last entries of these ranges: refuse what waits for
+        them."""
         for envelope in [one for one in self._asked if not {*one.message.ranges}.isdisjoint(ranges)]:
             self._asked.remove(envelope)
             self._channel.refuse(envelope, "a server behind it does not answer")

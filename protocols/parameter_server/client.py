@@ -1,8 +1,11 @@
-"""A worker's side of push and pull. Each exchange goes on in the next view where one breaks off.
+"""A worker's side of push and pull. An exchange that breaks off with a change of the view is taken up in the next view.
 
-A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
-server holds little for it. A push is repeated until all copies have it. The worker keeps it until then.
-On failure: `LostRange` where all copies of a range are gone; it is never silently begun anew.
+The vector is cut into ranges; a worker's clock is the number of its pushes. A worker asks each server for as many
+ranges at a time as suit the link, and has few questions open with each, so a server holds little for it. A worker keeps
+a push and repeats it until all copies have it.
+
+On failure: `LostRange` where all copies of a range are gone; a lost range never begins again from other values without
+notice.
 """
 
 from __future__ import annotations
@@ -34,17 +37,18 @@ T = TypeVar("T")
 
 
 class LostRange(MembershipError):
-    """All copies of a part of the model are gone."""
+    """All copies of a range of the model's vector are gone, so this worker cannot go on."""
 
 
 SERVERLESS_PATIENCES = 8
-"""Patiences in which a server may come back when none is left."""
+"""When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What was pulled: the `vector` [n], the `updates` that led to each range, and the highest of the puller's own
-    clocks. `late`: the worker that was waited for last; "": none."""
+    """The result of a pull: the `vector` [n], the number of `updates` that each range has had, and `clock`, the highest
+    clock that a range has for the pulling worker. `late`: the worker for whose push the servers waited last; "": for
+    none."""
 
     vector: Tensor
     updates: tuple[int, ...]
@@ -53,11 +57,11 @@ class Values:
 
 
 _Exchange = Callable[[PeerId, int, tuple[int, ...]], Awaitable[None]]
-"""Asks a server, in the view of a generation, about these ranges."""
+"""Exchanges one question and answer about these ranges with a server: (server, generation of the view, ranges)."""
 
 
 class Client:
-    """One worker's pushes and pulls of a vector of `dtype`, cut into `ranges` with `copies` each."""
+    """One worker's pushes and pulls of a vector of `dtype`, cut into `ranges`, each held in `copies` copies."""
 
     def __init__(
         self, channel: Channel, presence: Presence, ranges: Sequence[Part], dtype: torch.dtype, copies: int
@@ -69,7 +73,7 @@ class Client:
         self._pushing: dict[int, asyncio.Task[None]] = {}
         """The pushes under way, by number."""
         self._known = [NOTHING] * len(ranges)
-        """By range, the standing of the last chain with which this worker has had an exchange."""
+        """By range, the standing of the copy with whose chain this worker has had its last exchange."""
         self._surveys: list[Envelope] = []
         channel.on(Survey, self._on_survey)
         presence.on_view.append(self._on_view)
@@ -77,12 +81,14 @@ class Client:
         """Set when a push or a pull is over."""
 
     async def enlist(self, clock: int) -> int:
-        """Take part from `clock` on, or from a later one that lets nobody wait. Returns it."""
+        """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
+        it a later clock, so that none has to wait for it. Returns the clock from which it takes part."""
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
 
     async def pull(self, clock: int) -> Values:
-        """The values that a read at `clock` needs. Raises as `at_most`: a read may wait for a push of this worker."""
+        """Wait for the values that a read at `clock` may see under the run's consistency, and return them. Raises the
+        errors of `at_most`, because a read may wait for a push of this worker."""
         pulling = self._begun(self._pull(clock), "pull")
         try:
             await self._until(pulling.done)
@@ -116,13 +122,14 @@ class Client:
         return Values(vector, tuple(updates), max(clocks), late[-1])
 
     def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False) -> None:
-        """Begin to push `vector` [n] as the push with number `seq`. `read`: the updates of each range in the values
-        that led to it. `last`: this worker takes no more steps. The vector must not change any more."""
+        """Begin to push `vector` [n] under the number `seq`; `at_most` waits for its end. `read`: the number of updates
+        of each range in the values that the change was computed from. `last`: this worker takes no more steps. The
+        vector must not change any more."""
         self._pushing[seq] = self._begun(self._push(seq, vector, tuple(read), last=last), "push")
 
     async def at_most(self, pushes: int) -> None:
-        """Wait until at most so many pushes are under way. Raises LostRange, ValueError when a server does not take a
-        push, and the errors of the membership."""
+        """Wait until at most `pushes` pushes are under way. Raises LostRange, ValueError when a server refuses a push
+        for good, and the errors of the membership."""
         await self._until(lambda: len(self._pushing) <= pushes)
 
     def _begun(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
@@ -187,12 +194,12 @@ class Client:
         return max(clocks)
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
-        """By range, the last push that was acknowledged until now: whoever is asked from now on knows it."""
+        """By range, the number of the last push that is acknowledged: a server that is asked from now on has it."""
         return tuple(self._acknowledged[number] for number in ranges)
 
     async def _with_all(self, exchange: _Exchange, *, tail: bool) -> None:
-        """Have `exchange` done once for each range, with the tail of its chain or the head, over as many views as it
-        takes."""
+        """Have `exchange` done once for each range, with the tail of the range's chain or else its head, over as many
+        views as it takes."""
         left, now = {*range(len(self._ranges))}, asyncio.get_running_loop().time
         served_s = now()
         while left:
@@ -230,7 +237,8 @@ class Client:
                 task.cancel()
 
     def _on_survey(self, envelope: Envelope) -> None:
-        """Tell a head in a new view which terms this worker knows. In that view it has no exchange of a former one."""
+        """Tell the head of a range in a new view which standings this worker knows. It answers only once it has that
+        view itself, and no exchange of an earlier view any more."""
         if envelope.message.epoch > self._presence.generation:
             self._surveys.append(envelope)
         else:
@@ -243,7 +251,7 @@ class Client:
             self._on_survey(envelope)
 
     def _batches(self, server: PeerId, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """These ranges, as many at a time as suit the link to `server` now."""
+        """These ranges in groups, each of as many as suit the link to `server` now."""
         at = 0
         while at < len(numbers):
             most = min(PAYLOAD_BYTES_MAX, self._channel.endpoint.chunk_bytes(server)) // self._dtype.itemsize
@@ -259,7 +267,8 @@ class Client:
 
 
 def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) -> None:
-    """Raises LostRange where a range does not know a push that it had acknowledged before it was asked."""
+    """Raises LostRange where the clock of a range is below the number of a push that was acknowledged before the
+    question."""
     for number, acknowledged, clock in zip(ranges, before, clocks, strict=False):
         if clock < acknowledged:
             told = f"range {number} of the model has gone back from push {acknowledged} to {clock}"
@@ -267,7 +276,8 @@ def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) 
 
 
 def _taken(message: T | NotTaken) -> T:
-    """The answer, if it is one. Raises LostRange, and ValueError for a question that this worker should not ask."""
+    """Returns `message` if it is the answer. If it is NotTaken, raises LostRange when copies are lost, and ValueError
+    for a wrong question."""
     if isinstance(message, NotTaken):
         raise LostRange(message.why) if message.lost else ValueError(message.why)
     return message

@@ -18,8 +18,9 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class Gathering:
-    """The running sum of pushes to one range, and who is told when they are applied. `seqs`: the last push of each
-    worker in it. It takes memory for one sum, however many workers push."""
+    """The running sum of the pushes to one range, and the functions to call when they are applied. `total` [m]: the
+    sum; `pushes`: (worker, number) of each; `seqs`: the number of each worker's last push; `last`: the workers that
+    take no more steps; `told`: the functions. It takes memory for one sum, however many workers push."""
 
     total: Tensor | None = None
     pushes: list[tuple[PeerId, int]] = field(default_factory=list)
@@ -28,7 +29,8 @@ class Gathering:
     told: list[Told] = field(default_factory=list)
 
     def add(self, worker: PeerId, seq: int, pushed: Tensor, weight: float, *, last: bool) -> None:
-        """Add `weight` * `pushed` [m], the push with number `seq` of `worker`. `last`: its last one."""
+        """Add `weight` * `pushed` [m], the push with number `seq` of `worker`. `last`: the worker takes no more
+        steps."""
         if self.total is None:
             self.total = pushed * weight if weight != 1.0 else pushed.clone()
         else:
@@ -39,7 +41,7 @@ class Gathering:
             self.last.add(worker)
 
     def due(self, algorithm: Algorithm, copy: Copy) -> bool:
-        """Whether the pushes make an update of `copy`."""
+        """Whether the gathered pushes are enough for an update of `copy`."""
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
@@ -47,7 +49,8 @@ class Gathering:
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
     def entry(self, range: int, algorithm: Algorithm, copy: Copy) -> Entry:
-        """The entry that applies the pushes. The clocks of workers whose pushes the step does without go on too."""
+        """The entry that applies the gathered pushes to `range`. It also moves the clocks: of each worker that pushed,
+        to its push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
@@ -60,6 +63,6 @@ class Gathering:
         return Entry(range, total, clocks, pushes=tuple(self.pushes))
 
     def _step(self, copy: Copy) -> int:
-        """The step that is gathered: the one after the slowest worker's clock."""
+        """The number of the step whose pushes are gathered: one more than the slowest worker's clock."""
         clocks = [*copy.counted().values()]
         return 1 + min(clocks, default=min(self.seqs.values(), default=1) - 1)

@@ -1,4 +1,5 @@
-"""Holdings: a server tells the heads of a new view what it holds, and gives them its copies."""
+"""Holdings: a server answers the heads of a new view which copies of ranges it holds, and sends them copies that they
+fetch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .tenure import Tenure
 
 
 class Answers:
-    """One server's answers."""
+    """One server's answers to `Survey` and `Fetch`."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
@@ -23,7 +24,7 @@ class Answers:
         tenure.handler(Fetch, self._on_fetch)
 
     def close(self) -> None:
-        """A new view: what is on its way to a head of the last one is not needed."""
+        """A new view begins: stop sending copies to the heads of the last one, which do not need them any more."""
         for task in self._sending:
             task.cancel()
 

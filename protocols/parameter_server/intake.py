@@ -1,8 +1,8 @@
 """Intake: the head of a range takes the pushes of workers, each once, and gathers them into updates.
 
-A worker's push has a number, its clock. A push whose number the range has passed already is not applied again; it is
-acknowledged when all copies have what it was part of, or what went on without it. So a worker may send a push again
-whenever it does not know what became of it.
+A worker's pushes are numbered; its clock is the number of the last one. A push whose number is not above the worker's
+clock at the range is not applied again. It is acknowledged when all copies have the update that it was part of, or the
+update that was made without it. So a worker may repeat a push whenever it does not know whether it has arrived.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tenure import Tenure
 
 
 class Intake:
-    """The pushes to the ranges of which one server is the head."""
+    """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Algorithm) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
@@ -34,14 +34,16 @@ class Intake:
         self._asked: list[Envelope] = []
         """Questions that are not answered yet."""
         self.on_update: Callable[[], None] = lambda: None
-        """Called when pushes were applied."""
+        """Called after each update that gathered pushes have made."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
-        """Updates between the pull and the push of a worker -> how many pushes to a range had so many."""
+        """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
+        range that had it."""
         tenure.handler(Enlist, self._on_enlist)
         tenure.handler(Push, self._on_push)
 
     def begin(self) -> None:
-        """A new view: whoever waits for an answer asks again, and what was gathered comes again."""
+        """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
+        send both again."""
         self._gathered.clear()
         asked, self._asked = self._asked, []
         for envelope in asked:
@@ -70,9 +72,9 @@ class Intake:
         self._update(enlist.ranges)
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
-        """The clock from which `worker` takes part: not below that of the slowest other one, which would wait for it,
-        nor one at which it has pushed. A worker that asks again, for the clock that another range has given it, gets
-        that one."""
+        """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
+        would have to wait for it, and not below that of the worker's last push. A worker that asks again, for the clock
+        that another range has given it, gets that clock."""
         known = copy.clocks.get(worker, 0)
         others = [clock for one, clock in copy.counted().items() if one != worker]
         least = min(others, default=0) if copy.updates and worker not in copy.enlisted else 0
@@ -125,13 +127,14 @@ class Intake:
         self._update(push.ranges)
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
-        """Whether an earlier push of `worker` to this range is still on its way. A push that is sent again can be
-        behind a later one, and what is behind a clock is not applied."""
+        """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
+        later one, and a push that is not above the worker's clock would not be applied."""
         gathered = self._gathered[number].seqs.get(worker, 0)
         return seq > max(gathered, self._clock(number, worker)) + 1
 
     def _weight(self, number: int, staleness: int, workers: int) -> float:
-        """Buffers are averaged: without a step for all, each worker's change is one share of a mean."""
+        """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
+        1 / `workers`: each change is then one share of a mean."""
         if not self._algorithm.by_steps and self._store.is_buffer(number):
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)
@@ -146,11 +149,11 @@ class Intake:
         return ""
 
     def look(self) -> None:
-        """Workers have gone: what the others have pushed may make an update now."""
+        """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
         self._update(tuple(self._gathered))
 
     def _update(self, ranges: tuple[int, ...]) -> None:
-        """Apply what is due of these ranges."""
+        """Make the updates of these ranges for which enough pushes are gathered."""
         entries, told = [], dict[int, list[Callable[[], None]]]()
         for number in ranges:
             copy, gathering = self._store.copies[number], self._gathered[number]

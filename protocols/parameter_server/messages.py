@@ -1,7 +1,9 @@
 """The messages of the parameter server, and its events for the checkers of a simulation.
 
-All are of one view: `epoch` is its generation. A server answers a message of a former view with its refusal, and keeps
-one of a later view until it has that view. Values travel as the raw elements of the model's vector, range after range.
+A range is a slice of the model's vector, a chain the servers that hold copies of it, head first and tail last. A
+worker's clock is the number of its last push. `ask` is the number by which an answer finds its question. All messages
+are of one view: `epoch` is its generation. A server refuses a message of a former view, and keeps one of a later view
+until it has that view. Values travel as the raw elements of the model's vector, range after range.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, message
 PARAMETER_SERVER = "parameter_server"
 """The family of these messages, and the name of their channel."""
 FOREVER = 1 << 62
-"""The clock of a worker that takes no more steps: nobody waits for it."""
+"""The clock of a worker that takes no more steps: no read and no update waits for its pushes."""
 
 _data = message(PARAMETER_SERVER, lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 _control = message(PARAMETER_SERVER)
@@ -25,7 +27,8 @@ _control = message(PARAMETER_SERVER)
 @_control
 @dataclass(frozen=True, slots=True)
 class Enlist:
-    """The sender takes part from `clock` on, or from a later clock that the server gives. To the heads of `ranges`."""
+    """From a worker to the heads of `ranges`: it takes part from `clock` on, or from a later clock that the head gives
+    it."""
 
     ask: int
     epoch: int
@@ -36,7 +39,7 @@ class Enlist:
 @_control
 @dataclass(frozen=True, slots=True)
 class Enlisted:
-    """The answer to Enlist: the sender's clock in each of the ranges, and its clock `before`."""
+    """The answer to Enlist, by range: the worker's clock now (`clocks`), and its clock `before` it was enlisted."""
 
     ask: int
     clocks: tuple[int, ...]
@@ -46,8 +49,8 @@ class Enlisted:
 @_data
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Payload: the push with number `seq` of the sender for each of the `ranges`. `read`: the updates of each range in
-    the values that the sender had pulled. `last`: the sender takes no more steps. To the heads of `ranges`."""
+    """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
+    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps."""
 
     ask: int
     epoch: int
@@ -60,7 +63,7 @@ class Push:
 @_control
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The answer to Push: all copies of its ranges have it. `clocks`: the sender's in each of them."""
+    """The answer to Push: all copies of its ranges have it. `clocks`: the worker's clock in each of the ranges."""
 
     ask: int
     clocks: tuple[int, ...]
@@ -69,7 +72,8 @@ class Pushed:
 @_control
 @dataclass(frozen=True, slots=True)
 class Early:
-    """The answer to a Push that came before an earlier one of its sender. `clocks`: as of Pushed."""
+    """The answer to a Push that arrived before an earlier push of the same worker: it was not taken. `clocks`: as in
+    Pushed."""
 
     ask: int
     clocks: tuple[int, ...]
@@ -78,7 +82,8 @@ class Early:
 @_control
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Asks for the values of `ranges`, as a read at `clock` needs them (`aggregation.consistency`). To their tails."""
+    """From a worker to the tails of `ranges`: asks for values that a read at `clock` may see
+    (`aggregation.consistency`)."""
 
     ask: int
     epoch: int
@@ -89,8 +94,8 @@ class Pull:
 @_data
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to Pull. Payload: the values of its ranges. `updates`: of each range; `clocks`: the receiver's in
-    each; `late`: the worker whose push was the last to arrive, "" if all was there."""
+    """The answer to Pull. Payload: the values of its ranges. By range: the number of `updates` so far, and the asking
+    worker's `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
@@ -101,7 +106,8 @@ class Pulled:
 @_control
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """The answer to a question that can never be answered: `why`. `lost`: because all copies of a range are gone."""
+    """The answer to a question that will never be answered otherwise; `why`: the reason. `lost`: all copies of a range
+    are gone; else the question was wrong."""
 
     ask: int
     why: str
@@ -111,9 +117,10 @@ class NotTaken:
 @_data
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """From a server to its successor in the chain of `ranges`: the entries that lead to `versions`. An entry sets the
-    clocks of `workers`; `clocks` has those of the first range, then those of the next. `joins`: the
-    workers count from now on. Payload: what is applied to each range; without one, only clocks change."""
+    """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
+    each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
+    of the first range, then those of the next. `joins`: the workers take part from now on. Payload: what the server
+    function applies to each range; empty: the entries change only clocks."""
 
     ask: int
     epoch: int
@@ -127,7 +134,7 @@ class Apply:
 @_control
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The answer to Apply: the receiver and all servers behind it have the entries."""
+    """The answer to Apply: the answering server and all servers behind it in the chain have the entries."""
 
     ask: int
 
@@ -135,7 +142,8 @@ class Applied:
 @_control
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Asks a server what it holds, and a worker what it knows."""
+    """From the head of a range to all members of a new view: asks a server which copies it holds, and a worker which
+    chains it knows to have settled."""
 
     ask: int
     epoch: int
@@ -144,8 +152,9 @@ class Survey:
 @_control
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The answer to Survey, by range: the `standings` and `versions` of a server's copies, 0 where it has none, and the
-    highest standing that the sender `knows` a chain to have settled on."""
+    """The answer to Survey, by range: `standings`, which order copies by age (`store.Copy.standing`), and `versions` of
+    the sender's copies, 0 where it has none; and in `knows` the highest standing of a copy on which, to the sender's
+    knowledge, a chain has settled."""
 
     ask: int
     standings: tuple[int, ...]
@@ -156,7 +165,7 @@ class Holdings:
 @_control
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Asks a server for its copy of a range."""
+    """From the head of a range to another server: asks for its copy of the range."""
 
     ask: int
     epoch: int
@@ -166,8 +175,8 @@ class Fetch:
 @_data
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The answer to Fetch. Payload: the values, then the tensors of the server function's state in the order of
-    `names`."""
+    """The answer to Fetch: a copy, whose numbers are those of `store.Copy`. `clocks` are those of `workers`. Payload:
+    the values, then the tensors of the server function's state in the order of `names`."""
 
     ask: int
     past: int
@@ -182,8 +191,9 @@ class Copied:
 @_data
 @dataclass(frozen=True, slots=True)
 class Install:
-    """From the head of a range to a server of its chain: from now on its copy is this one, which went on
-    from the term `base`. Payload as of Copied; `same`: there is none, the receiver has it."""
+    """From the head of a range to a server of its chain: have this copy from now on, whose numbers are those of
+    `store.Copy`. `base`: the term of the copy that it was made from. Payload as in Copied. `same`: there is no payload,
+    because the receiver has these values already."""
 
     ask: int
     epoch: int
@@ -202,7 +212,7 @@ class Install:
 @_control
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The answer to Install."""
+    """The answer to Install: the server has the copy."""
 
     ask: int
 
@@ -210,7 +220,8 @@ class Installed:
 @_control
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From the head of `ranges` to all servers: their chains have settled. A server of no such chain drops its copy."""
+    """From the head of `ranges` to all servers: all servers of these chains have the head's copies. A server that is in
+    none of the chains drops its copy."""
 
     epoch: int
     ranges: tuple[int, ...]
@@ -221,8 +232,8 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """A server's copy of `range` holds the `values` from now on: of the term `term`, which went on from `base` (a term;
-    0: from the initial model)."""
+    """Event: a server has begun to hold `values` [m] as its copy of `range` in the term `term`. `base`: the term of the
+    copy that it was made from; 0: the initial model."""
 
     range: int
     term: int
@@ -234,8 +245,9 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A server's copy of `range` has the entry that leads to `version`: the `pushes` (worker, number) were applied; the
-    head alone tells which. `counted`: the clocks of the workers that count."""
+    """Event: a server has applied the entry that leads to `version` of `range`; `values` [m] are the result. `pushes`:
+    (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the clocks of
+    the workers that take part."""
 
     range: int
     term: int
@@ -247,7 +259,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The head has told `worker` that all copies of `range` have its push."""
+    """Event: the head has told `worker` that all copies of `range` have its push with number `seq`."""
 
     range: int
     worker: PeerId
@@ -256,7 +268,8 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`reader` has got the values of `range` for a read at `clock`. `counted`: as of Entered, for this range."""
+    """Event: a server answers `reader` a read of `range` at `clock`. `counted`: the clocks in the range of the workers
+    that take part."""
 
     range: int
     reader: PeerId

@@ -21,14 +21,14 @@ from ..transport import PeerId
 POINTS = 64
 """Places of a server on the ring: the shares of two servers differ by about a tenth then."""
 RANGE_ELEMENTS = 1 << 14
-"""The elements of a range of a model of usual size."""
+"""The number of elements of a range, in a model of usual size."""
 RANGES_MIN, RANGES_MAX = 16, 4096
-"""The least ranges, so that several servers have some of a small model; the most, so that a message can list all."""
+"""The fewest ranges, so that several servers hold some of a small model; the most, so that one message can list all."""
 
 
 def ranges_of(size: int, parameters: int) -> tuple[Part, ...]:
-    """The ranges of a vector of `size` elements of which the first `parameters` are parameters. No range holds both
-    parameters and other elements."""
+    """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
+    others averaged buffers; no range holds both."""
     cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 2)]
     return (*cut[0], *cut[1])
 
@@ -43,16 +43,16 @@ def _cut(whole: Part, most: int) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class Placement:
-    """The chains of ranges on `servers`, in any order, with `copies` of each range. `apart`: pairs of servers that
-    cannot reach each other, which are in no chain together while there are others."""
+    """The chains of all ranges on `servers`, given in any order, with `copies` of each range. `apart`: pairs of servers
+    that cannot reach each other. Such a pair is in one chain only where there are no other servers to take."""
 
     servers: tuple[PeerId, ...]
     copies: int
     apart: frozenset[frozenset[PeerId]] = frozenset()
 
     def chain(self, range: int) -> tuple[PeerId, ...]:
-        """The servers that hold this range, head first: as many as there are to be copies, or all if there are fewer
-        servers; none without servers."""
+        """The servers that hold this range, head first: `copies` of them, or all where there are fewer; empty without
+        servers."""
         known = self._chains
         if range not in known:
             known[range] = self._chain(range)
@@ -79,7 +79,7 @@ class Placement:
 
 
 def balance(placement: Placement, sizes: Collection[int]) -> dict[PeerId, int]:
-    """The elements that each server holds, of ranges of these sizes."""
+    """By server, the number of elements that it holds. `sizes`: the elements of each range, by its number."""
     held = dict.fromkeys(placement.servers, 0)
     for number, size in enumerate(sizes):
         for server in placement.chain(number):

@@ -1,4 +1,5 @@
-"""Reads: a server answers a pull as soon as its copies contain what the reader's consistency asks for."""
+"""Reads: a server answers a pull as soon as its copies contain all pushes that the run's consistency wants a read to
+see."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .tenure import Tenure
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A pull that waits for pushes to the ranges in `missing`. `late`: the worker that it has waited for last."""
+    """A pull that waits for pushes to the ranges in `missing`. `late`: the worker for whose push it has waited last."""
 
     envelope: Envelope
     missing: set[int]
@@ -28,8 +29,7 @@ class _Parked:
 
 
 class Reads:
-    """Answers the pulls of one server. It is the tail of the ranges that it is asked for, or has all that a read
-    needs."""
+    """Answers the pulls that one server gets. Workers ask the tail of a range."""
 
     def __init__(
         self, channel: Channel, store: Store, tenure: Tenure, consistency: Consistency, stalls: Stalls
@@ -42,14 +42,14 @@ class Reads:
         tenure.handler(Pull, self._on_pull)
 
     def begin(self) -> None:
-        """A new view: whoever waits asks again."""
+        """A new view begins: refuse the pulls that wait. Their workers ask again."""
         parked, self._parked = self._parked, []
         for one in parked:
             self._tenure.refuse(one.envelope)
         self._look_no_more()
 
     def look(self, ranges: Sequence[int]) -> None:
-        """The copies of these ranges have new entries."""
+        """Answer the pulls that waited for the new entries in the copies of these ranges."""
         changed = {*ranges}
         for one in list(self._parked):
             for number in one.missing & changed:
@@ -61,13 +61,13 @@ class Reads:
             self._look_no_more()
 
     def awaited(self) -> set[PeerId]:
-        """The workers whose pushes are waited for."""
+        """The workers for whose pushes pulls wait now."""
         return {
             worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
         }
 
     async def _look_out(self) -> None:
-        """Report who is waited for too long, until this is cancelled."""
+        """While pulls wait, report workers that keep them waiting for too long, until this is cancelled."""
         with self._stalls.waiting(self.awaited):
             await asyncio.get_running_loop().create_future()
 

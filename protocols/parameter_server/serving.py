@@ -1,6 +1,8 @@
-"""A server of the parameter server as a conversation: it has no work but to write records and checkpoints.
+"""A server of the parameter server as a conversation. It trains nothing; its works only have it write records and
+checkpoints.
 
-It ends when all workers of the view have finished. Its record of an exchange tells of all pushes since the last one.
+The conversation ends when all workers of the view have finished. A record of a server covers all pushes since its last
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _PREFIX = "range/"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a server."""
+    """The objects of which one server of the parameter server is made up."""
 
     store: Store
     tenure: Tenure
@@ -42,7 +44,7 @@ class Parts:
 
 
 class Serving:
-    """One server's side. `every`: clocks of the slowest worker between two records."""
+    """One server's side. It writes a record each time that the slowest worker's clock has grown by `every`."""
 
     needs = frozenset[str]()
     bytes_shared = 0
@@ -135,7 +137,7 @@ class Serving:
             self._members.notify()
 
     def _slowest(self) -> int:
-        """The clock of the slowest worker that counts, by one of the ranges; 0: there is none."""
+        """The clock of the slowest worker that takes part, in one of this server's ranges; 0: there is none."""
         copy = next(iter(self._parts.store.copies.values()), None)
         return 0 if copy is None else min(copy.counted().values(), default=0)
 
@@ -148,7 +150,8 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The tensors and numbers of a checkpoint of all copies."""
+    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has settled is
+    left out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if not copy.term:
@@ -160,8 +163,8 @@ def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
 
 
 def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequence[Any]]) -> None:
-    """Put the copies that `saved` wrote into `store`, as ones that may be older than the others'. Raises ValueError
-    when they are of another model or server function."""
+    """Put the copies that `saved` returned into `store`, marked as perhaps older than other servers' copies of their
+    term. Raises ValueError when they are of another model or server function."""
     for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

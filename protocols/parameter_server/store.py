@@ -1,8 +1,11 @@
-"""The store of one server: its copies of ranges, and how an entry changes them. No messages, no waiting.
+"""The store of one server: its copies of ranges of the model's vector, and how an entry changes them. It sends no
+messages and does not wait.
 
-All copies of a range have the same entries in the same order, so the same values to the bit. A copy's `term` grows
-whenever a chain takes the range over (`takeover`); its `version` counts the entries. Cost: the values and the server
-function's state of each range held.
+An entry is one change of a copy: an update of its values, or only of its workers' clocks. All copies of a range get the
+same entries in the same order, so they have the same values to the bit. A copy's `version` counts the entries. Its
+`term` is the generation of the view in which a chain of servers last settled on it (`takeover`).
+
+Cost: the values and the server function's state of each range held.
 """
 
 from __future__ import annotations
@@ -20,28 +23,29 @@ from ..transport import PeerId
 from .messages import FOREVER, Entered, Took
 
 NOTHING = 0
-"""The standing and the version of a range of which a server has no copy."""
+"""Stands for the standing and for the version of a range of which a server has no copy."""
 
 
 _PAST_MAX = (1 << 31) - 2
 
 
 def settled_at(term: int) -> int:
-    """The standing of a copy that a chain has settled on in that term."""
+    """The standing of a copy on which a chain has settled in the term `term`."""
     return term << 31
 
 
 def term_of(standing: int) -> int:
-    """The term of a copy of that standing; 0: it is of a run before."""
+    """The term of a copy with that standing; 0: no chain of this run has settled on it."""
     return (standing + 1) >> 31
 
 
 @dataclass(slots=True)
 class Copy:
-    """A copy of a range. `term`: the view in which a chain settled on it last, 0: none has in this run. `past`: orders
-    copies of the runs before, whose checkpoints this run goes on from. `clocks`: of each worker that has taken part;
-    `enlisted`: the workers that count; `updates`: entries that changed the values. `restored`: it comes from a
-    checkpoint, so it may be older than others of its term."""
+    """A copy of a range. `values` [m]; `state`: of the server function; `term`: generation of the view in which a chain
+    last settled on the copy, 0: none has in this run. `past`: orders copies that no chain of this run has settled on,
+    by the terms of the runs before it. `version`: the number of entries; `updates`: of those that changed the values.
+    `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take part now. `restored`: the copy
+    comes from a checkpoint, so it may be older than others of its term."""
 
     values: Tensor
     state: State
@@ -55,18 +59,20 @@ class Copy:
 
     @property
     def standing(self) -> int:
-        """Orders copies, and 0 is below all: by term, and a restored one comes below the others of its term."""
+        """A number by which copies of a range are compared: the higher, the newer. Copies of a later term are higher, a
+        restored copy is below the others of its term, and 0 is below all."""
         return settled_at(self.term) - self.restored if self.term else min(self.past, _PAST_MAX)
 
     def counted(self) -> dict[PeerId, int]:
-        """The clocks of the workers that count and take more steps."""
+        """The clocks of the workers that take part and are going to take more steps."""
         return {worker: clock for worker in sorted(self.enlisted) if (clock := self.clocks.get(worker, 0)) < FOREVER}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry in the history of a range: `pushed` [m] is applied (None: nothing is), and `clocks` are set. `joins`:
-    the workers of `clocks` count from now on. `pushes`: what is in `pushed`, for checkers."""
+    """One change of the copies of a range: the server function applies `pushed` [m] (None: the values stay), and
+    `clocks` are set. `joins`: the workers of `clocks` take part from now on. `pushes`: (worker, number) of each push in
+    `pushed`, for the checkers of a simulation."""
 
     range: int
     pushed: Tensor | None
@@ -76,8 +82,8 @@ class Entry:
 
 
 class Store:
-    """One server's copies. `ranges`: of the whole vector, whose first `parameters` elements are updated by `function`,
-    and the others by adding changes."""
+    """One server's copies. `ranges`: of the whole vector. `function` updates its first `parameters` elements; the
+    others, averaged buffers, are updated by adding the pushed changes."""
 
     def __init__(self, ranges: Sequence[Part], dtype: torch.dtype, parameters: int, function: ServerFunction) -> None:
         self.ranges, self.dtype = tuple(ranges), dtype
@@ -99,11 +105,11 @@ class Store:
         return self.ranges[range].stop - self.ranges[range].start
 
     def create(self, range: int, values: Tensor) -> Copy:
-        """A copy of a new range with these `values` [m], which are copied."""
+        """A copy of a new range. `values` [m] are cloned."""
         return Copy(values.clone(), self.function(range).start(values))
 
     def enter(self, entry: Entry) -> Copy:
-        """Apply an entry to the copy of its range."""
+        """Apply `entry` to this server's copy of its range, and return the copy."""
         copy = self.copies[entry.range]
         if entry.pushed is not None:
             copy.values, copy.state = self.function(entry.range).step(copy.values, entry.pushed, copy.state)
@@ -115,17 +121,19 @@ class Store:
         return copy
 
     def took(self, range: int, base: int) -> Took:
-        """The event that the copy of `range` holds, and went on from the term `base`."""
+        """The event that this server now holds its copy of `range`. `base`: the term of the copy that it was made
+        from."""
         copy = self.copies[range]
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
 
     def entered(self, entry: Entry) -> Entered:
-        """The event that `entry` is in the copy of its range."""
+        """The event that `entry` was applied to this server's copy."""
         copy = self.copies[entry.range]
         return Entered(entry.range, copy.term, copy.version, entry.pushes, copy.values, copy.counted())
 
     def begin_anew(self) -> None:
-        """A run begins with these values: no worker of it has pushed yet, and no chain has settled on them."""
+        """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
+        copies."""
         for copy in self.copies.values():
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
@@ -137,8 +145,8 @@ class Store:
         return b"".join(raw(tensor) for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))))
 
     def unpacked(self, range: int, names: Sequence[str], payload: bytes | bytearray | memoryview) -> Copy:
-        """The copy of `range` of which `packed` wrote the values and the state. Raises ValueError for another
-        payload."""
+        """The copy of `range` whose values and state `packed` wrote into `payload`; its numbers are still to be set.
+        `names`: of the state's tensors. Raises ValueError when names or length are not those of this range."""
         values = torch.empty(self.size(range), dtype=self.dtype)
         shapes = self.function(range).start(values)
         if list(names) != sorted(shapes):

@@ -1,20 +1,23 @@
-"""Takeover: how the servers of a new view agree on the copies of each range, before anything is pushed or pulled in it.
+"""Takeover: the servers of a new view agree on the copy of each range before workers push to it or pull from it.
 
-The head of each range's new chain asks all servers of the view what they hold. It takes the copy of the highest
-standing, fetches it if it is another's, gives it to the servers of the chain that lack it, and settles: the range's
-term is this view's generation then. Every acknowledged push is in the copy that is chosen, as long as one server of the
-last chain is left:
+The servers that hold a range are its chain; the first is its head. The head asks all servers of the view which copies
+they hold. It takes the newest copy (`store.Copy.standing`), fetches it if another server has it, and gives it to those
+servers of the chain that lack it. Then the range is settled: its term is this view's generation. Every acknowledged
+push is in the chosen copy, as long as one server of the last chain is left:
 
 - A push is acknowledged when all servers of the chain have it, so each of them alone holds it.
-- A server that has come to a new view answers nothing of a former one, so nothing is acknowledged in the former view
-  once one of its chain has been asked.
-- Settled terms are told to all servers, and a worker knows the terms of its own exchanges. A copy of an earlier term is
-  never taken: servers wait for one of that term to come back, and then tell that the range is lost.
+- A server that has come to a new view answers no message of a former one. So once the head has asked one server of a
+  chain, no push is acknowledged in the former view any more.
+- The heads tell all servers which terms have settled, and a worker knows the terms of its own exchanges. A copy of an
+  earlier term than one of these is never taken: the servers wait for a copy of that term to come back, and then tell
+  that the range is lost.
 
-The same steps move ranges to a server that has joined, and end those of one that has left. Where a link in a chain
-breaks and the view stays, the head gives its copy to the servers behind it again.
+In the same way ranges move to a server that has joined, and from one that leaves. Where a link in a chain breaks and
+the view stays, the head gives its copy to the servers behind it again.
+
 Cost: one question to each other member by each server; for each range that moves, its values and state once.
-On failure: a server that does not answer is asked until it does or a view without it holds; then all begins anew.
+On failure: a server that does not answer is asked until it does, or until a view without it begins; then all of this
+begins again.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ from .store import NOTHING, Copy, Store, settled_at, term_of
 from .tenure import Tenure
 
 _RETURN_PATIENCES = 4
-"""Patiences in which a server that has been given up may come back with the last copy of a range."""
+"""How many patiences the servers wait for a given-up server to come back with the last copy of a range."""
 _AT_A_TIME = 4
 """The most ranges that a server takes over at the same time: each needs memory for a copy on its way."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one server holds: see `Holdings`."""
+    """The holdings of one server: see the message `Holdings`."""
 
     standings: tuple[int, ...]
     versions: tuple[int, ...]
@@ -53,8 +56,8 @@ class _Found:
 
 
 class Takeover:
-    """One server's part. `initial` [n]: the model of a run that begins; None: this server came later, or goes on from
-    a checkpoint."""
+    """One server's part. `initial` [n]: the model with which the run begins; None: this server joined later, or was
+    resumed from a checkpoint."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Tensor | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
@@ -64,14 +67,14 @@ class Takeover:
         """The ranges whose chains are being repaired."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
-        """Called with a server that answers what cannot be."""
+        """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
         channel.on(Install, self._on_install)
         channel.on(Settled, self._on_settled)
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     def begin(self) -> None:
-        """A new view holds."""
+        """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
         self.close()
         self._task = asyncio.create_task(self._run(), name="takeover")
         held, self._held = self._held, []
@@ -79,7 +82,7 @@ class Takeover:
             handler(envelope)
 
     def not_new(self) -> None:
-        """The run has gone on without this server: it makes no range by itself."""
+        """The run began before this server came: never make a range from the initial model."""
         self._initial = None
 
     def close(self) -> None:
@@ -90,7 +93,8 @@ class Takeover:
                 task.cancel()
 
     def repair(self, numbers: Sequence[int]) -> None:
-        """The servers behind this one lack entries of these ranges, of which it is the head: they get its copies."""
+        """Give this server's copies of these ranges, of which it is the head, to the servers behind it, which lack
+        entries."""
         for number in numbers:
             if number not in self._repaired:
                 self._repaired.add(number)
@@ -154,7 +158,7 @@ class Takeover:
             self._channel.endpoint.retry(server)
 
     def _all_known(self) -> None:
-        """Once all ranges have been settled, nobody needs the initial model any more."""
+        """Free the initial model once all ranges have been settled."""
         if all(standing > NOTHING for standing in self._store.known):
             self._initial = None
 
@@ -216,7 +220,8 @@ class Takeover:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     async def _given(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
-        """Have `server` hold this copy, which goes on from the term `base`."""
+        """Send this copy to `server` until it has it. `base`: the term of the copy that it was made from; `same`:
+        `server` has the values already."""
         workers, names = tuple(copy.clocks), tuple(sorted(copy.state))
         payload = b"" if same else self._store.packed(copy)
 

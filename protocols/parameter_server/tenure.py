@@ -1,4 +1,7 @@
-"""Tenure: the present view, as a server sees it, and the messages that wait until it can be acted on in this view."""
+"""Tenure: a server's present view, and the messages that wait until the server can handle them in this view.
+
+A range is settled when all servers that hold it in this view have the same copy (`takeover`); then it is in `ready`.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ from .messages import NotTaken
 from .placement import Placement
 
 _HELD_PER_PEER_MAX = 64
-"""The most messages of one peer that wait: an honest one asks fewer questions at a time."""
+"""The most messages of one peer that wait: an honest peer has fewer questions open."""
 
 
 def placement_of(view: View, copies: int) -> Placement:
-    """The placement in this view: the same on all of its members."""
+    """The chains of servers in this view; all members of the view compute the same ones. `copies`: of each range."""
     servers = tuple(one.id for one in view.members if one.attributes.role == SERVER)
     pairs = (frozenset((edge.one, edge.other)) for edge in view.apart)
     return Placement(servers, copies, frozenset(pair for pair in pairs if pair <= {*servers}))
 
 
 def workers_of(view: View) -> tuple[PeerId, ...]:
-    """The members that train."""
+    """The members of the view that train, which are all that are no servers."""
     return tuple(one.id for one in view.members if one.attributes.role != SERVER)
 
 
 class Tenure:
-    """One server's present view. `count`: the ranges of the model; `copies`: of each range."""
+    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range."""
 
     def __init__(self, channel: Channel, count: int, copies: int) -> None:
         self._channel, self._copies = channel, copies
@@ -38,9 +41,9 @@ class Tenure:
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
         self.ready: set[int] = set()
-        """The ranges that this server holds in this view's chains."""
+        """The settled ranges of which this server holds a copy."""
         self.lost: dict[int, str] = {}
-        """Ranges of which no copy is left, and why."""
+        """Ranges of which no copy is left, each with the reason, in words."""
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     @property
@@ -48,7 +51,7 @@ class Tenure:
         return self._channel.endpoint.id
 
     def begin(self, view: View) -> None:
-        """`view` holds from now on, and no chain is settled in it yet."""
+        """`view` begins, and no range is settled in it yet."""
         self.epoch, self.placement = view.generation, placement_of(view, self._copies)
         self.workers = workers_of(view)
         self.ready.clear()
@@ -56,12 +59,12 @@ class Tenure:
         self.look()
 
     def settle(self, ranges: Iterable[int]) -> None:
-        """This server holds these ranges in their chains."""
+        """These ranges are settled: handle the messages that have waited for that."""
         self.ready |= {*ranges}
         self.look()
 
     def unsettle(self, range: int) -> None:
-        """The chain of a range is broken: what concerns it waits until it is settled again."""
+        """The chain of `range` is broken: messages about it wait until it is settled again."""
         self.ready.discard(range)
 
     def is_head(self, range: int) -> bool:
@@ -75,8 +78,9 @@ class Tenure:
         return chain[at] if at < len(chain) else None
 
     def handler(self, kind: type, handler: Callable[[Envelope], None]) -> None:
-        """Have `handler` called with each message of `kind` that is of the present view, once its ranges are settled
-        here."""
+        """Register `handler` for messages of the class `kind`. It is called with a message of the present view once all
+        ranges that the message names are settled. A message of a later view waits; one of a former view is refused; one
+        about a lost range is answered with NotTaken."""
 
         def arrived(envelope: Envelope) -> None:
             if sum(one.sender == envelope.sender for one, _ in self._held) >= _HELD_PER_PEER_MAX:
@@ -86,12 +90,12 @@ class Tenure:
         self._channel.on(kind, arrived)
 
     def refuse(self, envelope: Envelope) -> None:
-        """Answer a question of a former view."""
+        """Refuse a question of a former view; its asker asks again in the new one."""
         envelope.done()
         self._channel.refuse(envelope, "the view has changed")
 
     def look(self) -> None:
-        """Handle the messages that can be acted on now."""
+        """Handle the waiting messages whose ranges are settled now."""
         held, self._held = self._held, []
         for envelope, handler in held:
             self._admit(envelope, handler)

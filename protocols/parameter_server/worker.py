@@ -4,8 +4,9 @@
     pull; Load, Steps(period)    push what the algorithm makes of the steps; the next pull may wait for the clocks
     Evaluate(pulled)             the first of the workers evaluates now and then, and each its last model
 
-A worker waits for servers and for clocks, never for a view's decision. A newcomer, and a worker that the others have
-gone on without, takes part from the slowest other clock on, and begins from what it pulls then.
+A worker's clock is the number of its turns, each of a pull, local steps and a push. A worker waits for servers and for
+other workers' clocks, never for a decision on a view. A newcomer, and a worker without which the others have gone on,
+takes part from the slowest other worker's clock on, and begins from the values that it pulls then.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from .messages import FOREVER
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
-"""The most pushes of a worker under way where its consistency sets no limit: each takes memory for one."""
+"""The most pushes that a worker has under way if its consistency sets no limit. Each takes the memory of one vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
-    replica cannot evaluate. `parameters`: the first so many elements of the model are trained."""
+    replica cannot evaluate. `parameters`: the number of elements at the beginning of the model's vector that are
+    trained."""
 
     algorithm: Algorithm
     consistency: Consistency
@@ -46,7 +48,8 @@ class Options:
     evaluate_every: int
 
     def pushed(self, change: Tensor, learning_rate: float) -> Tensor:
-        """What the server function takes of a `change` [n] of local steps. Raises ValueError without a rate."""
+        """The vector [n] to push for a `change` [n] of local steps: the change itself, or, for a server function that
+        takes gradients, its trained part divided by -`learning_rate`. Raises ValueError if that rate is not above 0."""
         if self.function.takes == "change":
             return change
         if not learning_rate > 0:
@@ -58,8 +61,8 @@ class Options:
 
 @dataclass(slots=True)
 class State:
-    """A worker's place: its clock, its local steps in the run, and its model [n]; `read`: the updates in its last
-    pull."""
+    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
+    number of updates in its last pull. `over`: it takes no more steps."""
 
     clock: int
     step: int
@@ -67,11 +70,11 @@ class State:
     read: tuple[int, ...] = ()
     over: bool = False
     outcome: Outcome | None = field(default=None)
-    """The outcome of a turn whose model is to be evaluated."""
+    """The outcome of a turn whose model is still to be evaluated; None: there is none."""
 
 
 class Worker:
-    """One worker's side. `state`: where it begins."""
+    """One worker's side. `state`: the state from which it begins."""
 
     needs = frozenset({"steps"})
     bytes_shared = 0
@@ -82,11 +85,11 @@ class Worker:
         self._begin: Begin = Keep()
         self._job: Job = Steps(0)
         self._pulled: Values | None = None
-        """What the present turn began from, or the last one that pulled."""
+        """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._taken = 0
         """Local steps of the next turn that a resumed replica has taken already."""
         self._waited: tuple[float, PeerId] = (0.0, "")
-        """Seconds of the last pull, and the worker that it has waited for."""
+        """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
         self._returns = 0
         self._done = False
         """Whether all servers know that this worker takes no more steps."""
@@ -108,7 +111,7 @@ class Worker:
         return "resumed" if resumed else "joined" if late else "started"
 
     async def _enlist(self) -> None:
-        """Take part, from a later clock than this worker's own if the others are far ahead."""
+        """Have the servers count this worker, from a later clock than its own if the others are ahead of it."""
         clock = await self._client.enlist(self.state.clock)
         if clock > self.state.clock:
             self.state.step += (clock - self.state.clock) * self._options.algorithm.period
@@ -165,7 +168,8 @@ class Worker:
         return Work(self._begin, self._job)
 
     async def _first_pull(self) -> Values:
-        """The values from which this worker begins: after a warm start, if there is one, unless it is the first."""
+        """The values from which this worker begins. If the algorithm has a warm start and this is not the first worker,
+        wait for the end of the warm start."""
         while True:
             pulled, view = await self._pull(), await self._presence.view()
             first = workers_of(view)[0] == self._presence.me
@@ -174,8 +178,8 @@ class Worker:
             await self._presence.pause()
 
     async def _end(self) -> None:
-        """This worker's last model is the one that it pulls after its last push. Nobody waits for its clock any more,
-        also where the last step went on without it."""
+        """End this worker's steps: no peer waits for its clock any more, even if the last step went on without it. Its
+        last model is the one that it pulls now, after its last push."""
         if self._done:
             return
         await self._client.enlist(FOREVER)
@@ -185,7 +189,7 @@ class Worker:
             self._begin = Load(self.state.model)
 
     async def _come_back(self) -> None:
-        """The others have gone on without this worker: what it has pushed is to be in the model before it goes on."""
+        """The others have gone on without this worker: wait until its pushes are in the model, and take part anew."""
         await self._client.at_most(0)
         self._returns = self._presence.returns
         await self._enlist()
@@ -242,7 +246,8 @@ class Worker:
         return None
 
     async def _is_due(self, outcome: Outcome) -> bool:
-        """Whether the model is evaluated after this turn: the last one by each worker, others by the first alone."""
+        """Whether the model is evaluated after this turn: after its last turn by each worker, after others by the first
+        worker alone."""
         every = self._options.evaluate_every
         if not every or not (outcome.last or outcome.version % every == 0):
             return False

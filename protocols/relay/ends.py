@@ -1,13 +1,15 @@
-"""The ends of streams: how a peer that cannot be dialled reaches others of its kind, and is reached by them.
+"""The ends of streams: how two peers that cannot be dialled reach each other through a relay.
 
-A stream begins when the transport wants a pipe to such a peer (`Pipes.wanted`). The peer asks a relay, a member that
-can be dialled and that both know, to carry the pipe to the other one, which puts it into its own inbox. What the two
-say in it is encrypted between them; the relay sees how much they say, and when.
+A stream begins when the transport has frames for a peer that cannot be dialled, and opens a pipe (`Pipes.wanted`). This
+peer asks a relay, a member that can be dialled and that both peers know, to carry the pipe's bytes to the other peer,
+which writes them into its own inbox. The bytes are encrypted between the two; the relay sees how many they exchange,
+and when.
 
-Which relay: all members that can be dialled, in an order drawn from the two peers' ids (rendezvous hashing), so that
-pairs are spread over the relays. A relay that refuses, is lost, or has been silent for half the patience is given up,
-the next one in order is asked, and after the last the first again. Half the patience, because the two peers should meet
-by another relay before they lose each other. Lost ones are asked again where all are lost.
+Which relay: the members that can be dialled are put into an order drawn from the two peers' ids (rendezvous hashing),
+so that pairs are spread over the relays. The peer gives up a relay that refuses, is lost, or has been silent for half
+the patience, and asks the next one in order; after the last it asks the first again. Half the patience, because the two
+peers should meet by another relay before each takes the other for lost. Where all relays are lost, it asks them
+nevertheless.
 """
 
 from __future__ import annotations
@@ -26,17 +28,18 @@ from .stream import Stream
 
 _STREAMS_MAX = 1024
 _LOOKS = 16
-"""Looks at the relays in one patience."""
+"""How often in one patience it checks whether the relays are silent."""
 
 
 def in_order(relays: Iterable[PeerId], one: PeerId, other: PeerId) -> list[PeerId]:
-    """The relays in the order in which these two peers ask them."""
+    """The relays in the order in which the peers `one` and `other` ask them; the same for both peers."""
     pair = " ".join(sorted((one, other)))
     return sorted(relays, key=lambda relay: hashlib.blake2b(f"{pair} {relay}".encode()).digest())
 
 
 class Ends:
-    """One peer's ends of streams. `relays` returns the peers that may carry a stream to the peer that it is given."""
+    """One peer's ends of streams. It opens streams for its transport's pipes, and accepts those that others open to it.
+    `relays` returns, for the peer that a stream is to reach, the peers that may carry it."""
 
     def __init__(self, channel: Channel, pipes: Pipes, relays: Callable[[PeerId], Sequence[PeerId]]) -> None:
         self._channel, self._pipes, self._relays = channel, pipes, relays
@@ -67,7 +70,8 @@ class Ends:
         self._begin(relay, self._last, peer, pipe)
 
     def _relay_to(self, peer: PeerId) -> PeerId | None:
-        """The relay to ask for a stream to `peer`: the next in order after the one that has failed."""
+        """The relay to ask for a stream to `peer`: the next in order after the one that failed last. None: there is no
+        relay."""
         endpoint, relays = self._channel.endpoint, in_order(self._relays(peer), self._channel.endpoint.id, peer)
         if (failed := self._failed.get(peer)) in relays:
             first = relays.index(failed) + 1
@@ -100,14 +104,15 @@ class Ends:
             self._fail([stream])
 
     def _of(self, envelope: Envelope) -> Stream | None:
-        """The stream of a message; None: it has ended here, and its relay will hear so."""
+        """The stream that a message is about; None: it has ended here, and the relay has been told so."""
         return self._streams.get((envelope.sender, envelope.message.stream))
 
     def _lost(self, relay: PeerId) -> None:
         self._fail([stream for stream in self._streams.values() if stream.relay == relay])
 
     def _fail(self, streams: list[Stream]) -> None:
-        """Their relay does not carry these streams any more: the transport will want others, by another relay."""
+        """Close these streams, which their relay does not carry any more. The transport will ask for new ones, by
+        another relay."""
         for stream in streams:
             self._note_failed(stream)
             del self._streams[stream.relay, stream.number]
@@ -143,8 +148,8 @@ class Ends:
         self._looking = loop.call_later(period_s, self._look, loop.time() + 2 * period_s)
 
     def _look(self, in_time_s: float) -> None:
-        """Give up the relays that are silent. `in_time_s`: if it is later, this process stood still, and nobody else is
-        to blame."""
+        """Give up the relays that are silent, unless it is later than `in_time_s`: then this process stood still, and
+        the silence is not the relays' fault."""
         self._looking, endpoint = None, self._channel.endpoint
         now, relays = asyncio.get_running_loop().time(), {stream.relay for stream in self._streams.values()}
         troubled = {relay for relay in relays if endpoint.trouble(relay) is not None}

@@ -1,6 +1,6 @@
-"""The messages by which streams are carried. A stream joins a pipe of one peer to a pipe of another, over the links of
-both to a relay. Each of the two links has a number for it, from whoever opened the stream on that link: even numbers
-from a peer at the end of a stream, odd ones from a relay."""
+"""The messages by which a relay carries streams. A stream joins a pipe of one peer to a pipe of another, over the link
+of each peer to the relay. On each of the two links the stream has a number, given by the side that opens it there: an
+even number if that is a peer at an end of the stream, an odd one if it is the relay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELAY = "relay"
 """The name of the channel, the same whatever conversation a run has."""
 PIECE_BYTES_MAX = 16 * 1024
 WINDOW_BYTES = 256 * 1024
-"""Bytes of one stream and direction that may be under way, from one end to the other."""
+"""The most bytes of one stream and direction that may be under way from one end to the other."""
 
 
 @message("relay")
@@ -28,7 +28,8 @@ class Carry:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A relay tells that `caller` has begun a stream to the receiver."""
+    """From a relay to the peer at the far end: `caller` has begun a stream to it, which has the number `stream` on this
+    link."""
 
     stream: int
     caller: PeerId
@@ -37,8 +38,8 @@ class Called:
 @message("relay", payload_max=PIECE_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Payload: the next bytes of the stream. Pieces are control messages, which wait behind no vector: what is carried
-    has its own congestion control, at its two ends, and heartbeats among it."""
+    """Payload: the next bytes of the stream. Pieces are control messages, so they never wait behind vectors: the
+    carried connection has its own congestion control at its two ends, and its heartbeats are among these bytes."""
 
     stream: int
 
@@ -46,7 +47,7 @@ class Piece:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The far end has taken `total` bytes out of the stream since it began."""
+    """The far end of the stream has taken `total` bytes out of it since it began."""
 
     stream: int
     total: int
@@ -55,7 +56,7 @@ class Taken:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The stream has ended, and why."""
+    """The stream has ended; `why`: the reason."""
 
     stream: int
     why: str

@@ -1,10 +1,11 @@
 """A relay: it carries streams between two peers that cannot be dialled, over the links that they have to it.
 
-It passes on what it can neither read nor change unnoticed. It carries for members only, and for each of them a bounded
-number of streams, each with a bounded number of bytes under way, at a bounded rate if it is given one.
+It can neither read the bytes that it passes on nor change them unnoticed. It carries for members only, and for each of
+them a bounded number of streams, each with a bounded number of bytes under way, and, if a rate is given, at that rate
+at most.
 
-Cost: what two peers say to each other takes their bytes of this peer's down-link and of its up-link, and about 60 bytes
-more for each piece of at most 16 KiB. A stream has at most 256 KiB under way in each direction.
+Cost: the bytes that two peers exchange take this peer's down-link and its up-link once each, and about 60 bytes more
+for each piece of at most 16 KiB. A stream has at most 256 KiB under way in each direction.
 On failure: when one end is lost, the other is told that the stream is over.
 """
 
@@ -24,13 +25,13 @@ from .stream import send
 from .throttle import Throttle
 
 STREAMS_MAX, STREAMS_OF_ONE_MAX = 512, 128
-"""The most streams that a relay carries, and that it carries of one caller."""
+"""The most streams that a relay carries in all, and of one caller."""
 
 
 @dataclass(slots=True, eq=False)
 class _Leg:
-    """A stream on the link to `peer`. `came`: bytes from that peer; `passed`: bytes to it; `taken`: bytes that it has
-    taken of these."""
+    """One half of a stream: its part on the link to `peer`. `came`: bytes from that peer; `passed`: bytes to it;
+    `taken`: of these, the bytes that it has taken."""
 
     peer: PeerId
     number: int
@@ -41,8 +42,8 @@ class _Leg:
 
 
 class Relay:
-    """`outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes a second that are carried from
-    each of them; None: any."""
+    """A relay's side of all streams. `outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes
+    a second that it carries from each of them; None: no limit."""
 
     def __init__(
         self, channel: Channel, outbound: Callable[[], Container[PeerId]], rate_Bps: float | None = None
@@ -79,7 +80,7 @@ class Relay:
         sometimes("a relay carried a stream")
 
     def _why_not(self, caller: PeerId, to: PeerId) -> str:
-        """Why a stream of `caller` to `to` is not carried; "": it is."""
+        """Why the relay refuses to carry a stream of `caller` to `to`; "": it carries it."""
         outbound = self._outbound()
         if caller not in outbound or to not in outbound or caller == to:
             return "streams are carried between two members that cannot be dialled"
@@ -126,7 +127,7 @@ class Relay:
             self._end(leg, envelope.message.why, tell=False)
 
     def _of(self, envelope: Envelope) -> _Leg | None:
-        """The leg of a message; None, and its sender is told, when there is none."""
+        """The leg that a message belongs to. None if there is none; the sender is then told that."""
         leg = self._legs.get((envelope.sender, envelope.message.stream))
         if leg is None:
             self._channel.post(envelope.sender, Over(envelope.message.stream, "the relay has no such stream"))
@@ -138,7 +139,7 @@ class Relay:
         self._throttles.pop(peer, None)
 
     def _end(self, leg: _Leg, why: str, *, tell: bool = True) -> None:
-        """End the stream of `leg`, and tell its other end; `tell`: also the peer of this one."""
+        """End the stream of `leg`, and tell the peer at its other end; if `tell`, also the peer at this end."""
         if (other := self._others.pop(leg, None)) is None:
             return
         del self._others[other], self._legs[leg.peer, leg.number], self._legs[other.peer, other.number]

@@ -1,4 +1,5 @@
-"""One end of a stream: it moves bytes between a pipe and the link to the relay."""
+"""One end of a stream, which a relay carries between two peers: it moves bytes between a pipe and the link to the
+relay."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from ..wire.frames import Buffer, PeerMisbehaved
 from .messages import PIECE_BYTES_MAX, WINDOW_BYTES, Over, Piece, Taken
 
 _TELL_BYTES, _TELL_S = WINDOW_BYTES // 4, 0.02
-"""What was taken is told after so many bytes, or so many seconds."""
+"""The relay is told how much was taken, after this many bytes or this many seconds."""
 
 
 def send(channel: Channel, to: PeerId, piece: Piece, data: Buffer) -> None:
-    """Send a piece, of which nobody waits to hear. Raises PeerLost."""
+    """Send `piece` with the payload `data` to the peer `to`, without waiting until it is sent. Raises PeerLost."""
     posted = channel.offer(to, piece, data)
     if posted is not None:
         posted.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -26,8 +27,8 @@ def send(channel: Channel, to: PeerId, piece: Piece, data: Buffer) -> None:
 
 @dataclass(slots=True)
 class _Count:
-    """Bytes since the stream began: `sent` to the relay, `taken` by the far end of these; `came` from the relay, `told`
-    to it that they were taken."""
+    """Bytes since the stream began. `sent`: from here to the relay; `taken`: of these, by the far end. `came`: from the
+    relay; `told`: of these, those that the relay was told were taken."""
 
     sent: int = 0
     taken: int = 0
@@ -36,8 +37,9 @@ class _Count:
 
 
 class Stream:
-    """One end of the stream with that `number` on the link to `relay`. `far`: the peer at its other end; `ended` is
-    called once, with the reason, when `pipe` has ended here."""
+    """One end of the stream that has the number `number` on the link to `relay`. `far`: the peer at its other end.
+    `pipe`: the local pipe that it joins to the link. `ended` is called once, with this stream, when the transport has
+    closed `pipe`."""
 
     def __init__(
         self, channel: Channel, relay: PeerId, number: int, far: PeerId, pipe: Pipe, ended: Callable[[Stream], None]
@@ -51,7 +53,7 @@ class Stream:
 
     @property
     def works(self) -> bool:
-        """Whether anything has come from the far end."""
+        """Whether any bytes have arrived from the far end."""
         return self._count.came > 0
 
     def _read(self, data: bytes) -> None:
@@ -71,7 +73,8 @@ class Stream:
         self._pipe.hold(bool(self._unsent))
 
     def arrived(self, data: Buffer) -> None:
-        """A piece has come. Raises PeerMisbehaved when it is more than the window allows."""
+        """Write `data`, a piece that has arrived, into the pipe. Raises PeerMisbehaved when it is more than the window
+        allows."""
         self._count.came += len(data)
         if self._count.came - self._count.told > WINDOW_BYTES + PIECE_BYTES_MAX:
             raise PeerMisbehaved(f"sent more of a stream than its window of {WINDOW_BYTES} bytes")
@@ -79,7 +82,8 @@ class Stream:
         self._drained()
 
     def taken(self, total: int) -> None:
-        """The far end has taken so many bytes. Raises PeerMisbehaved when they were never sent."""
+        """Note that the far end has taken `total` bytes since the stream began, and send the bytes that waited for
+        that. Raises PeerMisbehaved when `total` is more than was sent."""
         if total > self._count.sent:
             raise PeerMisbehaved("took more of a stream than was sent")
         self._count.taken = max(self._count.taken, total)
@@ -106,7 +110,7 @@ class Stream:
             self.close()
 
     def close(self) -> None:
-        """End the pipe. A second call is harmless."""
+        """End the pipe, and send nothing more. A second call does nothing."""
         self._open = False
         self._unsent.clear()
         if self._telling is not None:

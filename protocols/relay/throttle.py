@@ -1,4 +1,4 @@
-"""A throttle: lets at most so many bytes a second pass."""
+"""A throttle: it delays functions so that the bytes that they send keep to a rate."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Callable
 
 _BURST_S = 0.1
-"""What was not used of so long may be used at once."""
+"""Of a rate that was not used, the bytes of this many seconds may be sent at once later."""
 
 
 class Throttle:
-    """Calls functions at once or later, in order, so that the bytes they stand for keep to `rate_Bps`."""
+    """Calls functions at once or later, in order, so that the bytes that they send keep to `rate_Bps`."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps, 0.0
         self._waiting = deque[tuple[int, Callable[[], None]]]()
 
     def take(self, size: int, do: Callable[[], None]) -> None:
-        """Call `do`, which stands for `size` bytes, when those before it have passed."""
+        """Call `do`, which sends `size` bytes, at once or later, after all functions that were given before."""
         self._waiting.append((size, do))
         if len(self._waiting) == 1:
             self._pass()

@@ -1,1 +1,2 @@
-"""Shaping: makes a real connection as slow and as distant as a wished link. Only `shaped_transport` is public."""
+"""Shaping: slows a real connection down to the bandwidth and latency of a given link. Only `shaped_transport` is
+public."""

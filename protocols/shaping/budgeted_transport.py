@@ -1,8 +1,9 @@
 """A transport with a budget (`protocols.budget`): frames leave at its rate, whatever link and lane they are of.
 
-What arrives is charged too, and paid by giving credit later (`link.credit`). Frames to a peer that is not reached now
-wait here: the transport would send all of them at once when it is. What goes by a pipe is charged on its way to the
-relay. When the day's bytes are used up, nothing leaves.
+Frames that arrive are charged to the budget too; the endpoint slows their senders by giving credit later
+(`link.credit`). Frames to a peer that is not connected now wait here: the inner transport would send all of them at
+once when it connects. Frames that go by a pipe are charged on their way to the relay. When the day's bytes are used up,
+nothing leaves.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from .send_queues import Lines
 from .wrapped import Wrapped
 
 _LOOK_S = 0.5
-"""How often it looks whether a peer is reached, besides when it is told so."""
+"""Seconds between two checks whether a peer is connected by now, besides the transport's own calls."""
 _LAST_FRAMES = 16
-"""The most frames, acknowledgements above all, that still leave when it is closed."""
+"""The most frames, acknowledgements above all, that are still sent on closing."""
 
 
 class Budgeted(Wrapped):
-    """The transport `inner` within a budget. `encrypted`: whether `inner` is."""
+    """The transport `inner`, whose sent and received bytes are charged to `budget`. `encrypted`: whether `inner`
+    encrypts."""
 
     def __init__(self, inner: Transport, budget: Budget, *, encrypted: bool) -> None:
         super().__init__(inner)
@@ -44,7 +46,7 @@ class Budgeted(Wrapped):
         return size
 
     def _send_on(self) -> None:
-        """Send what the budget allows now, and come back when it allows the next."""
+        """Send the frames that the budget allows now, and set a timer for the next ones."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -79,7 +81,8 @@ class Budgeted(Wrapped):
         self._inner.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """What leaves before data leaves now: a peer whose last words are acknowledged need not wait long."""
+        """Send the first waiting frames that go before data, 16 at most, and close. So a peer whose last message was
+        just acknowledged learns of it and need not wait."""
         for _ in range(_LAST_FRAMES):
             one = None if self._closed or self._budget.is_spent else self._lines.take(self._inner.reaches)
             if one is None or len(one.payload):

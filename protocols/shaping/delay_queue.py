@@ -12,7 +12,7 @@ from ..transport import PeerId
 from ..wire.frames import Buffer
 
 WAITING_BYTES_MAX = 2 * INBOUND_BYTES_MAX
-"""The most bytes that wait: links that keep to their credit have fewer under way."""
+"""The most bytes of frames that wait: links that keep to their credit have fewer under way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,17 +31,17 @@ class Delayed:
 
 @dataclass(slots=True)
 class Waiting:
-    """All frames that wait in one direction, in the order in which they came."""
+    """All frames that wait in one direction, in the order in which they were put here. `waiting_bytes`: their total."""
 
     all: dict[Delayed, None] = field(default_factory=dict)
     waiting_bytes: int = 0
 
     def takes(self, header: Buffer, payload: Buffer) -> bool:
-        """Whether there is room for these two frames."""
+        """Whether there is room for two more frames, this header and payload."""
         return self.waiting_bytes + cost_bytes(header, payload) <= WAITING_BYTES_MAX
 
     def put(self, when: float, do: Callable[[Delayed], None], one: Delayed) -> None:
-        """At the time `when`, remove `one` and call `do` with it."""
+        """Keep `one` until the loop's time `when`; then remove it and call `do` with it."""
         self.all[one] = None
         self.waiting_bytes += cost_bytes(one.header, one.payload)
         one.timer = asyncio.get_running_loop().call_at(when, self._due, do, one)
@@ -51,7 +51,7 @@ class Waiting:
         do(one)
 
     def take(self, one: Delayed) -> None:
-        """Remove `one`: it does not wait any more."""
+        """Remove `one` before its time, and cancel its timer."""
         del self.all[one]
         self.waiting_bytes -= cost_bytes(one.header, one.payload)
         if one.timer is not None:

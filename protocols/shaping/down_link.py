@@ -11,8 +11,8 @@ _KNOWN_MAX = 64
 
 
 class DownLink:
-    """Serves frames in the order in which their first bytes arrive. A frame is known only once its last byte has
-    arrived; frames that came in between have been let through, so the late one is scheduled behind them."""
+    """Serves frames one after the other, in the order in which their first bytes arrive. A frame is known only once its
+    last byte has arrived. Frames that were served meanwhile stay as they are, and the late one comes after them."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps = rate_Bps
@@ -23,7 +23,8 @@ class DownLink:
         """When the link had served all frames before those."""
 
     def take(self, first_s: float, size: int) -> float:
-        """When the link has served a frame of `size` bytes whose first byte arrived at `first_s`."""
+        """The time at which the link has served a frame of `size` bytes whose first byte arrived at the time
+        `first_s`."""
         takes_s = link_bytes(size) / self._rate_Bps
         at, free_s = bisect(self._known, (first_s, math.inf)), self._free_s
         for earlier_s, took_s in self._known[:at]:

@@ -1,4 +1,4 @@
-"""A shaped transport's knowledge of the connection to one peer and back."""
+"""A shaped transport's knowledge about the connection to one peer, in both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode, message
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class ShapedTo:
-    """The sender's link: `up_Bps` in bytes a second that it sends, one-way latency and jitter in seconds."""
+    """Told to each peer that the sender connects to: the sender's own link. `up_Bps`: bytes a second that it sends;
+    `latency_s`: one-way; `jitter_s`: of the latency."""
 
     up_Bps: float
     latency_s: float
@@ -23,9 +24,10 @@ _NOT_SHAPED = ShapedTo(math.inf, 0.0, 0.0)
 
 @dataclass(slots=True)
 class Way:
-    """`theirs`: the other end's link. `told`: whether the other end knows of this peer's link. The times are those of
-    the previous frame, which no later frame overtakes: when it left, when its last byte reached the down-link, and when
-    the down-link had served it."""
+    """The connection to one peer and back. `theirs`: the other end's link. `told`: whether the other end knows of this
+    peer's link. The times are of the previous frame, which no later frame overtakes: when it left here (`left_s`); when
+    the last byte of one from there reached the down-link (`came_s`), and when the down-link had served it
+    (`through_s`)."""
 
     theirs: ShapedTo = _NOT_SHAPED
     told: bool = False
@@ -34,8 +36,8 @@ class Way:
     through_s: float = 0.0
 
     def learn(self, header: Buffer) -> None:
-        """Take over the sender's link if the frame is a `ShapedTo`. A false one delays only its own sender's frames.
-        Whether the frame is well-formed is checked by the endpoint."""
+        """If `header` is of a `ShapedTo`, store the link that it tells of; else do nothing. A false one delays only its
+        own sender's frames. The endpoint checks whether other frames are well-formed."""
         try:
             said = decode(header, 0).message
         except PeerMisbehaved:

@@ -1,9 +1,10 @@
 """Frames that wait for their turn in a transport with a budget.
 
-The frames to one peer wait in three lines. Pulses without a ping go first: they only acknowledge and give credit, and
-their numbers are absolute. Control messages without a payload go before data. All other frames leave in the order in
-which they were posted: a control message with a payload counts as data, and a ping goes behind everything that was
-posted before it, because its pong tells which of that has arrived. Peers take turns.
+The frames to one peer wait in three queues. Pulses (the link's acknowledgements) that carry no ping go first: they only
+acknowledge and give credit, and their numbers are absolute. Control messages without a payload go before data. All
+other frames leave in the order in which they were posted: a control message with a payload counts as data, and a pulse
+with a ping goes behind all frames that were posted before it, because its answer tells which of these have arrived.
+Peers take turns.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from ..transport import PeerId
 from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode
 
 WAITING_BYTES_MAX = 64 << 20
-"""The most bytes that wait: links that keep to their windows have far fewer."""
+"""The most bytes of frames that wait: links that keep to their windows have far fewer."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Two frames to `peer`, `size` bytes on the wire. `number`: their place among all that were posted."""
+    """Two frames to `peer`, `size` bytes on the wire. `number`: their place among all frames that were posted, from 1
+    on."""
 
     peer: PeerId
     header: bytes
@@ -59,14 +61,14 @@ class Lines:
 
     def __init__(self) -> None:
         self._of: dict[PeerId, _Lines] = {}
-        """By peer; those whose turn comes next are first."""
+        """By peer; the peers whose turn comes next are first."""
         self._posted, self._bytes = 0, 0
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
     def put(self, peer: PeerId, header: bytes, payload: Buffer, size: int) -> bool:
-        """Have two frames wait; False: too many do."""
+        """Add two frames to the frames that wait. Returns False, and drops them, when there is no room for them."""
         cost = cost_bytes(header, payload)
         if self._bytes + cost > WAITING_BYTES_MAX:
             return False
@@ -87,7 +89,8 @@ class Lines:
         return lines.data if pulse is None or pulse.ping else lines.pulses
 
     def take(self, reached: Callable[[PeerId], bool]) -> Waiting | None:
-        """The frame whose turn it is, among those to peers that are `reached`; None: there is none."""
+        """Remove and return the frames that leave next, to a peer for which `reached` returns true; None: there are
+        none."""
         ready = [peer for peer in self._of if reached(peer)]
         for line_of in (_Lines.urgent, _Lines.other):
             for peer in ready:
@@ -103,6 +106,6 @@ class Lines:
         return one
 
     def drop(self, peer: PeerId) -> None:
-        """Drop what waits for `peer`."""
+        """Drop all frames that wait for `peer`."""
         for one in self._of.pop(peer, ()):
             self._bytes -= cost_bytes(one.header, one.payload)

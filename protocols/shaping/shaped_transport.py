@@ -1,11 +1,11 @@
-"""A transport that shapes its peer's traffic to a link: a real run is as slow, and its peers as distant, as in a
-simulated one.
+"""A transport that slows its peer's traffic down to a given link: a real run is then as slow, and its peers as distant,
+as in a simulation of that link.
 
 As in a simulation (`sims.world.network`), a message occupies its sender's up-link and its receiver's down-link for
 `link_bytes` / bandwidth each, at the same time, and the latency between two peers is the greater of their two
-latencies. The sender tells the receiver its own link (`ShapedTo`); a peer that tells nothing counts as fast and near.
-Waiting bytes are bounded by the credit of the links above; whatever exceeds the bound even so is dropped, as by a
-router. What goes by a pipe is not shaped here: it is shaped on its way to the relay and from it.
+latencies. The sender tells the receiver its own link (`ShapedTo`); a peer that tells nothing counts as infinitely fast
+and near. The credit of the links above bounds the bytes that wait here; frames beyond the bound are dropped, as by a
+router. Frames that go by a pipe are not shaped here, but on their way to the relay and from it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _LINGER_S = 0.3
 
 
 class Shaped(Wrapped):
-    """The transport `inner` on the link `link`."""
+    """The transport `inner`, slowed down to the link `link`."""
 
     machine = ""
-    """A shaped peer shares no memory: that would bypass its link."""
+    """Empty: a shaped peer shares no memory, because that would bypass its link."""
 
     def __init__(self, inner: Transport, link: LinkSpec, rng: random.Random, *, encrypted: bool) -> None:
-        """`encrypted`: whether `inner` is. `rng` draws the jitter."""
+        """`encrypted`: whether `inner` encrypts. `rng` draws the jitter."""
         super().__init__(inner)
         self._link, self._rng, self._encrypted = link, rng, encrypted
         told = ShapedTo(link.bandwidth_Bps, link.latency_s, link.jitter_s)
@@ -96,7 +96,7 @@ class Shaped(Wrapped):
         return max(0.0, latency_s) + (self._rng.uniform(0.0, jitter_s) if jitter_s > 0 else 0.0)
 
     def _reconnected(self, peer: PeerId) -> None:
-        """`ShapedTo` may have been lost, or received by a former life of the peer: send it again."""
+        """Send `ShapedTo` again: it may have been lost, or received by a former process of the peer."""
         self._way(peer).told = False
         self._arrivals.reconnected(peer)
 
@@ -109,7 +109,8 @@ class Shaped(Wrapped):
         return way
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """What `peer` has told of its link is kept, because it may not notice the end of the connection."""
+        """Drop the frames that wait for `peer`, and hang up. The link that `peer` has told of is kept: `peer` may not
+        notice that the connection ended, and then would not tell its link again."""
         self._way(peer).told = False
         for one in [one for one in self._leaving.all if one.peer == peer]:
             self._leaving.take(one)

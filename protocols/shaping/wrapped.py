@@ -1,4 +1,4 @@
-"""A transport around another, which it changes in a few ways."""
+"""A transport around another one, whose behaviour it changes in a few ways."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..wire.frames import Buffer
 
 
 class Wrapped:
-    """Passes on everything to the transport `inner`; subclasses change what frames go through."""
+    """Passes all calls on to the transport `inner`. Subclasses change how frames are sent and received."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self._dialled = set[PeerId]()
-        """The peers with an address, if this one has none: whatever is no connection to one of these is a pipe."""
+        """If this peer cannot be dialled: the peers that it has dialled. Frames to and from all others go by a pipe."""
 
     @property
     def id(self) -> PeerId:
@@ -76,7 +76,8 @@ class Wrapped:
         self._inner.close()
 
     def _by_pipe(self, peer: PeerId) -> bool:
-        """Whether frames to and from `peer` go through a pipe: they leave this machine as what the relay carries."""
+        """Whether frames to and from `peer` go through a pipe. They leave this machine as payload of frames to a
+        relay."""
         return self.pipes is not None and peer not in self._dialled
 
     def _arrived(self, sender: PeerId, header: Buffer, payload: Buffer, size: int) -> None:

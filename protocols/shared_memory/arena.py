@@ -1,7 +1,7 @@
 """Shared arena: the memory that all members of a group share if all are on one machine, and how they agree to use it.
 
-The first in rank makes a segment and offers it (Offer). Each other member opens the segment, leaves its proof in it,
-and answers whether it could (Attached). Then the first tells whether the segment is used (Use). Cost: three small
+The member of rank 0 makes a segment and offers it (Offer). Each other member opens the segment, writes its proof into
+it, and answers whether it could (Attached). Then rank 0 tells all whether the segment is used (Use). Cost: three small
 messages for each member, once an epoch.
 On failure: the group changes, and the next one has a segment of its own, or none.
 """
@@ -24,7 +24,7 @@ from ..wire.frames import PeerMisbehaved, message
 from .segment import SECRET_BYTES, Segment
 
 _DEALS_MAX = 16
-"""The most segments of different sizes at a time."""
+"""The most segments of different sizes that are in use at a time."""
 _EARLY_MAX, _EARLY_PEERS_MAX = 2 * _DEALS_MAX, 2 * SHARED_MEMORY_MEMBERS_MAX
 """The most messages of a later epoch that are kept for each peer, and the most peers outside the group for which any
 are kept."""
@@ -33,8 +33,8 @@ are kept."""
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The first in rank has a segment of `nbytes` for all members of the epoch's group, open in process `pid`
-    as `fd`."""
+    """From rank 0 to all other members of the epoch's group: a segment of `nbytes` for all, which its process `pid` has
+    open as the descriptor `fd`. `secret`: the bytes at its beginning."""
 
     epoch: int
     nbytes: int
@@ -46,7 +46,7 @@ class Offer:
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The answer to Offer: whether the sender could open the segment."""
+    """The answer to Offer. `could`: whether the sender has opened the segment of `nbytes` and written its proof."""
 
     epoch: int
     nbytes: int
@@ -56,7 +56,8 @@ class Attached:
 @message("shared_memory")
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Told by the first in rank: whether all members have the segment. If not, it is not used."""
+    """From rank 0 to all other members. `all_have_it`: all members have opened the segment of `nbytes`, and it is used
+    from now on; else it is never used."""
 
     epoch: int
     nbytes: int
@@ -82,7 +83,7 @@ class _Deal:
 
 
 class Commons:
-    """One peer's side of the negotiation. `group` returns the present group."""
+    """One peer's side of the agreement on segments. `group` returns the present group."""
 
     def __init__(self, channel: Channel, group: Callable[[], Group]) -> None:
         self._channel, self._group = channel, group
@@ -93,7 +94,8 @@ class Commons:
             channel.on(kind, self._hear)
 
     async def segment(self, nbytes: int) -> Segment | None:
-        """The segment of `nbytes` that the members of the present group share; None when they share none."""
+        """Wait until the members of the present group have agreed on a segment of `nbytes`, and return it. None: they
+        share none; they are on several machines, or too many, or one of them could not open it."""
         group = self._group()
         if len(group.ids) > SHARED_MEMORY_MEMBERS_MAX or not group.one_machine:
             return None

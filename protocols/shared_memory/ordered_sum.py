@@ -1,7 +1,8 @@
-"""Sums in the order of the sharded schedule for a peer that has all vectors at hand: the same bits as by messages.
+"""Sums of vectors that are all in this process's memory, added in the order of the sharded schedule, so that the result
+has the same bits as one that is computed by messages.
 
 The owner of a part adds to its own term the term of the rank before it, then of the one before that, and so on around.
-Computed by NumPy, which takes a quarter of PyTorch's time for small vectors.
+NumPy computes the sums: it takes a quarter of PyTorch's time for small vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def sum_all(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def _overflow() -> np.errstate:
-    """Context in which sums may overflow: the mean is checked for being finite."""
+    """A context in which sums may overflow without a warning: the mean is checked for being finite later."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

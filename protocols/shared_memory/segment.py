@@ -3,7 +3,7 @@
 It is a file without a name, so it is freed when the last process that has mapped it ends, however that process ends.
 Another process opens it through /proc, which admits the same user only, and finds in it a secret that it was told over
 an authenticated link. This proves that both are on the same machine; no peer's claim is trusted. A segment is sealed:
-nobody can make it smaller, which would kill each process that reads what is no longer there.
+no process can make it smaller, which would kill each process that reads the missing pages.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ Flags = npt.NDArray[np.int64]
 
 @cache
 def machine() -> str:
-    """An id that all peers on this machine share until it is rebooted; "": memory cannot be shared here.
-
-    Every core must see another core's writes in the order in which they were made: x86 guarantees this, ARM does not.
-    """
+    """An id that is equal for all processes of this user on this machine until it is rebooted; "": memory cannot be
+    shared here. Sharing needs that each core sees another core's writes in the order in which they were made: x86
+    guarantees this, ARM does not."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64") or not boot.exists():
         return ""
@@ -52,8 +51,8 @@ def machine() -> str:
 
 
 def allocate(nbytes: int) -> int:
-    """The descriptor of a new segment of `nbytes`, all zero, whose size stays. It takes no memory yet: see `reserve`.
-    Raises OSError."""
+    """The descriptor of a new segment of `nbytes` zero bytes, whose size can never change. It takes no memory until
+    `reserve` or a write. Raises OSError."""
     fd = os.memfd_create("samovar", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, nbytes)
@@ -65,8 +64,9 @@ def allocate(nbytes: int) -> int:
 
 
 def reserve(fd: int, start: int, nbytes: int) -> None:
-    """Have memory for `nbytes` of a segment from byte `start` on. Raises OSError also when they would take more than
-    half of the free memory: a process that touches a page that cannot be allocated is killed."""
+    """Allocate memory for `nbytes` of a segment from byte `start` on. Raises OSError when there is no memory, and when
+    it would take more than half of the free memory: a process that touches a page for which there is no memory is
+    killed."""
     if nbytes > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2:
         raise OSError(f"{nbytes} bytes of shared memory are more than half of what is free")
     try:
@@ -77,8 +77,10 @@ def reserve(fd: int, start: int, nbytes: int) -> None:
 
 @contextmanager
 def opened(pid: int, fd: int, nbytes: int, how: int) -> Iterator[int]:
-    """Context in which the segment of `nbytes` is open that the process `pid` has open as `fd`; `how`: os.O_RDWR or
-    os.O_RDONLY. Raises OSError when it is another file, has another size, or could be made smaller."""
+    """While in this context, the memory segment that the process `pid` has open as its descriptor `fd` is open here
+    too, and the value is its descriptor in this process. The context closes it; a mapping made from it stays. `nbytes`:
+    size of the whole file, with any header. `how`: os.O_RDWR or os.O_RDONLY. Raises OSError when it cannot be opened,
+    is no segment, has another size, or is not sealed against every change of its size."""
     path = f"/proc/{pid}/fd/{fd}"
     if not os.readlink(path).startswith("/memfd:samovar"):
         raise OSError(f"{path} is no shared memory of a peer")
@@ -94,7 +96,8 @@ def opened(pid: int, fd: int, nbytes: int, how: int) -> Iterator[int]:
 
 
 class Segment:
-    """A header with the secret and each member's proof and flags, followed by `nbytes` of shared data."""
+    """A mapped segment: a header with the secret and each member's proof and flags, followed by `nbytes` of shared
+    data."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self._map = mmap.mmap(fd, _HEAD_BYTES + nbytes)
@@ -105,7 +108,8 @@ class Segment:
 
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
-        """A new segment, and the descriptor by which others may open it until that is closed. Raises OSError."""
+        """A new segment, and its descriptor. Other processes can open it by that descriptor until the caller closes it.
+        Raises OSError."""
         fd = allocate(_HEAD_BYTES + nbytes)
         try:
             reserve(fd, 0, _HEAD_BYTES + nbytes)
@@ -118,7 +122,8 @@ class Segment:
 
     @classmethod
     def attach(cls, pid: int, fd: int, secret: bytes, nbytes: int) -> Segment:
-        """The segment that the process `pid` has open as `fd`. Raises OSError unless it contains `secret`."""
+        """Map the segment that the process `pid` has open as the descriptor `fd`. Raises OSError unless it contains
+        `secret`."""
         with opened(pid, fd, _HEAD_BYTES + nbytes, os.O_RDWR) as theirs:
             segment = cls(theirs, nbytes)
         if not hmac.compare_digest(segment.secret, secret):
@@ -130,7 +135,7 @@ class Segment:
         return bytes(self._map[:SECRET_BYTES])
 
     def prove(self, rank: int) -> None:
-        """Write the proof that the member of this rank has mapped the segment."""
+        """Write the proof that the member of rank `rank` has mapped the segment."""
         at = SECRET_BYTES * (2 + rank)
         self._map[at : at + SECRET_BYTES] = self._proof(rank)
 
@@ -142,5 +147,5 @@ class Segment:
         return hashlib.blake2b(self.secret, digest_size=SECRET_BYTES, person=rank.to_bytes(8, "big")).digest()
 
     def array(self, dtype: np.dtype[Any], start_bytes: int, count: int) -> npt.NDArray[Any]:
-        """`count` elements from byte `start_bytes` on."""
+        """An array of `count` elements that lies in the shared data, from its byte `start_bytes` on."""
         return np.frombuffer(self._map, dtype, count, _HEAD_BYTES + start_bytes)

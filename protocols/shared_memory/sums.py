@@ -1,11 +1,11 @@
-"""Sums in shared memory: the sharded schedule in place, bit for bit, without a message.
+"""Sums in shared memory: the sharded schedule in place, with the same bits, without a message.
 
     copy the vector to the own slot; wait for all; sum the own part over all slots into the result; wait for all; read
 
-A small vector takes one wait: each rank sums all of it for itself, from slots that alternate from sum to sum.
+For a small vector the ranks wait once: each sums all of it for itself, from slots that alternate from sum to sum.
 Cost, each of p peers: n bytes copied, n bytes read and n/p written to reduce, and no message at all.
-On failure: the flag of a dead rank is never raised, and a change of the view cancels the caller. All wait for a late
-rank.
+On failure: a dead rank never raises its flag, and a change of the view cancels the caller. All ranks wait for a late
+one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .ordered_sum import sum_all, sum_part
 from .segment import Flags, Segment
 
 SMALL_BYTES = 64 * 1024
-"""Up to this size every rank sums the whole vector for itself."""
+"""The most bytes of a vector that every rank sums as a whole for itself."""
 _LOOKS, _LOOKS_A_YIELD = 400, 20
 _NAP_S = 0.001
 _PAGE = 4096
 
 
 def bytes_for(count: int, dtype: torch.dtype, world: int) -> int:
-    """Bytes of shared memory for sums of `count` elements: a slot for each rank and the result, or two slots for each
-    rank where vectors are small."""
+    """The bytes of shared memory that sums of `count` elements over `world` ranks need: a slot for each rank and the
+    result, or two slots for each rank where vectors are small."""
     return 2 * world * SMALL_BYTES + (world + 1) * _whole_pages(count * dtype.itemsize)
 
 
@@ -42,7 +42,7 @@ def _whole_pages(nbytes: int) -> int:
 
 
 class Sums:
-    """One rank's side of the sums of vectors of one length that `world` peers make in `segment`."""
+    """One rank's side of the sums of vectors of `count` elements that the `members` make in `segment`."""
 
     def __init__(
         self, segment: Segment, members: Sequence[PeerId], rank: int, count: int, dtype: torch.dtype, meter: Meter
@@ -72,12 +72,13 @@ class Sums:
         return 2 * whole + (world - 1) * (stop - start) * self.dtype.itemsize
 
     def slot(self, number: int) -> Tensor:
-        """The slot for this rank's vector in sum `number`. Only this rank writes to it, after all have the last sum."""
+        """The slot [n] for this rank's vector in the sum with that number. Only this rank writes to it, and only once
+        all ranks have the result of the sum before."""
         return self._slots[number % len(self._slots)][self.rank]
 
     async def run(self, vector: Tensor, number: int) -> Tensor:
-        """The sum over all, the same bits on each. `number`: of this sum, the same on all ranks, rising with each
-        sum. The result may lie in shared memory: it is valid until this rank brings its next vector."""
+        """The sum [n] of all ranks' vectors, the same bits on each. `number`: of this sum, the same on all ranks,
+        greater with each sum. The result may lie in shared memory: it is valid until this rank begins its next sum."""
         slots = self._slots[number % len(self._slots)]
         mine = slots[self.rank]
         # After an interruption this rank may run the same sum again: it must not overwrite what the others read.
@@ -103,14 +104,15 @@ class Sums:
             await _until(self._in, number, self._meter.read)
 
     async def all_have(self, number: int) -> None:
-        """Tell that this rank holds the result of sum `number`, and wait until all ranks have told it."""
+        """Tell the other ranks that this one has the result of the sum with that number, and wait until all ranks have
+        told so."""
         self._have[self.rank] = number
         await _until(self._have, number)
 
 
 async def _until(flags: Flags, number: int, woken: Callable[[], None] = lambda: None) -> None:
-    """Wait until all flags have come to `number`: by polling first, then in naps, as a straggler may take seconds.
-    `woken` is called after each nap."""
+    """Wait until all flags have reached `number`: by polling at first, then in short sleeps, because a straggler may
+    take seconds. `woken` is called after each sleep."""
     looks = 0
     while min(flags.tolist()) < number:
         looks += 1

@@ -1,10 +1,11 @@
-"""Probation: a peer that was given up as too slow (`stragglers`) or for its numbers (`inquest`) is let in again later,
-and later each time.
+"""Probation: a peer that was given up because it was too slow (`stragglers`) or sent wrong numbers (`inquest`) is let
+in again later, and later each time.
 
-Such a peer may hold up the others again. So it is let in only after ten times the time that they have waited for it,
-and is on probation for as long again: if it is given up during its probation, the waiting times add up. Hence it costs
-the others about a tenth of their time at most, and a peer whose connection has recovered is soon back. The peer is told
-how long it has to wait (`members.admission`).
+Such a peer may hold up the others again. So it is let in only after ten times the seconds for which they have waited
+for it, and is then on probation for as long again. If it is given up during its probation, the seconds add up. Hence it
+costs the others about a tenth of their time at most, and a peer whose connection has recovered is back soon. The peer
+is told how long it has to wait (`members.admission`).
+
 On failure: only the peer that gave it up knows of the probation; another coordinator may let it in sooner.
 """
 
@@ -20,7 +21,7 @@ _HELD_OFF = 10
 
 
 class Probation:
-    """The peers that this peer has on probation."""
+    """The peers that this peer has given up and that are not to be let in yet, or are on probation."""
 
     def __init__(self, membership: RunMembers) -> None:
         self._membership = membership
@@ -29,7 +30,8 @@ class Probation:
         others."""
 
     def add(self, peer: PeerId, held_up_s: float, why: str) -> None:
-        """`peer` is about to be given up, because it has held up the others for `held_up_s` seconds."""
+        """Note that `peer` is about to be given up because it has held up the others for `held_up_s` seconds, and have
+        the membership refuse it for ten times as long. `why`: the reason, for the peer."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         held_up_s += self._known.get(peer, (0.0, 0.0))[1]

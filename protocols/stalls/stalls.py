@@ -1,18 +1,19 @@
-"""Stalls: a live peer that keeps the others waiting reports so itself; after a patience they go on without it.
+"""Stalls: a live peer that keeps the others waiting tells them why; after a patience, if one is set, they go on without
+it.
 
 Heartbeats go on while a local step or a data loader hangs, because these run off the event loop. So a peer whose own
 work takes far longer than usual (`works`) tells all members that it is Stalled: in which work, for how long, and how
-long is usual. It repeats this every half minute, and tells the end. A member that waits for that peer's contribution to
-a round then reports it. A peer that holds up a sum without a Stalled is reported, after as long, by the members that
-wait for it. The end of each evaluation, which one peer makes for all, is told however short it was, so that the others
-can account for their wait.
+long such work usually takes. It repeats this every half minute, and tells when the work has ended. A member that waits
+for that peer's contribution to a round then reports the peer to its user. If a peer holds up a sum and tells nothing,
+the members that wait for it report it after the same time. A peer that evaluates for all tells the end of each
+evaluation, however short, so that the others can account for their wait.
 
 With `patience_s`, a peer that takes local steps for longer is given up. The most senior member that is not over that
-time itself gives it up, once it has contributed and waits, if the others are enough to go on. The peer is let in again
-after its `probation`.
+time itself gives it up, once that member has contributed and waits, if the others are enough to go on. The peer is let
+in again after its `probation`.
 
 Cost: none in a usual round; after an evaluation a message to each member.
-On failure: the message is repeated. Work that blocks the event loop itself shows as silence.
+On failure: the message is repeated. Work that blocks the event loop itself is noticed as the peer's silence.
 """
 
 from __future__ import annotations
@@ -36,15 +37,14 @@ from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
 STALLS = "stalls"
 """The family of these messages, and the name of their channel."""
 _NOT_SOONER_S = 5.0
-"""The least time between two reports on one peer, however often it tells that it is stalled."""
+"""The least seconds between two reports on one peer, however often the peer tells that it is stalled."""
 
 
 @message(STALLS)
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Told to all members: the sender has been at this `work` for its contribution to `round` for `taken_s` seconds.
-    `over`: the work has ended now. `where`: its progress. `usual_s`: seconds that such work took recently, 0: none has
-    ended yet."""
+    """From a peer to all members: it has been at this `work` for its contribution to `round` for `taken_s` seconds.
+    `over`: it has ended now. `where`: its progress. `usual_s`: seconds that such work took recently; 0: unknown yet."""
 
     generation: int
     round: int
@@ -57,18 +57,18 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A report: a round waits for `peer` for the reason `why`; or, when `over`, it waits no longer."""
+    """A report to the user: a round waits for `peer` for the reason `why`. `over`: it waits no longer."""
 
     peer: PeerId
     why: str
     over: bool = False
     work: str = ""
-    """The kind of work that the peer is at (`works`); "": it has not told."""
+    """The kind of work that the peer is at (`works`); "": it has told nothing."""
 
 
 class Stalls:
-    """One peer's side of this. `meter` knows whose contribution this peer waits for. `version` returns the number of
-    exchanges, called rounds here, that are over."""
+    """One peer's side: it watches its own work, and reports the peers that it waits for, which `meter` knows. `version`
+    returns the number of exchanges, called rounds here, that are over."""
 
     def __init__(self, channel: Channel, membership: RunMembers, meter: Meter, version: Callable[[], int]) -> None:
         self.meter = meter
@@ -85,7 +85,7 @@ class Stalls:
         self._evaluations: dict[PeerId, Stalled] = {}
         """The last evaluation that each peer has told the end of."""
         self._unseen: int | None = None
-        """The round before which a peer evaluated while this peer waited without knowing for whom."""
+        """The round in which a peer evaluated while this peer waited and did not know for which peer; None: none."""
         self._told_at: dict[PeerId, float] = {}
         """The peers that were reported, and when each was reported last."""
         self._awaited: Callable[[], Collection[PeerId]] | None = None
@@ -96,7 +96,7 @@ class Stalls:
     # This peer's own work
 
     def begin(self, kind: str, where: Callable[[], str]) -> Work:
-        """This peer begins work of this `kind`; call `Work.end` at its end. `where` returns the progress."""
+        """Begin work of this `kind` by this peer; the caller calls `end` of it. `where` returns the progress."""
         patience_s = self.patience_s if kind == LOCAL_STEPS else None
         work = Work(kind, where, self._usual[kind], patience_s=patience_s, overdue=self._overdue, ended=self._ended)
         self._works.add(work)
@@ -104,7 +104,7 @@ class Stalls:
 
     @contextmanager
     def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
-        """Context of this peer's work of this `kind`. `where` returns the progress."""
+        """While in this context, this peer does work of this `kind`. `where` returns the progress, as a text."""
         work = self.begin(kind, where)
         try:
             yield work
@@ -141,10 +141,10 @@ class Stalls:
     # Waiting for others
 
     def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
-        """The peer that this one waited for in `round`, most of `wait_s` seconds, and how many of these that peer spent
-        on an evaluation. `waited_for`: the peer known to be late. None (in a ring a peer sees only the next one) is
-        replaced by the peer whose evaluation took most of `wait_s`, if this peer was waiting when that evaluation
-        ended."""
+        """The peer that this one waited for in `round` for most of `wait_s` seconds, and how many of these it spent on
+        an evaluation. `waited_for`: the peer known to be late. If it is None (in a ring a peer sees only the next one),
+        the first result is the peer whose evaluation took most of `wait_s`, if this peer waited when it ended, else
+        None."""
         if waited_for is None and self._unseen == round:
             waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)
         return waited_for, min(wait_s, self._evaluated_s(waited_for, round))
@@ -158,10 +158,10 @@ class Stalls:
     def waiting(
         self, awaited: Callable[[], Collection[PeerId]] | None = None, filling: Filling | None = None
     ) -> Iterator[None]:
-        """Context in which this peer waits for others. A peer that has told that it is Stalled is reported at once, a
-        silent one later. `awaited` returns the peers that are waited for; None: those of a round. `filling`: this
-        peer's own contribution while it is incomplete; until it is complete no other peer is reported. The context is
-        not reentrant."""
+        """While in this context, this peer waits for others, and reports them: a peer that has told that it is Stalled
+        at once, a silent one later. `awaited` returns the peers that are waited for; None: those that the meter tells.
+        `filling`: this peer's own contribution while it is incomplete; until it is complete, no other peer is reported.
+        The context is not reentrant."""
         over = False
 
         def begin() -> None:
@@ -210,7 +210,7 @@ class Stalls:
                 )
 
     def _all_came(self) -> None:
-        """A round is committed: all contributions to it have come."""
+        """A round is committed, so all contributions to it have arrived: report that the stalls before it are over."""
         for peer, (said, _) in list(self._heard.items()):
             if said.round <= self._round():
                 self._is_over(peer, "its contribution has come")
@@ -266,7 +266,7 @@ class Stalls:
     # Going on without a peer
 
     def _judge(self) -> None:
-        """Give up peers that have taken local steps for too long, if this peer is the judge."""
+        """If this peer is the one that decides, give up the peers that have taken local steps for too long."""
         membership, patience_s = self._membership, self.patience_s
         if patience_s is None:
             return

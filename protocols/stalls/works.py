@@ -1,7 +1,9 @@
-"""Works: this peer's own work beside its conversations, and whether it takes far longer than usual.
+"""Works: pieces of this peer's own work that others may wait for, such as local steps, and whether one takes far longer
+than usual.
 
-A piece of work is overdue after `TIMES` its recent median, but not before `LEAST_S`; after `FIRST_S` while no work of
-its kind has ended yet. The work runs off the event loop, so the loop can detect that it hangs.
+A piece of work is overdue after `TIMES` the recent median of its kind, but not before `LEAST_S` seconds; after
+`FIRST_S` while no work of its kind has ended yet. The work runs off the event loop, so the loop can detect that it
+hangs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _OF_LATE = 20
 
 
 class Usual:
-    """The recent durations of one kind of work."""
+    """The durations of the latest 20 pieces of one kind of work."""
 
     def __init__(self) -> None:
         self._took_s: deque[float] = deque(maxlen=_OF_LATE)
@@ -29,7 +31,7 @@ class Usual:
 
     @property
     def s(self) -> float:
-        """Their median in seconds; 0: no such work has ended."""
+        """The median of the recent durations in seconds; 0: no such work has ended."""
         return median(self._took_s) if self._took_s else 0.0
 
     @property
@@ -39,8 +41,8 @@ class Usual:
 
 class Work:
     """A piece of work, from its construction to `end`. `kind`: its name. `where` returns its progress, for a report.
-    `overdue` is called each time the work is overdue, and when it has taken `patience_s` (None: no such limit). `ended`
-    is called at its end."""
+    `overdue` is called with it when it is overdue, every `AGAIN_S` seconds after that, and when it has taken
+    `patience_s` (None: no such limit). `ended` is called with it at its end."""
 
     def __init__(
         self,
@@ -63,14 +65,14 @@ class Work:
         return asyncio.get_running_loop().time() - self._began_s
 
     def end(self) -> None:
-        """The work has ended. A second call is harmless."""
+        """Note that the work has ended. A second call does nothing."""
         if self._timer is not None:
             self.drop()
             self.usual.took(self.took_s)
             self._ended(self)
 
     def drop(self) -> None:
-        """Stop watching this work."""
+        """Stop watching this work, without counting its duration or calling `ended`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

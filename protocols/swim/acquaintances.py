@@ -1,7 +1,8 @@
-"""Acquaintances: the peers that one with few links knows beside its neighbours, and whose keys it lets in.
+"""Acquaintances: the peers that a peer with few links knows beside its neighbours, and whose keys it lets in.
 
-These are its neighbours' neighbours, and those that came by a walk or have knocked: a neighbour has vouched for each.
-Their number is bounded; the oldest are let in no more.
+These are its neighbours' neighbours; peers that a walk has brought (`walks`); and newcomers that knocked here, which
+asked to be let into the run. Each is let in because a neighbour has vouched for it, that is, has told that it is a
+member. Their number is bounded; the oldest are let in no more.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ _VOUCHED_MAX = 256
 
 
 class Acquaintances:
-    """One peer's acquaintances. Its neighbours are the members in `table`."""
+    """One peer's acquaintances. The members in `table` are its neighbours: the peers with which it has a link."""
 
     def __init__(self, table: MemberTable, effects: Effects, dial_limit: DialLimit, chance: random.Random) -> None:
         self._table, self._effects, self._dial_limit, self._chance = table, effects, dial_limit, chance
         self._near: dict[PeerId, tuple[Member, ...]] = {}
         """The neighbours of each neighbour, as it has told."""
         self._vouched: OrderedDict[PeerId, Member] = OrderedDict()
-        """Peers that came by a walk, have knocked, or are former neighbours or neighbours of these: the latest last."""
+        """Peers that came by a walk, have knocked, were neighbours, or are neighbours of former neighbours; the latest
+        last."""
         self._called: set[PeerId] = set()
         """Peers without a link to which this one has opened a connection."""
         self._let_in: set[PeerId] = set()
         self._new = False
-        """Whether keys were let in since the oldest were looked at."""
+        """Whether keys were let in since `settle` last refused the oldest ones."""
 
     def vouch(self, member: Member) -> None:
-        """A neighbour vouches for `member`: let it in."""
+        """A neighbour vouches for `member`: let its key in, and keep it among the acquaintances."""
         if member.id == self._table.me.id or member.id in self._table.entries:
             return
         self._vouched[member.id], self._new = member, True
@@ -46,41 +48,45 @@ class Acquaintances:
             self._vouched.popitem(last=False)
 
     def near(self, neighbour: PeerId, members: tuple[Member, ...]) -> None:
-        """`neighbour` has links with these, and vouches for them."""
+        """`neighbour` tells that it has links with `members`, and so vouches for them: let their keys in."""
         self._near[neighbour], self._new = members, True
         for member in members:
             if member.id != self._table.me.id and member.id not in self._table.entries:
                 self._effects.reach(member)
 
     def linked(self, peer: PeerId) -> None:
-        """There is a link with `peer` now."""
+        """There is a link with `peer` now: it is a neighbour, and no acquaintance any more."""
         self._vouched.pop(peer, None)
         self._called.discard(peer)
         self._new = True
 
     def vouched(self, peer: PeerId) -> bool:
-        """Whether `peer` is known by a walk, or has knocked."""
+        """Whether `peer` is an acquaintance for which a neighbour has vouched by itself, not only as its own
+        neighbour."""
         return peer in self._vouched
 
     def knows(self, peer: PeerId) -> bool:
-        """Whether `peer` is one of the run's members, as far as this peer has heard."""
+        """Whether `peer` is, as far as this peer has heard, a member of the run, or was one."""
         known = peer in self._table.entries or peer in self._vouched or peer in self._table.graves
         return known or any(one.id == peer for members in self._near.values() for one in members)
 
     def candidates(self, taken: Collection[PeerId]) -> list[Member]:
-        """Peers to ask for a link, without those that are `taken`."""
+        """Peers that may be asked for a link: acquaintances, and neighbours that were lost; without those in
+        `taken`."""
         known = {peer: grave.member for peer, grave in self._table.graves.items() if not grave.left} | self._vouched
         return [member for peer, member in known.items() if peer not in taken]
 
     def helpers(self, target: PeerId, count: int) -> list[PeerId]:
-        """Other neighbours of `target`, which may help to probe it: those first to which there is a connection."""
+        """At most `count` neighbours of `target` that may help to probe it. Those to which this peer has a connection
+        come first; a new connection is counted against the limit on dials."""
         near = [member.id for member in self._near.get(target, ()) if member.id != self._table.me.id]
         self._chance.shuffle(near)
         near.sort(key=lambda peer: peer not in self._table.entries and peer not in self._called)
         return [peer for peer in near[:count] if self.may_call(peer)]
 
     def may_call(self, peer: PeerId) -> bool:
-        """Whether to send to `peer` now: a new connection counts."""
+        """Whether this peer may send to `peer` now. If that needs a new connection, it is counted against the limit on
+        dials, and the answer is False when the limit is reached."""
         if peer in self._table.entries or peer in self._called:
             return True
         if not self._dial_limit.take(self._effects.now()):
@@ -89,7 +95,8 @@ class Acquaintances:
         return True
 
     def settle(self) -> None:
-        """Once a period: forget what was of former neighbours, and let in no more keys than due."""
+        """Called once a period: keep the neighbours of former neighbours as acquaintances, and refuse the keys for
+        which no one vouches any more."""
         entries = self._table.entries
         gone = [peer for peer in self._near if peer not in entries]
         if not gone and not self._new:

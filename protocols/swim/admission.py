@@ -1,4 +1,5 @@
-"""Admission: how a newcomer is let in by one member, its contact, and how it asks."""
+"""Admission: how a newcomer asks a member of the run, its contact, to let it in (Knock), and how the contact
+decides."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ from .messages import TABLE_MAX, Knock, TurnedAway, Welcome, check_words
 from .words import INCARNATION_MAX, check_member, mark
 
 _AGAIN = 8
-"""Periods between two knocks of a peer that is in the run."""
+"""The fewest periods between two knocks of a peer that is in the run already."""
 
 
 class Admission:
-    """One peer's side of this, as contact and as newcomer. `inside`: whether this peer is in the run itself."""
+    """One peer's side of admission: as contact, it answers knocks; as newcomer, it knocks. `inside` returns whether
+    this peer is in the run itself."""
 
     def __init__(
         self,
@@ -45,8 +47,8 @@ class Admission:
         channel.on(Knock, self._on_knock)
 
     def knock_again(self, peer: PeerId) -> None:
-        """Ask `peer` to let this peer in again, because it does not know it. Not more often than now and then: it may
-        hear of this peer anyway."""
+        """Ask `peer`, which does not know this member, to let it in again; at most once in eight periods, because
+        `peer` may hear of this member from others."""
         if self._inside() and not self._ending.leaves and self._again.due(""):
             self._knocking = asyncio.create_task(self._knock_again(peer), name="knock")
 
@@ -59,7 +61,8 @@ class Admission:
             self._knocking.cancel()
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Ask `contact` to let this peer in. Raises JoinRefused, or PeerLost when it may be asked again, or another."""
+        """Ask `contact` to let this peer in, and return its Welcome. Raises JoinRefused when any member would refuse
+        it; PeerLost when the contact or another member may be asked again."""
         terms, swim, patience_s = self._terms, self._driver.swim, self._channel.endpoint.patience_s
         answer = await self._channel.ask(
             contact,
@@ -77,7 +80,8 @@ class Admission:
         return welcome
 
     def enter(self, welcome: Welcome, contact: PeerId) -> None:
-        """This peer is let in."""
+        """Enter the run: take over the members, the start and the invitation that `contact` has told in its
+        `welcome`."""
         swim, me = self._driver.swim, self._driver.swim.table.me
         own = replace(me.attributes, data_shard=welcome.data_shard)
         swim.table.take(replace(me, attributes=own), swim.table.incarnation)
@@ -109,7 +113,7 @@ class Admission:
         self._channel.post(newcomer.id, welcome)
 
     def _refusal(self, knock: Knock, sender: PeerId) -> tuple[str, bool]:
-        """Why the newcomer is not let in, "" if it is; and whether any other member would refuse it too."""
+        """Why the newcomer is not let in, "" if it is; and whether every other member would refuse it too."""
         terms, table = self._terms, self._driver.swim.table
         if knock.run != terms.run:
             return f"this is run {terms.run!r}, not {knock.run!r}", True

@@ -1,4 +1,6 @@
-"""Beliefs: what one peer takes another for, and the transitions between these. `TABLE` lists every transition.
+"""Beliefs: the states that one peer holds another peer to be in, and the transitions between them. `TABLE` lists every
+transition. A word is a message of a peer on another one (`words`); an incarnation is a number that a peer raises to
+refute that it is dead.
 
     unknown ---> alive <---> suspect ---> lost              by its own probes
                    ^  \\        |   ^        |
@@ -42,15 +44,15 @@ TABLE: dict[Belief, frozenset[Belief]] = {
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Event for a simulation's checkers: a peer takes part under this number of its life."""
+    """Event for a simulation's checkers: a peer takes part, with this `life` (`words`)."""
 
     life: int
 
 
 @dataclass(frozen=True, slots=True)
 class Believes:
-    """Event for a simulation's checkers: a peer takes the `life` of `peer` for this, in this incarnation. `own`: by a
-    word of that peer itself, or because this peer has let it in."""
+    """Event for a simulation's checkers: from now on a peer holds this `belief` of the life `life` of `peer`, in this
+    incarnation of it (`words`). `own`: because of a word of `peer` itself, or because this peer has let it in."""
 
     peer: PeerId
     life: int

@@ -1,8 +1,10 @@
-"""The failure detector: whom a peer probes in each period, and through which helpers.
+"""The failure detector: which members a peer probes in each period, and through which helpers.
 
-Each peer probes one member in a period, in a random order that it draws anew when it has come round: so the time
-between two probes of a member by one peer is bounded, by 2n - 1 periods. Suspects are probed beside that one in turn.
-A probe without an answer is repeated through helpers, whose ways to the member may work where this peer's do not.
+Each peer probes one member in a period, in a random order that it draws anew when it has come to the end: so the time
+between two probes of a member by one peer is bounded, by 2n - 1 periods. Suspects are probed beside the member whose
+turn it is. A probe without an answer is repeated through helpers, which are other members that probe the target and
+tell the result: their connections to it may work where this peer's do not.
+
 Source: Das, Gupta and Motivala, DSN 2002, sections 3.1 and 4.3.
 """
 
@@ -21,7 +23,8 @@ _ERRANDS_MAX = 64
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One probe. `helpers`: those that were asked; `helped`: one of them has answered, whatever it said."""
+    """One probe of `target`. `helpers`: the peers that were asked for help; `helped`: one of them has answered, whether
+    or not the target answered it."""
 
     number: int
     target: PeerId
@@ -33,7 +36,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """This peer probes `target` for `asker`, which gave it `number`, until `until_s`."""
+    """A probe of `target` that this peer makes on request of `asker`, whose own probe has the number `number`. It waits
+    for the answer until `until_s`."""
 
     asker: PeerId
     number: int
@@ -42,7 +46,7 @@ class Errand:
 
 
 class Detector:
-    """One peer's probes."""
+    """One peer's probes: its own, and those on request of others. It sends nothing; `Swim` does."""
 
     def __init__(self, timing: Timing, chance: random.Random) -> None:
         self._timing, self._chance = timing, chance
@@ -58,19 +62,19 @@ class Detector:
     # Whom
 
     def joins(self, peer: PeerId) -> None:
-        """A new member gets a random place in the present order."""
+        """Put the new member `peer` at a random place of the present order."""
         self._order.insert(self._chance.randint(0, len(self._order)), peer)
 
     def hasten(self, peer: PeerId) -> None:
-        """Probe `peer` beside the regular order until `calm`."""
+        """Probe `peer` in each period beside the member whose turn it is, until `calm`."""
         self._urgent.setdefault(peer)
 
     def calm(self, peer: PeerId) -> None:
-        """Probe `peer` in its turn only."""
+        """Probe `peer` only when it is its turn again."""
         self._urgent.pop(peer, None)
 
     def targets(self, members: Collection[PeerId]) -> list[PeerId]:
-        """The members to probe in a new period."""
+        """Choose the members to probe in a new period: the one whose turn it is, and some suspects. `members`: all."""
         chosen: list[PeerId] = []
         while members and not chosen:
             if not self._order:
@@ -101,8 +105,9 @@ class Detector:
         return [one for one in self._open.values() if not one.answered]
 
     def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
-        """`sender` has answered the probe `number`. `known`: by the life of it that this peer knows. Returns the errand
-        that the probe was for; None: it was this peer's own, or none at all."""
+        """Note that `sender` has answered the probe `number`. `known`: the answer is of the life of `sender` that this
+        peer knows, not of another one under its key. Returns the errand for which the probe was made; None: it was this
+        peer's own probe, or there is no such probe."""
         attempt = self._open.get(number)
         if attempt is not None and attempt.target == sender and known:
             attempt.answered = True
@@ -112,7 +117,7 @@ class Detector:
         return self._errands.pop(number)
 
     def asked_for(self, number: int, helper: PeerId) -> PeerId | None:
-        """The target of the probe `number`, if `helper` was asked for help with it."""
+        """The target of the probe `number`, if `helper` was asked for help with it; else None."""
         attempt = self._open.get(number)
         return None if attempt is None or helper not in attempt.helpers else attempt.target
 
@@ -121,26 +126,27 @@ class Detector:
         return number in self._open and not self._open[number].answered
 
     def helped(self, number: int, *, there: bool) -> None:
-        """A helper has told whether the target of the probe `number` is `there`."""
+        """A helper tells whether the target of the probe `number` has answered it (`there`)."""
         attempt = self._open[number]
         attempt.helped = True
         attempt.answered = attempt.answered or there
 
     def end(self) -> list[Attempt]:
-        """The period is over: returns its probes."""
+        """End the period: forget its probes, and return them."""
         ended = list(self._open.values())
         self._open.clear()
         return ended
 
     def choose_helpers(self, attempt: Attempt, among: Iterable[PeerId]) -> None:
-        """Draw the helpers of a probe among these peers."""
+        """Draw the helpers of a probe from the peers in `among`."""
         others = [peer for peer in among if peer != attempt.target]
         attempt.helpers = tuple(self._chance.sample(others, min(len(others), self._timing.helpers)))
 
     # For others
 
     def errand(self, asker: PeerId, number: int, target: PeerId, now_s: float) -> int | None:
-        """Probe `target` for `asker`. Returns the number to probe with; None: this peer has too many to probe."""
+        """Note that this peer is to probe `target` for `asker`, whose probe has the number `number`. Returns the number
+        for the probe; None: this peer is making too many such probes already."""
         if len(self._errands) >= _ERRANDS_MAX:
             return None
         self._number += 1
@@ -148,11 +154,11 @@ class Detector:
         return self._number
 
     def in_vain(self, now_s: float) -> list[Errand]:
-        """The errands whose time is over by now."""
+        """Remove and return the errands whose targets have not answered in time."""
         over = [number for number, errand in self._errands.items() if errand.until_s <= now_s]
         return [self._errands.pop(number) for number in over]
 
     @property
     def next_errand_s(self) -> float | None:
-        """When the next errand is over."""
+        """The time at which the next errand is over; None: there is none."""
         return next((errand.until_s for errand in self._errands.values()), None)

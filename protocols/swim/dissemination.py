@@ -1,7 +1,9 @@
-"""Dissemination: fresh words on their way through all peers, as they ride on probes and answers.
+"""Dissemination: how fresh words spread to all peers, carried by probes and answers. A word is a statement of a peer on
+another one, such as that it is dead (`words`).
 
 Each peer tells a word 3 log2(n + 1) times, those that it has told least first, and never to the peer that brought it.
 So a word reaches all of n peers after O(log n) periods, with high probability, and then dies out.
+
 Source: Das, Gupta and Motivala, "SWIM: scalable weakly-consistent infection-style process group membership protocol",
 DSN 2002, section 4.1.
 """
@@ -18,9 +20,9 @@ from .words import Word
 
 _TIMES = 3
 _ROOM, _ROOM_OF_ONE = 128, 32
-"""The most words that a peer passes on at a time, and the most of these that one other peer has brought."""
+"""The most words that a peer passes on at a time, and the most of these that came from one other peer."""
 _HEARD_MAX = 1024
-"""So many of the latest words are recognised when they come again."""
+"""How many of the latest words a peer recognises when they come again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +33,7 @@ class _Rumour:
 
 
 class Dissemination:
-    """One peer's part in it. `peers`: returns about how many peers there are. `fresh` is called at each new word."""
+    """One peer's part. `peers`: returns about how many peers there are. `fresh` is called after each new word."""
 
     def __init__(self, peers: Callable[[], int], fresh: Callable[[], None]) -> None:
         self._peers, self._fresh = peers, fresh
@@ -44,8 +46,8 @@ class Dissemination:
         return len(self._now)
 
     def add(self, word: Word, bringer: PeerId = "") -> bool:
-        """Pass on `word`, which `bringer` has brought ("": this peer itself). False: it has been passed on before, or
-        there is no room for it."""
+        """Pass `word` on from now on. `bringer`: the peer that told it; "": this peer itself. Returns False, and does
+        nothing, if it was passed on before, or if there is no room for it."""
         mark = (word.id, word.life, word.incarnation, word.kind)
         if mark in self._heard:
             return False
@@ -64,7 +66,8 @@ class Dissemination:
         return True
 
     def pick(self, to: PeerId, count: int) -> tuple[Word, ...]:
-        """The `count` words that are due to be told, to the peer `to`."""
+        """The words to send to the peer `to` now, at most `count`; those that were told least come first. They count as
+        told."""
         if not self._now:
             return ()
         due = [one for one in self._now.values() if one.bringer != to]

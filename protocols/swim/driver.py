@@ -1,4 +1,4 @@
-"""The driver: it runs the state machine of SWIM over a channel, with timers of the loop."""
+"""The driver: it runs the state machine of SWIM (`swim`) over a channel, with timers of the event loop."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Tabl
 
 
 class Driver:
-    """One peer's state machine and its world (`effects`). `changed` is called after each step that has changed who is
-    a member."""
+    """Runs one peer's state machine, and carries out what it asks for (`effects`). `changed` is called after each step
+    in which members have come or gone."""
 
     def __init__(
         self,
@@ -65,11 +65,12 @@ class Driver:
             channel.on(kind, self._on_message)
 
     def begin(self) -> None:
-        """Begin to probe."""
+        """Begin to probe other members."""
         self.do(self.swim.begin)
 
     def do(self, step: Callable[[], object]) -> None:
-        """Do a step of the state machine, and wake it when it is next due."""
+        """Run `step`, a call of the state machine. Then set the timer for its next `tick`, and call `changed` if
+        members have come or gone."""
         if self._closed:
             return
         try:
@@ -85,7 +86,7 @@ class Driver:
         return self._channel.endpoint.has_ended(peer)
 
     def close(self) -> None:
-        """Probe nobody any more, and answer nobody."""
+        """Stop: send no probes and answer no messages any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,5 @@
-"""The effects of the state machine: the calls by which it asks for something or tells something."""
+"""The effects of the state machine: the calls by which it sends messages, changes which peers may connect, and reports
+which members come and go."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from ..transport import PeerId
 
 
 class Effects(Protocol):
-    """All that `Swim` does. It calls these from within its own methods, and they must not call it back."""
+    """All effects that `Swim` has. It calls these from within its own methods, and they must not call it back."""
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
         ...
 
     def send(self, to: PeerId, message: object) -> None:
-        """Send a message of `messages`, loose or not as its lane says."""
+        """Send a message of `messages` to the peer `to`: as a loose one or by the link, as the message's lane says."""
         ...
 
     def reach(self, member: Member) -> None:
@@ -25,27 +26,27 @@ class Effects(Protocol):
         ...
 
     def lapse(self, peer: PeerId) -> None:
-        """`peer`, for which a member has vouched, is let in no more by that."""
+        """`peer` may connect to this one no more because of `reach`."""
         ...
 
     def joined(self, member: Member) -> None:
-        """`member` is a member now, or has a link with this peer."""
+        """`member` has become a member, or, where peers have links to a few only, has got a link with this peer."""
         ...
 
     def departed(self, member: Member, why: str, *, left: bool) -> None:
-        """It is no more. `left`: of its own will."""
+        """`member` is no member any more, for the reason `why`. `left`: it left of its own will."""
         ...
 
     def unknown_to(self, peer: PeerId) -> None:
-        """The member `peer` does not know this peer, and has not lost it either."""
+        """`peer`, a member here, does not know this peer and has not declared it lost either."""
         ...
 
     def distrusts(self, peer: PeerId) -> None:
-        """The word of `peer` on others no longer counts."""
+        """`peer` has accused others falsely too often: its statements on other peers no longer count here."""
         ...
 
     def starts(self) -> None:
-        """Enough peers have gathered."""
+        """Enough peers have gathered: the run starts."""
         ...
 
 
@@ -54,7 +55,7 @@ class Effects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """A peer's probe of `peer`, in its life `life`, has failed."""
+    """Event: a peer's probe of `peer`, in its life `life` (`words`), has failed."""
 
     peer: PeerId
     life: int
@@ -62,7 +63,7 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredDead:
-    """A peer has declared that life dead by its own probes."""
+    """Event: a peer has declared the life `life` of `peer` dead, after failed probes of its own."""
 
     peer: PeerId
     life: int
@@ -70,7 +71,7 @@ class DeclaredDead:
 
 @dataclass(frozen=True, slots=True)
 class HeardDead:
-    """A peer has heard that that life was declared dead."""
+    """Event: a peer has heard that another one declared the life `life` of `peer` dead."""
 
     peer: PeerId
     life: int
@@ -78,14 +79,15 @@ class HeardDead:
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """A peer has raised its incarnation to this."""
+    """Event: a peer has raised its own incarnation to this number, so as to refute that it is suspected or dead."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a peer remembers at the end of a period: so many members, lost members, and words on their way."""
+    """Event: how much a peer remembers at the end of a period. `members`; `graves`: lost members; `rumours`: words that
+    it still passes on."""
 
     members: int
     graves: int

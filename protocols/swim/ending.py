@@ -17,18 +17,18 @@ from .messages import Done, Goes
 
 _FINISHED_MAX = 1024
 _TOLD_MAX = 16
-"""A peer that leaves tells so many itself, and these tell the others."""
+"""The most neighbours that a leaving peer tells itself; these tell the others."""
 
 
 class Ending:
-    """One peer's side of this. `waiting` is told of each change."""
+    """One peer's side of leaving and finishing. `waiting` is notified of each change."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting
         self.finished: set[PeerId] = set()
         """Members that have finished, this peer among them."""
         self.leaves = False
-        """Whether this peer leaves."""
+        """Whether this peer has begun to leave."""
         self._state = State.MEMBER
         driver.on_joined.append(self._joined)
         channel.on(Goes, self._on_goes)
@@ -39,7 +39,8 @@ class Ending:
         return list(self._driver.swim.table.entries)
 
     async def leave(self, why: str) -> None:
-        """Tell others that this peer leaves. Returns when they have heard, or after two patiences."""
+        """Tell other members that this peer leaves for the reason `why`. Returns when they have acknowledged it, or
+        after two patiences. A second call does nothing."""
         if self.leaves:
             return
         self.leaves = True
@@ -53,9 +54,10 @@ class Ending:
                 await self._channel.endpoint.drain()
 
     async def finish(self, me: PeerId) -> None:
-        """This peer has finished. Returns when all the members that it knows have finished too, or are gone: until then
-        one of them may need what only this peer has. Whoever has said so to this peer is told too, known or not: it
-        knows this peer, and waits for it."""
+        """Tell the other members that this peer, `me`, has finished. Returns when all members that it knows have
+        finished too, or are gone: until then one of them may need data that only this peer has. Peers that told this
+        one that they have finished are told too, even if they are no members here: they know this peer and wait for
+        it."""
         waiting = [*dict.fromkeys([*self._others, *self.finished])]
         self.finished.add(me)
         self._moves(State.FINISHED)
@@ -75,7 +77,7 @@ class Ending:
         return me in self.finished and self.finished.issuperset(self._others)
 
     def departed(self, peer: PeerId) -> bool:
-        """`peer` is a member no more. Returns whether it had finished."""
+        """`peer` is a member no more. Returns whether it had finished before."""
         had = peer in self.finished
         self.finished.discard(peer)
         return had

@@ -26,9 +26,9 @@ class SwimEntry:
         self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join through `contact`, which is asked again while it is there and has not let this peer in. Raises
-        JoinRefused, PeerLost; MembershipError when the contact has let this peer in and was lost before there was a
-        link with anybody."""
+        """Join the run through `contact`, asking again while it is reachable and has not let this peer in. Raises
+        JoinRefused, PeerLost; MembershipError when the contact has let this peer in and was lost before this peer had
+        any link."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         until_s = clock() + TRY_FOR * endpoint.patience_s
         let_in = False
@@ -50,7 +50,7 @@ class SwimEntry:
                 )
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Nobody decides for all by SWIM, so no peer is expelled. Raises MembershipError."""
+        """Raises MembershipError always: under SWIM no peer decides for all others, so no peer is ever expelled."""
         raise MembershipError(str(expelled))
 
 

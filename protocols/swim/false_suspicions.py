@@ -1,8 +1,10 @@
-"""False suspicions: a peer whose suspicions are refuted over and over loses its word on others.
+"""False suspicions: a peer whose suspicions of others are refuted over and over is not believed any more.
 
-Only what the accuser itself has said to this peer counts against it: whoever passes a word on may have made up its
-author. An accusation that is refuted long after it was made counts for nothing either: a partition may have healed.
-On failure: an accuser that spreads its suspicions over very many peers is found by each of them later.
+Only a suspicion that the accuser itself has told this peer counts against it: a peer that passes a suspicion on may
+have invented its author. A suspicion that is refuted long after it was told does not count either: a partition may have
+healed.
+
+On failure: an accuser that spreads its suspicions over very many peers is found out by each of them later.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from collections import Counter
 from ..transport import PeerId
 
 _MOST = 16
-"""So many refuted suspicions cost a peer its word; below half as many it has it again."""
+"""The number of refuted suspicions after which a peer is not believed any more. It is believed again when forgiveness
+has brought the number down to half."""
 _FORGIVE = 8
-"""Each peer is forgiven one in so many periods."""
+"""Each peer is forgiven one refuted suspicion once in this number of periods."""
 _OPEN_MAX, _TALLIED_MAX = 512, 256
 
 
 class FalseSuspicions:
-    """The suspicions that one peer has heard from the accusers themselves. `prompt`: periods within which a refutation
-    counts."""
+    """The suspicions that one peer has heard from the accusers themselves. `prompt`: the number of periods within which
+    a refutation counts against the accuser."""
 
     def __init__(self, prompt: int) -> None:
         self._prompt = prompt
@@ -30,16 +33,17 @@ class FalseSuspicions:
         self._distrusted: set[PeerId] = set()
 
     def distrusts(self, peer: PeerId) -> bool:
-        """Whether the word of `peer` on others no longer counts."""
+        """Whether statements of `peer` on others are not believed any more."""
         return peer in self._distrusted
 
     def heard(self, accuser: PeerId, accused: PeerId, period: int) -> None:
-        """`accuser` has said that `accused` does not answer."""
+        """Note that `accuser` has told in this `period` that `accused` does not answer."""
         if len(self._open) < _OPEN_MAX or (accused, accuser) in self._open:
             self._open[accused, accuser] = period
 
     def refuted(self, accused: PeerId, period: int) -> list[PeerId]:
-        """`accused` has refuted all suspicions so far. Returns the accusers that lose their word by it."""
+        """Note that `accused` has refuted all suspicions so far. Returns the accusers that are not believed any more
+        from now on."""
         lost = []
         for key in [key for key in self._open if key[0] == accused]:
             if period - self._open.pop(key) > self._prompt:
@@ -53,7 +57,7 @@ class FalseSuspicions:
         return lost
 
     def end_period(self, period: int) -> None:
-        """Forget old suspicions, and forgive some that were refuted."""
+        """Forget old suspicions, and forgive each accuser one refuted suspicion every `_FORGIVE` periods."""
         if period % _FORGIVE:
             return
         self._open = {key: since for key, since in self._open.items() if period - since <= self._prompt}

@@ -1,8 +1,9 @@
 """Gathering: whether enough peers are there for the run to start.
 
-Where a peer knows all others it counts them. Where it has links to a few only, all tell each other marks of the peers
-that they have heard of, 62 bits each, until one has nearly as many as are to gather; then they forget the marks. Each
-beat tells whether the run has started.
+Where a peer knows all others, it counts them. Where each has links to a few only, all tell each other marks, which are
+hashes of 62 bits, of the peers that they have heard of. The run starts when one peer knows nearly as many marks as
+there are founders; then the marks are forgotten. Each beat, the data that goes with a probe or an answer, tells whether
+the run has started.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from collections.abc import Iterable
 from .messages import MARKS_MAX, MARKS_SENT
 
 _MISSING = 32
-"""Of so many founders one may be unheard of when the run starts: the last marks take as long as all others to go round.
-It comes in as a newcomer then."""
+"""The run may start while one founder in this number is still unheard of: the last marks take as long to spread as all
+others. Such a founder comes in as a newcomer."""
 _SHARE = 10
-"""A beat tells a tenth of the founders' marks, within bounds."""
+"""A beat carries one in this number of the founders' marks, within bounds."""
 _TIME = 2
-"""Periods that a peer which has heard of the start takes to hear of the other founders."""
+"""For how many periods after hearing of the start a peer still waits to hear of other founders."""
 _SPARE = 2
-"""So many times the founders' marks are kept at most: restarts before the start leave marks too."""
+"""The most marks that are kept, as a multiple of the number of founders: peers that restart before the start leave
+marks too."""
 
 
 class Gathering:
-    """One peer's count. `founders`: how many are to gather. `marks`: whether it is by their marks."""
+    """One peer's count. `founders`: how many peers the run starts with. `marks`: the peers are counted by their marks;
+    else by the members that this peer knows."""
 
     def __init__(self, founders: int, chance: random.Random, *, marks: bool) -> None:
         self.started = founders <= 1
@@ -33,14 +36,14 @@ class Gathering:
         self._known: set[int] = set()
         self._at_once = max(MARKS_SENT, min(MARKS_MAX, founders // _SHARE))
         self._told: list[list[int]] = [[]]
-        """The marks by how often this peer has told them, the rarest first."""
+        """The marks, grouped by how often this peer has told them: never, once, ..."""
 
     def count(self, peers: int) -> bool:
-        """This peer knows so many. Returns whether the run starts by it."""
+        """Note that this peer knows `peers` peers, itself included. Returns whether the run starts by this."""
         return not self._by_marks and self._start(peers)
 
     def add(self, marks: Iterable[int]) -> bool:
-        """These peers are there. Returns whether the run starts by it."""
+        """Note that the peers with these marks are there. Returns whether the run starts by this."""
         if self.started or not self._by_marks:
             return False
         for mark in marks:
@@ -50,8 +53,9 @@ class Gathering:
         return len(self._known) >= self._founders - self._founders // _MISSING and self._start(self._founders)
 
     def hear(self, period: int, known: int) -> bool:
-        """Another peer tells, in this peer's `period`, that the run has started. This one starts too, once it knows as
-        many peers, or has had time to ask for them. Returns whether it does. `known`: so many does it know."""
+        """Another peer tells that the run has started. This peer starts too once it knows enough peers, or a few
+        periods after it first heard this. `period`: this peer's present one; `known`: how many peers it knows. Returns
+        whether it starts by this."""
         if self._heard_in is None:
             self._heard_in = period
         complete = self._by_marks or known >= self._founders or period - self._heard_in >= _TIME
@@ -66,7 +70,7 @@ class Gathering:
         return True
 
     def pick(self) -> tuple[int, ...]:
-        """The marks to tell now: some of those that were told least."""
+        """The marks to tell now: some of those that this peer has told least."""
         picked, told = list[int](), list[list[int]]()
         for marks in self._told:
             some = [self._drawn(marks) for _ in range(min(self._at_once - len(picked), len(marks)))]

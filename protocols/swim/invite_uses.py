@@ -1,8 +1,10 @@
-"""The run's invitation where there is no view to decide on it: members tell each other.
+"""The run's invitation under SWIM, where no view decides on it: members tell each other its changes and its uses.
 
-Each change of the invitation has a number, and the highest counts. The marks of the keys that an invitation has let in
-are told to all too, and counted as its uses. A member lets in no more keys than the invitation allows, as far as it has
-heard: newcomers that ask different members in the same moment may together be more, at most as many for each of these.
+An invitation is a key that guests share to join by. Each change of it has a number, and the change with the highest
+number holds. The marks (hashes) of the keys that an invitation has let in are told to all too, and counted as its uses.
+A member lets in no more keys than the invitation allows, as far as it has heard: newcomers that ask different members
+in the same moment may together be more, at most as many for each of these members.
+
 Cost: a message along each link when the invitation changes, or lets in a key.
 """
 
@@ -25,8 +27,8 @@ _AHEAD_MAX = 1024
 
 
 class InvitedKeys:
-    """One peer's knowledge of the invitation. `view`: this peer's own view; `others`: the peers to tell. `changed` is
-    called when it has learned something."""
+    """One peer's knowledge of the invitation and its uses. `view` returns this peer's own view; `others` the peers to
+    tell. `changed` is called when this peer has learned something new."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class InvitedKeys:
         return self.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the present invitation, None: by none. Keys that were let in stay."""
+        """Replace the present invitation; None: by none. Members that were let in by it stay."""
         if self.invites.guest == ("" if invitation is None else invitation.guest):
             return
         self._begin(self._number + 1, invitation)
@@ -62,7 +64,8 @@ class InvitedKeys:
         return self.invites.why_not(key, self.invites.came_by(key))
 
     def let_in(self, key: PeerId) -> None:
-        """`key` is a member now: if it came by the invitation, that is one use of it."""
+        """Note that `key` is a member now. If it came by the invitation, this counts as one use, and the other peers
+        are told."""
         guest = self.invites.came_by(key)
         if guest and guest == self.invites.guest and mark(key) not in {*self._used, *self._earlier}:
             self._used[mark(key)] = None
@@ -70,15 +73,16 @@ class InvitedKeys:
             self._tell()
 
     def told(self) -> Invited:
-        """All that this peer knows of it."""
+        """The message with all that this peer knows of the invitation."""
         return Invited(self._number, self.invites.present, tuple(self._used), tuple(self._earlier))
 
     def enter(self, welcome: Welcome) -> None:
-        """A member has let this peer in, and tells of the invitation."""
+        """Learn of the invitation from the `welcome` of the member that has let this peer in."""
         self._learn(welcome.invited)
 
     def seen(self, view: View) -> View:
-        """`view` with the invitation as this peer knows it. The keys that are let in follow."""
+        """Returns `view` with the invitation as this peer knows it, and lets in the keys that this invitation
+        allows."""
         present = self.invites.present
         if present is not None:
             present = replace(present, keys=len(self._used))
@@ -101,8 +105,8 @@ class InvitedKeys:
             self._tell(but=envelope.sender)
 
     def _learn(self, told: Invited) -> bool:
-        """Take what a member has told. Returns whether it was news. Raises PeerMisbehaved for what no honest peer can
-        tell."""
+        """Take over the invitation and its uses from a member's message. Returns whether any of it was new. Raises
+        PeerMisbehaved for values that no honest peer can tell."""
         _check(told, self._number)
         if told.number < self._number:
             return False

@@ -1,4 +1,4 @@
-"""The member table: the members that one peer knows, and a bounded number of those that it has lost.
+"""The member table: the members that one peer knows, and a bounded number of those that it has lost, called graves.
 
 Where a peer has links to a few others only, these are its members here.
 """
@@ -14,11 +14,13 @@ from ..transport import PeerId
 from .words import Kind, Word, alive, mark
 
 _GRAVES_MAX = 64
-"""The most lost members that are remembered: so that old words do not bring them back, and to look for them again."""
+"""The most lost members that are remembered. They are remembered so that old words do not bring them back, and so that
+this peer can look for them again."""
 
 
 class Status(IntEnum):
-    """`DOUBTED`: another peer has declared it dead, and this one has not probed it since."""
+    """A member's state here. `DOUBTED`: another peer has declared it dead, and no probe of this peer has failed
+    since."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -27,11 +29,11 @@ class Status(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A member. `incarnation`: the highest by its own word; `described`: that in which it told what is in `member`;
-    `accused`: that of the last word against it. `failed`:
-    this peer's failed probes of it since the last sign of life, the first of them in the period `since`. `proven`: this
-    peer has heard of it by itself. `bringer`: the peer that told of it. `told`: this peer's suspicion was told to
-    others. `came`: the period in which it was entered."""
+    """A member. `incarnation`: the highest that the member itself has told; `described`: the incarnation in which it
+    told the data in `member`; `accused`: the incarnation of the last word against it, by the peer `accuser`. `failed`:
+    this peer's failed probes of it since its last sign of life, the first of them in the period `since`. `proven`: this
+    peer has heard from the member itself. `bringer`: the peer that told of it. `told`: this peer has told others of its
+    suspicion. `came`: the period in which it was entered."""
 
     member: Member
     incarnation: int
@@ -49,13 +51,13 @@ class Entry:
 
     @property
     def accuses(self) -> int:
-        """1 + the incarnation for which this peer takes it for a suspect or dead; 0: it does not."""
+        """1 + the incarnation in which this peer holds the member for suspect or dead; 0: it holds it for alive."""
         return 0 if self.status == Status.ALIVE else self.accused + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """A member that was lost, or has left."""
+    """A member that was lost, or that has `left` of its own will. `by`: the peer that declared it dead."""
 
     member: Member
     incarnation: int
@@ -68,14 +70,14 @@ class Grave:
 
 
 class MemberTable:
-    """One peer's table. `room`: the most members beside this peer."""
+    """One peer's table. `me`: this peer. `room`: the most other members that it holds."""
 
     def __init__(self, me: Member, room: int) -> None:
         self.me, self.incarnation, self.room = me, 0, room
         self.entries: dict[PeerId, Entry] = {}
         self.graves: dict[PeerId, Grave] = {}
         self.forgotten: list[PeerId] = []
-        """Lost members that are remembered no more; emptied by whoever looks at it."""
+        """Lost members that are no longer remembered. The reader empties this list."""
         self.shunned: dict[PeerId, float] = {}
         """Peers that this peer's conversation cannot work with, and until when."""
         self.digest = 0
@@ -90,14 +92,15 @@ class MemberTable:
         return len(self.entries)
 
     def take(self, me: Member, incarnation: int = 0) -> None:
-        """From now on this peer is `me`."""
+        """Replace the description of this peer itself by `me`, with this incarnation."""
         self.digest ^= self._own
         self._own = mark(me.id, me.life)
         self.digest ^= self._own
         self.me, self.incarnation = me, incarnation
 
     def add(self, member: Member, incarnation: int, bringer: PeerId, period: int) -> Entry:
-        """Enter a member that is not in it, in this period."""
+        """Enter a member that is not in the table, and return its entry. `bringer`: the peer that told of it; `period`:
+        the present one."""
         assert member.id not in self.entries
         self.graves.pop(member.id, None)
         entry = Entry(member, incarnation, bringer, incarnation, digest=mark(member.id, member.life), came=period)
@@ -106,7 +109,7 @@ class MemberTable:
         return entry
 
     def drop(self, entry: Entry, by: PeerId, *, left: bool = False, grave: bool = True) -> None:
-        """Strike out a member. `grave`: remember it as lost, or as having `left`."""
+        """Remove a member. `grave`: remember it as lost, by the word of the peer `by`, or as having `left`."""
         peer = entry.member.id
         del self.entries[peer]
         self.digest ^= entry.digest
@@ -119,29 +122,30 @@ class MemberTable:
                 del self.graves[oldest]
 
     def vacant(self, bringer: PeerId) -> bool:
-        """Whether there is room for one more member that `bringer` tells of. Of those that this peer has not heard by
-        itself, one bringer may tell at most half."""
+        """Whether there is room for one more member that `bringer` tells of. Members that this peer has not heard from
+        itself may fill at most half the table by the word of one bringer."""
         if len(self.entries) >= self.room:
             return False
         unproven = sum(one.bringer == bringer and not one.proven for one in self)
         return unproven < max(1, self.room // 2)
 
     def is_news(self, word: Word) -> bool:
-        """Whether this tells of a peer that is no member here, and that was not lost in this incarnation or later."""
+        """Whether `word` is about a peer that is no member here and was not lost in the word's incarnation or a later
+        one."""
         grave = self.graves.get(word.id)
         known = word.id in self.entries or word.id == self.me.id
         return not known and (grave is None or word.incarnation > grave.incarnation)
 
     def shun(self, peer: PeerId, now_s: float, until_s: float) -> None:
-        """Leave `peer` alone until then."""
+        """Have nothing to do with `peer` until the time `until_s`. `now_s`: the present time."""
         self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}
 
     def shuns(self, peer: PeerId, now_s: float) -> bool:
-        """Whether this peer leaves `peer` alone."""
+        """Whether this peer has nothing to do with `peer` now (`shun`)."""
         return self.shunned.get(peer, now_s) > now_s
 
     def next_grave(self) -> Grave | None:
-        """One of the lost members, each in turn; None: there is none that has not left by itself."""
+        """One of the lost members, each in turn; None: there is none but members that left of their own will."""
         for peer in list(self.graves):
             grave = self.graves.pop(peer)
             self.graves[peer] = grave
@@ -154,10 +158,11 @@ class MemberTable:
         return alive(self.me, self.incarnation)
 
     def words(self) -> tuple[Word, ...]:
-        """What this peer knows of all, itself first."""
+        """Words on this peer itself, on all members, and on the lost ones, in this order."""
         entries = (alive(one.member, one.incarnation) for one in self)
         return (self.own_word, *entries, *(grave.word for grave in self.graves.values()))
 
     def describe(self, entry: Entry, member: Member, incarnation: int) -> None:
-        """The member, in the same life, tells something else of itself than before, such as another address."""
+        """Replace the description of a member by `member`, which it has told in this incarnation; it may have, for
+        instance, a new address."""
         entry.member, entry.described = member, incarnation

@@ -1,7 +1,7 @@
-"""The membership of a run by SWIM: the port of memberships (`members.port`) over the state machine.
+"""The membership of a run by SWIM: the port of memberships (`members.port`) over the state machine (`swim`).
 
 Each peer has a view of its own: itself and the members that it knows, or has links to. No two peers need to have the
-same view, there is no coordinator, and nobody decides for all.
+same view. There is no coordinator, and no peer decides for all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from ..members.port import RunMembers
 
 WHOLE_ROOM = 255
-"""The most other members that a peer knows where each knows all."""
+"""The most other members that a peer knows where each peer knows all."""
 
 
 class SwimMembership(Waiting):
-    """One peer's membership. `links`: how many links it wishes; None: each peer knows all members."""
+    """One peer's membership. `links`: how many links this peer wishes to have; None: each peer knows all members.
+    `terms`: values that all peers of the run share. `invitation`: as this peer knows it at first."""
 
     def __init__(
         self, channel: Channel, me: Member, terms: Terms, links: int | None, invitation: Invitation | None = None
@@ -87,13 +88,13 @@ class SwimMembership(Waiting):
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """Each peer decides for itself."""
+        """The first two of this peer's own view. The first is this peer itself: it decides for itself."""
         return tuple(self.view.by_seniority)[:2]
 
     # Waiting
 
     async def at_least(self, count: int) -> None:
-        """Wait until there are at least `count` neighbours."""
+        """Wait until this peer has at least `count` neighbours."""
         await self.until(lambda: len(self.neighbours.now) >= count)
 
     # Coming and going
@@ -104,7 +105,8 @@ class SwimMembership(Waiting):
         self._refresh(enters=True)
 
     async def knock(self, contact: PeerId) -> None:
-        """Have `contact` let this peer in. Raises JoinRefused, or PeerLost when it may be asked again, or another."""
+        """Ask `contact` to let this peer into the run, and enter. Raises JoinRefused; PeerLost when the contact or
+        another member may be asked again."""
         welcome = await self._admission.knock(contact)
         if not self.view.generation:
             self._driver.begin()
@@ -113,11 +115,12 @@ class SwimMembership(Waiting):
             self._refresh(enters=True)
 
     def leave(self, why: str) -> asyncio.Task[None]:
-        """Leave of one's own will. The returned task is done when others have heard of it, or after two patiences."""
+        """Leave the run of this peer's own will. The returned task is done when other members have acknowledged it, or
+        after two patiences."""
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     async def finish(self) -> None:
-        """This peer has finished: see `Ending.finish`."""
+        """Tell the others that this peer has finished, and wait for them: see `Ending.finish`."""
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:
@@ -125,23 +128,24 @@ class SwimMembership(Waiting):
         self._driver.close()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer cannot work with `peer`: leave it alone for a while, each time for twice as long."""
+        """A conversation cannot work with `peer`: have nothing to do with it for a while, each time for twice as
+        long."""
         self._shun(peer, self._let_go.again(peer), why)
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """Go on without `peer` for a while."""
+        """Have nothing to do with `peer` for a while, as `lost`."""
         self.lost(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Leave `peer` alone for so many seconds."""
+        """Have nothing to do with `peer` for `seconds` seconds."""
         self._shun(peer, seconds, why)
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Any number of peers go on."""
+        """True: the run goes on with any number of peers."""
         return True
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether the sender is a neighbour: each counts its own views."""
+        """Whether the sender is in this peer's view. `generation` is ignored: each peer counts its own views."""
         return envelope.sender in self.view.ids
 
     def _shun(self, peer: PeerId, seconds: float, why: str) -> None:
@@ -161,7 +165,8 @@ class SwimMembership(Waiting):
     # What the state machine tells
 
     def _lost(self, peer: PeerId, why: str) -> None:
-        """The endpoint has lost `peer`."""
+        """The endpoint has lost `peer`: remove it if its process has ended, else probe it at once and have nothing to
+        do with it for a while."""
         swim = self._driver.swim
         if (entry := swim.table.entries.get(peer)) is None:
             return
@@ -180,11 +185,11 @@ class SwimMembership(Waiting):
             self.removals.add(removal_of(member, self._now(), why, left=left or done))
 
     def _unknown_to(self, peer: PeerId) -> None:
-        """A member does not know this peer: a partition has lasted very long, perhaps."""
+        """`peer` does not know this peer, perhaps after a very long partition: ask it to let this peer in again."""
         self._admission.knock_again(peer)
 
     def _refresh(self, *, enters: bool = False) -> None:
-        """Members have come or gone, or the run has started: go on to the next view."""
+        """Make a new view if members have come or gone, or the run has started. `enters`: this peer enters the run."""
         swim, now = self._driver.swim, self._now()
         table = swim.table
         if not (enters or self.view.generation or table.entries):
@@ -208,7 +213,8 @@ class SwimMembership(Waiting):
 
 
 def _news(view: View) -> tuple[object, ...]:
-    """What makes a view a new one: not the time that its invitation is still valid for."""
+    """The parts of a view whose change makes a new view; the time for which its invitation is still valid is none of
+    them."""
     invitation = None if view.invitation is None else replace(view.invitation, seconds=None)
     return view.members, view.started, invitation, view.let_in
 

@@ -1,4 +1,5 @@
-"""The messages of SWIM. Probes, their answers and fresh words are loose: they may be lost, and are never sent again."""
+"""The messages of SWIM. Probes, their answers and fresh words are loose: they may be lost, and are never sent again. A
+word is a statement of a peer on another one, and a life a number that a peer draws when it joins (`words`)."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from .words import INCARNATION_MAX, Word, check
 SWIM = "swim"
 """The family of these messages, and the name of their channel."""
 WORDS_SENT, WORDS_MAX = 6, 16
-"""Words that one message carries, and the most that are read of one."""
+"""The most words that are put into one message, and the most that a receiver takes from one."""
 MARKS_SENT, MARKS_MAX = 64, 1024
-"""The fewest marks that one message carries if there are as many, and the most. They are told until the run has started
+"""The fewest marks in one message, if there are as many, and the most. Marks are told until the run has started
 (`gathering`)."""
 
 TABLE_MAX = 512
@@ -24,10 +25,10 @@ TABLE_MAX = 512
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a peer tells with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 1 + the incarnation
-    of the receiver that it suspects or takes for dead; 0: it does not. `knows`: the receiver is among its members, or
-    has a link with it. `started`: enough peers have gathered, as far as it has heard. `digest`: of its members, 0:
-    it has links to a few only. `marks`: of peers that have gathered."""
+    """The sender's state, which goes with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 1 +
+    the incarnation of the receiver that it suspects or takes for dead; 0: it does not. `knows`: the receiver is among
+    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: of its
+    members, 0: it has links to a few only. `words`: that it passes on. `marks`: hashes of peers that have gathered."""
 
     life: int
     incarnation: int
@@ -42,7 +43,7 @@ class Beat:
 @message(SWIM, lane=Lane.LOOSE)
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Are you there?"""
+    """Asks the receiver for an Ack, to see whether it is alive."""
 
     number: int
     beat: Beat
@@ -70,8 +71,8 @@ class AskProbe:
 @message(SWIM, lane=Lane.LOOSE)
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A helper's answer to AskProbe: the life and incarnation of the target that has answered it. `life` 0: it has not
-    answered."""
+    """A helper's answer to AskProbe: the life and incarnation with which the target has answered it. `life` 0: the
+    target has not answered."""
 
     number: int
     life: int
@@ -81,7 +82,7 @@ class Probed:
 @message(SWIM, lane=Lane.LOOSE)
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Fresh words. No answer is due."""
+    """Carries fresh words in its beat. No answer is due."""
 
     beat: Beat
 
@@ -89,7 +90,8 @@ class Tell:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Knock:
-    """A newcomer asks a member to be let in. `layout`: digest of its model's layout; `model`: that layout in words."""
+    """A newcomer asks a member to let it into the run `run`. `layout`: digest of its model's layout; `model`: that
+    layout in words."""
 
     ask: int
     run: str
@@ -101,8 +103,8 @@ class Knock:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """The run's invitation since its change `number`, marks of the keys that it has let in (`used`), and of those that
-    earlier ones have."""
+    """The run's invitation as its change with that `number` has left it; None: there is none. `used`: marks (hashes) of
+    the keys that it has let in; `earlier`: of those that earlier invitations have let in."""
 
     number: int
     invitation: Invitation | None
@@ -113,8 +115,9 @@ class Invited:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The newcomer is let in, with this `incarnation` and shard of the data. `words`: on all members, also those that
-    were lost, or, where peers have links to a few only, on the contact."""
+    """The answer to Knock: the newcomer is let in, with this `incarnation` and shard of the data. `started`: the run
+    has started. `words`: on all members and lost members, or, where peers have links to a few only, on the contact
+    alone. `invited`: the invitation."""
 
     ask: int
     incarnation: int
@@ -127,7 +130,8 @@ class Welcome:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """The newcomer is not let in. `final`: all other members would refuse it too."""
+    """The answer to Knock: the newcomer is not let in, for the reason `why`. `final`: all other members would refuse it
+    too."""
 
     ask: int
     why: str
@@ -137,8 +141,8 @@ class TurnedAway:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Words on all members that the sender knows, and on those that it has lost. `answer`: the receiver's are wished
-    too."""
+    """Words on all members that the sender knows, and on those that it has lost. `answer`: the receiver shall answer
+    with its own Table."""
 
     words: tuple[Word, ...]
     answer: bool
@@ -147,8 +151,8 @@ class Table:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`seeker` looks for one more link, by so many `steps` more. `path`: the peers that passed it on so far, the seeker
-    first."""
+    """`seeker` looks for one more link; this message is passed on along links `steps` more times. `path`: the peers
+    that it has passed, the seeker first."""
 
     seeker: Member
     steps: int
@@ -158,7 +162,8 @@ class Walk:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A walk has ended at `finder`. `path`: that of the walk as far as it is not gone back yet."""
+    """The answer to Walk, passed back along the same path: the walk has ended at `finder`, which `seeker` may ask for a
+    link. `path`: the peers that it has yet to pass."""
 
     finder: Member
     path: tuple[PeerId, ...]
@@ -167,7 +172,7 @@ class Found:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The sender, which has so many `links`, wishes one with the receiver."""
+    """The sender asks the receiver for a link. `links`: how many the sender has now."""
 
     member: Member
     incarnation: int
@@ -177,8 +182,9 @@ class Link:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The answer to Link: `yes`, there is a link now, or no. `beside`: a peer to which the receiver is to make a link
-    too, in place of the sender's; or, if there is none, one that it may ask next."""
+    """The answer to Link. `yes`: there is a link now. `beside`: a neighbour of the sender with which the receiver shall
+    make a link too. If `yes`, that link and the new one replace the link between the sender and that neighbour; if not,
+    the receiver asks that neighbour instead. None: no such neighbour."""
 
     yes: bool
     member: Member
@@ -189,7 +195,8 @@ class Linked:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """The sender wishes the receiver to have a link with `newcomer`, which asks for it, in place of theirs."""
+    """The sender asks the receiver, a neighbour, to accept a link with `newcomer`. Once there is one, the receiver
+    gives up its link with the sender, if it has more links than it wishes for."""
 
     newcomer: Member
 
@@ -197,7 +204,7 @@ class Instead:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Vouch:
-    """The sender has told `newcomer` to ask the receiver for a link."""
+    """The sender vouches for `newcomer`, which it has told to ask the receiver for a link: the receiver lets it in."""
 
     newcomer: Member
 
@@ -211,7 +218,7 @@ class Unlink:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The sender has links with these peers. Those hear of each other by it."""
+    """The sender has links with these peers. It is sent to its neighbours, which so learn of each other."""
 
     members: tuple[Member, ...]
 
@@ -219,7 +226,7 @@ class Near:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Goes:
-    """The sender leaves of its own will."""
+    """The sender leaves the run of its own will, for the reason `why`."""
 
     why: str
 
@@ -227,7 +234,7 @@ class Goes:
 @message(SWIM)
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The sender has finished: it stays only until the receiver and all its other neighbours have."""
+    """The sender has finished training. It stays until the receiver and all its other neighbours have finished too."""
 
 
 def check_beat(beat: Beat) -> None:

@@ -1,20 +1,24 @@
-"""The overlay: which few others a peer has links to, where there are too many to know all.
+"""The overlay: which few other peers a peer has links to, where there are too many to know all.
 
-Each peer wishes `links` links, and has two more, or six for a moment. Each link is one for both of its ends. A peer
-probes the others at its links alone, and a conversation works with these alone. Each knows its neighbours' neighbours
-too: they help to probe, and take the place of neighbours that are lost (`acquaintances`).
+Each peer wishes for `links` links, and may have two more, or six more for a moment. A link belongs to both of its ends.
+A peer probes only its neighbours, the peers at the other ends of its links, and a conversation works with these alone.
+Each peer knows its neighbours' neighbours too: they help to probe, and take the place of neighbours that are lost
+(`acquaintances`).
 
-    a newcomer                                  asks its contact first                 Link, Linked
-    a peer with too few links                   looks for others by walks (`walks`)    Walk, Found
-    a peer that is asked, and has enough        puts the other amid one of its links   Instead, Unlink
-      or, when very many ask at once            refers it to a neighbour               Vouch
-    when the links of a peer change             its neighbours hear of each other      Near
+    a newcomer                                asks its contact for a link first         Link, Linked
+    a peer with too few links                 looks for others by walks (`walks`)       Walk, Found
+    a peer that is asked, and has enough      puts the other amid one of its links      Instead, Unlink
+      or, when very many ask at once          refers it to a neighbour                  Vouch
+    when the links of a peer change           its neighbours hear of each other         Near
+
+To put a newcomer amid the link A-B is to replace the link by A-newcomer and newcomer-B.
 
 Source: Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based broadcast", DSN 2007,
-whose active view these links are. Its passive view, which is filled by shuffles, are the neighbours' neighbours here:
-both keys of such a pair were vouched for, so each can call the other.
+whose active view these links are. In place of its passive view, which is filled by shuffles, there are the neighbours'
+neighbours: both keys of such a pair were vouched for, so each can connect to the other.
+
 Cost: a walk of at most 6 steps for a lost link; 1 + `links` descriptions of peers to each neighbour for a changed one.
-On failure: a walk that is lost is begun anew in the next period. A peer without any link asks those that it knew.
+On failure: a lost walk is begun anew in the next period. A peer without any link asks peers that it knew for one.
 """
 
 from __future__ import annotations
@@ -35,20 +39,22 @@ from .walks import Walks
 from .words import INCARNATION_MAX, check_member
 
 SLACK, MOST = 2, 6
-"""So many links more than it wishes a peer may have, and for a moment."""
+"""How many more links than it wishes a peer may have: lasting, and for a moment."""
 _TRIES = 2
-"""Walks that a peer begins in a period, at most."""
+"""The most walks that a peer begins in a period."""
 _IN_VAIN = 4
-"""In so many periods a peer without links enough asks one that it knew, in place of a walk."""
+"""Of this number of periods, there is one in which a peer with too few links asks a peer that it knew, and begins no
+walk."""
 _PATIENCE, _WAY_IN = 3, 16
-"""Periods that a peer waits for the answer to Link, and in which it asks its contact for one at all."""
+"""Periods for which a peer waits for the answer to Link; and periods for which it goes on asking its contact for
+one."""
 _YOUNG = 4
-"""Periods in which the other end of a new link may not know of it yet."""
+"""Periods for which the other end of a new link may not know of it yet."""
 _INSTEAD_MAX = 16
 
 
 class Overlay:
-    """One peer's links, which are the members in its `table`. `links`: how many it wishes."""
+    """One peer's links, whose other ends are the members in its `table`. `links`: how many it wishes for."""
 
     def __init__(
         self,
@@ -68,15 +74,16 @@ class Overlay:
         self._instead: dict[PeerId, PeerId] = {}
         """Peer that is to ask for a link -> the neighbour whose link it is to replace."""
         self._way_in: Member | None = None
-        """The peer through which this one has come in, until there is a link with it."""
+        """The peer through which this one has entered the run, until there is a link with it; None: there is one, or
+        none is asked for any more."""
         self._lacks = 0
         """For how many periods this peer has had too few links; below 0: too many."""
         self.rests = False
         """Whether this peer needs no more links, because it has finished."""
 
     def begin(self, contact: Member) -> None:
-        """This peer has been let in by `contact`. Its first link is with that one: of two newcomers that make one with
-        each other before, neither would be linked to the run."""
+        """`contact` has let this peer in: ask it for the first link. If two newcomers linked with each other first,
+        neither would be linked to the rest of the run."""
         self.acquaintances.vouch(contact)
         self._way_in = contact
         self._ask(contact)
@@ -84,7 +91,7 @@ class Overlay:
     # Period by period
 
     def begin_period(self) -> None:
-        """Look for links if there are too few, and tell neighbours of changes."""
+        """Look for more links if there are too few, and tell neighbours of changes."""
         entries, period = self._table.entries, self._suspicion.period
         self._walks.begin_period()
         self.acquaintances.settle()
@@ -108,7 +115,7 @@ class Overlay:
             self._seek()
 
     def _seek(self) -> None:
-        """Look for one more link: by a walk; or at a peer that this one knew, where walks lead nowhere."""
+        """Look for one more link: by a walk, or, where walks lead nowhere, by asking a peer that this one knew."""
         if self._table.entries and self._lacks % _IN_VAIN:
             self._walks.begin()
         elif candidates := self.acquaintances.candidates({*self._asked, *self._table.entries}):
@@ -135,7 +142,7 @@ class Overlay:
     # Messages
 
     def heard(self, sender: PeerId, message: object) -> None:
-        """Take a message of the overlay. Raises PeerMisbehaved for one that no honest peer can send."""
+        """Handle a message of the overlay from `sender`. Raises PeerMisbehaved for one that no honest peer can send."""
         if isinstance(message, Walk):
             self._walks.walk(sender, message)
         elif isinstance(message, Found):
@@ -173,14 +180,15 @@ class Overlay:
             self._changes_links(sender)
 
     def _give_way(self, newcomer: Member) -> Member:
-        """Put `newcomer` in the midst of a link of this peer, which has enough. The link is given up once both of the
-        new ones are there, so whoever was connected stays so."""
+        """Put `newcomer` amid a link of this peer, which has enough links. That link is given up only once both new
+        links are there, so connected peers stay connected. Returns the neighbour at its other end."""
         entry = self._chance.choice([one for one in self._table if one.member.id != newcomer.id])
         self._effects.send(entry.member.id, Instead(newcomer))
         return entry.member
 
     def _refer(self, newcomer: Member) -> Member:
-        """Refer `newcomer` to a neighbour: very many come at once."""
+        """Refer `newcomer` to a random neighbour, because very many newcomers ask at once, and return that
+        neighbour."""
         entry = self._chance.choice([one for one in self._table if one.member.id != newcomer.id])
         self._effects.send(entry.member.id, Vouch(newcomer))
         return entry.member
@@ -197,7 +205,7 @@ class Overlay:
                 self._changes_links(newcomer)
 
     def _changes_links(self, newcomer: PeerId) -> None:
-        """There is a link with `newcomer`: the one whose place it takes is given up."""
+        """There is a link with `newcomer`: give up the link in whose place it was to come."""
         entry = self._table.entries.get(self._instead.pop(newcomer, ""))
         if entry is not None and len(self._table) > self.links:
             self.unlink(entry)
@@ -229,7 +237,7 @@ class Overlay:
         self.acquaintances.linked(member.id)
 
     def unlink(self, entry: Entry) -> None:
-        """Give up a link."""
+        """Give up the link with this member, and tell it."""
         self._effects.send(entry.member.id, Unlink())
         self._give_up(entry)
 
@@ -238,7 +246,7 @@ class Overlay:
         self.acquaintances.vouch(entry.member)
 
     def unknown_to(self, peer: PeerId) -> None:
-        """A neighbour does not know of its link with this peer."""
+        """`peer`, a neighbour here, does not know of its link with this peer: give the link up, unless it is new."""
         entry = self._table.entries.get(peer)
         if entry is not None and self._suspicion.period - entry.came > _YOUNG:
             self._give_up(entry)

@@ -1,4 +1,5 @@
-"""Pushes and synchronisation: fresh words at once to a few members, and all that a peer knows to one that differs."""
+"""Pushes and synchronisation: a peer tells fresh words to a few members at once, and sends its whole member table to a
+member whose table differs."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from .suspicion import Suspicion
 from .timing import Timing
 
 _FLUSH, _FLUSHES_MAX = 1 / 16, 4
-"""Share of a period that fresh words wait for each other, and how often in a period they are told at once."""
+"""The share of a period for which fresh words wait for further ones, and how many times in a period they are pushed."""
 _SYNC = 8
-"""In so many periods a peer asks for another one's table once at most."""
+"""The fewest periods between two requests for another peer's table."""
 
 
 class PushSync:
-    """One peer's side of this. `beat`: makes the beat for a peer."""
+    """One peer's side. `beat` makes the beat that it sends to a peer."""
 
     def __init__(
         self,
@@ -33,12 +34,12 @@ class PushSync:
         self._table, self._timing, self._effects = table, timing, effects
         self._chance, self._beat = chance, beat
         self.flush_s = math.inf
-        """When fresh words are due to be told, on the clock."""
+        """The time at which fresh words are to be pushed; infinite: there are none."""
         self._flushes = 0
         self._synced = -_SYNC
 
     def fresh(self) -> None:
-        """There is a fresh word: tell it soon, with others that may come until then."""
+        """There is a fresh word: push it soon, together with others that come until then."""
         if self._timing.eager and self.flush_s == math.inf and self._flushes < _FLUSHES_MAX:
             self.flush_s = self._effects.now() + _FLUSH * self._timing.period_s
             self._flushes += 1
@@ -47,21 +48,22 @@ class PushSync:
         self._flushes = 0
 
     def flush(self) -> None:
-        """Tell fresh words to some members."""
+        """Push the fresh words to some members now."""
         self.flush_s = math.inf
         members = list(self._table.entries)
         for peer in self._chance.sample(members, min(len(members), max(1, self._timing.eager))):
             self._effects.send(peer, Tell(self._beat(peer)))
 
     def sync(self, peer: PeerId, period: int, *, soon: bool = False) -> None:
-        """Compare with a member that knows other members than this peer: tell it all, and ask for all. `soon`: once a
-        period at most, in place of once in `_SYNC`."""
+        """Send the whole table to `peer`, whose members differ from this peer's, and ask for its table; at most once in
+        `_SYNC` periods, or, if `soon`, once in a period. `period`: the present one."""
         if period >= self._synced + (1 if soon else _SYNC):
             self._synced = period
             self._effects.send(peer, Table(self._table.words(), True))
 
     def take(self, sender: PeerId, table: Table, suspicion: Suspicion) -> None:
-        """A member tells all that it knows. Raises PeerMisbehaved when no honest peer can say that."""
+        """Take the words of the table that `sender` has sent, and answer with this peer's table if it is asked for.
+        Raises PeerMisbehaved for a table that no honest peer can send."""
         check_words(table.words, TABLE_MAX)
         if sender not in self._table.entries:
             return

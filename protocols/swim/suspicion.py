@@ -1,7 +1,7 @@
-"""Suspicion: what a peer believes of the members, by its own probes and by the words of others.
+"""Suspicion: a peer's beliefs about the members, from its own probes and from the words of others (`words`).
 
 Only a peer whose own probes have failed declares a member dead. Another peer that hears of it believes it as soon as
-one probe of its own has failed too. So words alone, true or not, remove nobody that answers.
+one probe of its own has failed too. So words alone, true or not, never remove a member that answers.
 
                      a word against it, or a failed probe          3 periods of failed probes
     alive ------------------------------------------> suspect ----------------------------------> lost
@@ -34,7 +34,7 @@ LEFT = "it has left"
 
 
 class Suspicion:
-    """One peer's beliefs. `whole`: it knows all members; False: it has links to a few."""
+    """One peer's beliefs about other members. `whole`: it knows all members; False: it has links to a few."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Suspicion:
         self.period = 0
         """The number of periods so far."""
         self.changed = False
-        """Whether members have come or gone; set back by whoever looks at it."""
+        """Whether members have come or gone. The reader sets it back to False."""
         self._refuted_in = -1
         """The period in which this peer has refuted a word last."""
 
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """A probe of the member was answered, or it was heard of in another way."""
+        """The member has answered a probe, or has given another sign of life: it has no failed probes any more."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
@@ -67,8 +67,9 @@ class Suspicion:
             self._clear(entry)  # nobody else has heard of the suspicion
 
     def failed(self, entry: Entry, *, alone: bool) -> None:
-        """A probe of the member has failed. `alone`: no helper was heard of either, though there were some: then this
-        peer may be the one that is cut off. It accuses nobody, and gives the member up for itself, later."""
+        """A probe of the member has failed: suspect it, or declare it dead after enough failed probes. `alone`: helpers
+        were asked, and none of them answered either. Then this peer may be the one that is cut off: it accuses the
+        member to no one, and gives it up for itself, later."""
         entry.failed += 1
         peer, me = entry.member.id, self._table.me.id
         if entry.failed == 1:
@@ -91,7 +92,8 @@ class Suspicion:
             self.bury(entry, f"it has answered no probe for {silent_s:.1f} s, nor by helpers", told=not alone)
 
     def bury(self, entry: Entry, why: str, *, told: bool, left: bool = False) -> None:
-        """The member is lost, or has `left`. `told`: others are told so."""
+        """Remove the member from the table as lost, or as having `left`. `told`: also spread the word that it is
+        dead."""
         member, by = entry.member, entry.member.id if left else entry.accuser or self._table.me.id
         left = left or by == member.id
         self._detector.calm(member.id)
@@ -108,7 +110,8 @@ class Suspicion:
     # Words
 
     def hear(self, word: Word, bringer: PeerId) -> None:
-        """Take the word that `bringer` has brought for what it is worth."""
+        """Handle `word`, which `bringer` has told: change the belief about its subject if the word is newer than what
+        is known and its sources are trusted, and pass it on."""
         table = self._table
         accuses = word.kind != Kind.ALIVE
         if accuses and (self._false_suspicions.distrusts(word.by) or self._false_suspicions.distrusts(bringer)):
@@ -144,7 +147,7 @@ class Suspicion:
         self._spread(word, bringer)
 
     def _hear_of_new_life(self, entry: Entry, word: Word, bringer: PeerId) -> None:
-        """The word is on another life of a member. Only a higher incarnation makes it the newer one."""
+        """The word is about another life of a member. It is the newer life only with a higher incarnation."""
         if word.member is None or not entry.incarnation < word.incarnation <= entry.incarnation + AHEAD_MAX:
             return
         sometimes("a member began a new life")
@@ -163,14 +166,14 @@ class Suspicion:
             self._spread(word, bringer)
 
     def _hear_of_me(self, word: Word) -> None:
-        """Refute what others say of this peer, or of a former life under its key. Only its own word of its present
-        incarnation needs no answer."""
+        """Refute a word of others on this peer, or on a former life under its key. Only this peer's own word of its
+        present incarnation needs no refutation."""
         if word.incarnation > self._table.incarnation or word.member != self._table.me:
             self.refute(word.incarnation)
 
     def refute(self, incarnation: int) -> None:
-        """Rise above `incarnation`, in which this peer was said to be suspect, dead or somebody else. At most once in a
-        period: whoever goes on saying so is told later."""
+        """Raise this peer's incarnation above `incarnation`, in which a peer called it suspect, dead or another life,
+        and spread the word that it is alive. At most once in a period; further accusations are refuted later."""
         table, rises = self._table, min(incarnation + 1, INCARNATION_MAX)
         sensible = table.incarnation < rises <= table.incarnation + AHEAD_MAX + 1
         if not sensible or self._refuted_in == self.period:
@@ -184,7 +187,8 @@ class Suspicion:
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """`sender` itself has sent a beat. Returns its entry; None: it is no member, as far as this peer knows."""
+        """`sender` itself has sent a beat. Returns its entry; None: this peer does not know it as a member, or only
+        another life of it."""
         entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)
@@ -203,13 +207,13 @@ class Suspicion:
         return entry
 
     def heard_of(self, entry: Entry, incarnation: int) -> None:
-        """A helper has heard of the member, by this incarnation."""
+        """A helper tells that the member has answered it, with this incarnation."""
         if entry.incarnation < incarnation <= max(entry.incarnation, entry.accused) + AHEAD_MAX:
             self._renew(entry, incarnation)
         self.succeeded(entry)
 
     def _risen(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """A lost member, which has heard that it is, is back."""
+        """A member that was lost here has heard of it and refutes it: enter it again. None: it is not such a member."""
         grave = self._table.graves.get(sender)
         if grave is None or not self._whole or grave.member.life != beat.life or beat.incarnation <= grave.incarnation:
             return None
@@ -223,7 +227,8 @@ class Suspicion:
     # Changes of the member table
 
     def enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
-        """`member` is let in, or has made a link with this peer. A former life of it is over."""
+        """Enter `member`, which this peer has let in, or which has made a link with it. A former life of it is removed.
+        `bringer`: the peer that told of it."""
         if (entry := self._table.entries.get(member.id)) is not None:
             self._replace(entry)
         return self._enter(member, incarnation, bringer)
@@ -242,7 +247,7 @@ class Suspicion:
         self._drop(entry, ANEW)
 
     def unlink(self, entry: Entry) -> None:
-        """The link with this member is given up. It stays in the run."""
+        """Remove the member from the table because the link with it is given up. It stays in the run."""
         self._detector.calm(entry.member.id)
         self._drop(entry, UNLINKED)
 
@@ -276,7 +281,8 @@ class Suspicion:
             self._effects.distrusts(accuser)
 
     def _spread(self, word: Word, bringer: PeerId = "") -> None:
-        """Pass on a word. Where peers have links to a few only, words on the living concern these alone."""
+        """Pass on a word. Where peers have links to a few only, words that a peer is alive or suspect are not passed
+        on, because they concern its neighbours alone."""
         if self._whole or word.kind == Kind.DEAD:
             self._dissemination.add(word, bringer)
 
@@ -286,6 +292,7 @@ class Suspicion:
 
 
 def _believes(entry: Entry, belief: Belief, incarnation: int | None = None, *, own: bool = False) -> None:
-    """Report what is believed of the member. `incarnation`: None: the highest that is known of it."""
+    """Report to the simulation's checkers what this peer believes of the member. `incarnation` None: the highest that
+    is known of it."""
     highest = max(entry.incarnation, entry.accused) if incarnation is None else incarnation
     witness(Believes(entry.member.id, entry.member.life, belief, highest, own))

@@ -1,5 +1,6 @@
-"""SWIM as a state machine: one peer's membership without IO. Messages and the passing of time go in; messages, and the
-members that come and go, come out (`effects`).
+"""SWIM as a state machine: one peer's membership without IO. Its inputs are messages and the passing of time. Its
+outputs are messages, and reports of members that come and go (`effects`). `words` are statements of a peer on another
+one.
 
     each period                 a probe of one member, and of some suspects                      Probe
       after a third of it       those without an answer again, through three helpers             AskProbe, Probed
@@ -7,8 +8,9 @@ members that come and go, come out (`effects`).
     on a probe                  an answer                                                        Ack
     on fresh words              told to three members at once, and then on probes and answers    Tell
 
-Source: Das, Gupta and Motivala, DSN 2002, with suspicion (section 4.2) and round-robin probes (section 4.3). That a
-death is believed only after a failed probe of one's own, and the eager telling, are this library's.
+Source: Das, Gupta and Motivala, DSN 2002, with suspicion (section 4.2) and round-robin probes (section 4.3). This
+library adds two things: a peer believes a death only after a failed probe of its own, and fresh words are told at once.
+
 Cost: a probe, an answer and at most 6 words with each, a period; beside failures nothing else.
 """
 
@@ -37,12 +39,12 @@ from .timing import Timing
 from .words import Kind, Word, alive, mark
 
 _REUNION = 8
-"""In so many periods a peer looks for one of the members that it has lost."""
+"""The number of periods from one look for a lost member to the next."""
 
 
 class Swim:
-    """One peer's membership. `table`: the members that it knows. `founders`: how many peers gather before the
-    run starts. `links`: how many links each peer wishes; None: each knows all."""
+    """One peer's membership. `table`: the members that it knows. `founders`: how many peers gather before the run
+    starts. `links`: how many links each peer wishes for; None: each knows all."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Swim:
         if links is not None:
             self.overlay = Overlay(table, self.suspicion, effects, DialLimit(timing.dial_limit), chance, links)
         self._end_s = self._ask_s = math.inf
-        """When the period ends, and when helpers are asked, on the clock."""
+        """The times at which the period ends and at which helpers are asked."""
 
     def begin(self) -> None:
         """Begin to probe, at a random moment of the period."""
@@ -75,14 +77,14 @@ class Swim:
 
     @property
     def wake_s(self) -> float:
-        """When `tick` is due."""
+        """The time at which `tick` has to be called next; infinite: never."""
         errand_s = self.detector.next_errand_s
         return min(self._end_s, self._ask_s, self.push_sync.flush_s, math.inf if errand_s is None else errand_s)
 
     # Time
 
     def tick(self) -> None:
-        """Do what is due now."""
+        """Do all that is due now: push words, ask helpers, end a period and begin the next."""
         now_s, period_s = self._effects.now(), self._timing.period_s
         if now_s >= self.push_sync.flush_s:
             self.push_sync.flush()
@@ -101,7 +103,8 @@ class Swim:
             self._begin_period(now_s)
 
     def _end_period(self, *, forgiven: bool) -> None:
-        """Suspect by the probes of the period; not if this process stood still: then nothing that came was taken."""
+        """End the period: suspect members whose probes failed, unless `forgiven`: this process stood still and read
+        nothing."""
         for attempt in self.detector.end():
             entry = self.table.entries.get(attempt.target)
             if entry is None or forgiven:
@@ -147,7 +150,7 @@ class Swim:
     # Messages
 
     def heard(self, sender: PeerId, message: object) -> None:
-        """`sender` has sent a message. Raises PeerMisbehaved for one that no honest peer can send."""
+        """Handle a message from `sender`. Raises PeerMisbehaved for one that no honest peer can send."""
         if isinstance(message, Probe | Ack | Tell):
             check_beat(message.beat)
         if isinstance(message, Probe):
@@ -199,7 +202,7 @@ class Swim:
                 self._effects.unknown_to(sender)
 
     def _help(self, asker: PeerId, asked: AskProbe) -> None:
-        """Probe the target for a member. A helper has links to the target already, or knows it as a member."""
+        """Probe the target for `asker`, if it is a member here; else answer that it has not responded."""
         if asker not in self.table.entries and self.overlay is None:
             return
         entry = self.table.entries.get(asked.target)
@@ -224,7 +227,7 @@ class Swim:
             self.suspicion.heard_of(entry, probed.incarnation)
 
     def beat(self, to: PeerId) -> Beat:
-        """What this peer tells `to` now."""
+        """The beat that this peer sends to `to` now: its own state, and words to pass on."""
         table, entry = self.table, self.table.entries.get(to)
         grave = None if entry is not None else table.graves.get(to)
         accuses = entry.accuses if entry is not None else 0 if grave is None else grave.incarnation + 1
@@ -242,7 +245,7 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """A newcomer is let in by this peer. Returns the incarnation with which it begins: above those of its former
+        """Let a newcomer in, as its contact. Returns the incarnation with which it begins: above those of its former
         lives, as far as this peer knows."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
@@ -258,7 +261,7 @@ class Swim:
         return incarnation
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
-        """`contact` has let this peer in, with this incarnation, and tells `words` on the members that it knows."""
+        """`contact` has let this peer in, with this incarnation. `words`: on the members that the contact knows."""
         self.table.take(self.table.me, max(incarnation, self.table.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
@@ -271,7 +274,7 @@ class Swim:
             self._hear_of_start(contact)
 
     def leave(self) -> None:
-        """Tell some members that this peer leaves: they pass it on."""
+        """Tell some members that this peer leaves; they pass it on."""
         table = self.table
         self.dissemination.add(Word(Kind.DEAD, table.me.id, table.me.life, table.incarnation, table.me.id))
         self.push_sync.flush()
@@ -279,7 +282,7 @@ class Swim:
     # What members know
 
     def _counts(self) -> None:
-        """Members have come: have enough gathered?"""
+        """Members have come: start the run if enough have gathered."""
         self._started(self.gathering.count(len(self.table) + 1))
 
     def _hear_of_start(self, teller: PeerId) -> None:

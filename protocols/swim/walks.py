@@ -1,7 +1,8 @@
 """Walks: how a peer with too few links finds others, wherever in the run they are.
 
-A walk goes a few random steps along links. The peer at its end tells of itself, back along the same path, so all that
-is said goes over links that exist, and each step vouches for the one before.
+A walk is a message that goes a few random steps along links. The peer at its end sends its own description back along
+the same path. So everything goes over links that exist, and on each link a neighbour vouches for the peer that is told
+of.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from .words import check_member
 
 _STEPS = 6
 _WALKS_MAX = 256
-"""The most walks that a peer passes on in a period, there and back."""
+"""The most walks that a peer passes on in a period, out and back together."""
 
 
 class Walks:
-    """One peer's part in walks. `found` is called with a peer that this one's own walk has come to."""
+    """One peer's part in walks. `found` is called with the peer at the end of a walk that this peer began."""
 
     def __init__(
         self,
@@ -42,12 +43,13 @@ class Walks:
         self._passed_on = 0
 
     def begin(self) -> None:
-        """Begin a walk; there has to be a link."""
+        """Begin a walk at a random neighbour. There has to be a neighbour."""
         me = self._table.me
         self._effects.send(self._chance.choice(list(self._table.entries)), Walk(me, _STEPS, (me.id,)))
 
     def walk(self, sender: PeerId, walk: Walk) -> None:
-        """Pass a walk on, or answer it. Raises PeerMisbehaved for one that no honest peer can send."""
+        """Handle a walk from `sender`: pass it on, or, at its end, answer it. Raises PeerMisbehaved for one that no
+        honest peer can send."""
         me, path, links = self._table.me.id, walk.path, self._table.entries
         check_member(walk.seeker)
         if walk.steps + len(path) > _STEPS + 1 or not path or (path[0], path[-1]) != (walk.seeker.id, sender):
@@ -64,7 +66,8 @@ class Walks:
             self._effects.send(sender, Found(self._table.me, path))
 
     def found(self, sender: PeerId, found: Found) -> None:
-        """Pass the answer to a walk back. Raises PeerMisbehaved for one that no honest peer can send."""
+        """Handle the answer to a walk: pass it back, or, if this peer began the walk, call the function `found`. Raises
+        PeerMisbehaved for one that no honest peer can send."""
         check_member(found.finder)
         if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._table.me.id:
             raise PeerMisbehaved(f"passed back a walk of {len(found.path)} steps that did not come this way")

@@ -1,8 +1,10 @@
-"""Words: what peers say of each other. A word on a peer counts only if it is newer than what is known of that peer.
+"""Words: statements of peers on other peers. A word on a peer counts only if it is newer than what is known of that
+peer.
 
-A word names a life of a peer and an incarnation of that life, a number that the peer alone raises, so as to refute a
-word that it is suspected or dead. Of two words on a life, that with the higher incarnation is newer. With the same
-incarnation SUSPECT overrides ALIVE, and DEAD both.
+A word names a life of a peer and an incarnation of that life. A life is a random number that a process draws each time
+it joins. An incarnation is a number that only the peer itself raises, so as to refute a word that it is suspected or
+dead. Of two words on a life, the one with the higher incarnation is newer. With the same incarnation SUSPECT overrides
+ALIVE, and DEAD both.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from ..wire.frames import PeerMisbehaved
 
 INCARNATION_MAX = 1 << 48
 AHEAD_MAX = 1024
-"""How far the incarnation in a word may be above the one that is known. A peer that is refuted, and accused again, for
-so long has lost its word before (`false_suspicions`)."""
+"""How far the incarnation in a word may be above the one that is known. Long before a peer has been accused and has
+refuted that so many times, its accusers are not believed any more (`false_suspicions`)."""
 ID_LETTERS_MAX, ADDRESS_LETTERS_MAX, MACHINE_LETTERS_MAX = 64, 300, 128
 
 
 class Kind:
-    """The kinds of words. `DEAD` by the peer itself: it has left."""
+    """The kinds of words. A word `DEAD` of a peer on itself says that it has left."""
 
     ALIVE: Final = 0
     SUSPECT: Final = 1
@@ -32,8 +34,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of this `kind` on the `life` of the peer `id`. `by`: the peer whose probes it did not answer; "": the word
-    is ALIVE. `member`: how to reach it; None unless the word is ALIVE."""
+    """A word of this `kind` on the life `life` of the peer `id`. `by`: the peer whose probes it did not answer; "" for
+    ALIVE. `member`: its address and other data; None unless the word is ALIVE."""
 
     kind: int
     id: PeerId
@@ -77,5 +79,5 @@ def check_member(member: Member) -> None:
 
 
 def mark(peer: PeerId, life: int) -> int:
-    """A life of a peer as 62 bits."""
+    """A hash, of 62 bits, of a life of a peer."""
     return int.from_bytes(hashlib.blake2b(f"{peer} {life}".encode(), digest_size=8).digest(), "big") >> 2

@@ -1,9 +1,9 @@
-"""Chunks: pieces of a vector in transit, and the inbox in which they wait until they are used.
+"""Chunks: pieces of a vector in transit, and the inbox in which they wait until a sum or a receiver takes them.
 
 Chunks of the present epoch are accepted from the members of its group. A peer that is ahead of this one sends chunks of
 an epoch that this one has not heard of, and may be unknown here: its chunks wait too, but the bytes of all such peers
-together are limited. Waiting chunks are dropped with the link through which they came: a peer that begins anew does not
-continue its former sums.
+together are limited. Waiting chunks are dropped with the link through which they came: a peer that was started again
+does not continue its former sums.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, PeerMisbehaved, message
 
 CELL = 1 << 14
-"""The elements that a hop codec encodes as a unit, at most: a multiple of all codecs' blocks, and few enough for a slow
+"""The most elements that a hop codec encodes as a unit: a multiple of all codecs' blocks, and few enough for a slow
 link."""
 EARLY_BYTES_MAX, EARLY_BYTES_PER_PEER_MAX = 32 << 20, 8 << 20
-"""The most bytes that wait here from peers that are not expected in the next group: of all together, and of each."""
+"""The most bytes of chunks of later epochs that wait here from peers that are not expected in the next group: of all
+such peers together, and of each."""
 
 _ROUNDS_AHEAD_MAX = 16
 """The most rounds that a chunk may be ahead in one epoch. An honest peer is at most one ahead, because each sum waits
@@ -33,8 +34,8 @@ for every member."""
 @message("vectors", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Payload: `count` of the sender's elements, from index `at` on, with their values in `step` of the schedule.
-    `stage`: index of the sum among the round's sums."""
+    """Payload: `count` elements of the sender's vector, from index `at` on, with the values that they have in step
+    `step` of the schedule. `stage`: index of the sum among the round's sums."""
 
     epoch: int
     round: int
@@ -47,13 +48,13 @@ class Chunk:
 AttemptId = tuple[int, int]
 """(epoch, round): one attempt at a round of sums."""
 StageId = tuple[int, int, int]
-"""(epoch, round, stage): one attempt at one sum, or at one vector from one peer to another. Stages tell apart the sums
-or vectors of a round."""
+"""(epoch, round, stage): one attempt at one sum, or at one vector from one peer to another. The stage tells apart the
+sums or vectors of a round."""
 
 
 class Inbox:
-    """Chunks of the present and coming sums, by stage id and sender. Old chunks are dropped, and counted in `stale`.
-    `group` returns the present group; an empty group accepts chunks from any peer."""
+    """The chunks that have arrived and are not taken yet, by stage id and sender. Chunks of old attempts are dropped,
+    and counted in `stale`. `group` returns the present group; an empty group accepts chunks from any peer."""
 
     def __init__(
         self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP, meter: Meter | None = None
@@ -78,7 +79,7 @@ class Inbox:
 
     @contextmanager
     def listening(self, stage_id: StageId, told: Callable[[PeerId], None]) -> Iterator[None]:
-        """Context in which `told` is called with the sender of each chunk of this stage that arrives."""
+        """While in this context, `told` is called with the sender of each chunk of this stage that arrives."""
         listeners = self._listeners.setdefault(stage_id, [])
         listeners.append(told)
         try:

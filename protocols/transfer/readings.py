@@ -1,4 +1,4 @@
-"""Readings: a rate limit on how often each peer may read the state."""
+"""Readings: a rate limit on how often each peer may fetch this peer's state."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 
 _READINGS, _AT_ONCE = 16, 64
-"""States that one peer may read in an interval, and at once. A peer that catches up reads one, and some more when the
-others commit rounds meanwhile."""
+"""How many states one peer may fetch in an interval, and at once. A peer that catches up fetches one, and some more
+when the others commit rounds meanwhile."""
 _READERS_MAX = 1024
-"""The most peers that are remembered. One more takes over the entry, and its count, of the peer that has read least: so
-a crowd of keys reads no more than this many peers."""
+"""The most peers that are remembered. A further one takes over the entry of the peer that has fetched least, with its
+count. So a peer that uses many keys fetches no more than this many peers may."""
 
 
 class Readings:
-    """One donor's rate limits, for all peers that read its state."""
+    """One donor's rate limits, for all peers that fetch its state. `interval_s`: the interval of the limits, in
+    seconds."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -24,7 +25,8 @@ class Readings:
         """For each peer: states read, less those forgiven since; and when this was computed, on the loop's clock."""
 
     def read(self, peer: PeerId, share: float) -> None:
-        """Count that `peer` reads the fraction `share` of a state. Raises PeerMisbehaved when it has read too much."""
+        """Note that `peer` fetches the fraction `share` of a state. Raises PeerMisbehaved when it has fetched too
+        much."""
         now = asyncio.get_running_loop().time()
         place = peer
         if peer not in self._read and len(self._read) >= _READERS_MAX:

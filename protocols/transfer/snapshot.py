@@ -1,4 +1,5 @@
-"""Snapshots: named tensors of one version, and their form as bytes for a peer that fetches them (`snapshot_transfer`).
+"""Snapshots: the named tensors of one version of a state, and their form as bytes for a peer that fetches them
+(`snapshot_transfer`).
 
 Bytes: a 4-byte header length, a msgpack header [version, names, extra], then the raw tensors in the order of `names`,
 little-endian. Types and sizes come from the reader's own side, never from the wire.
@@ -24,7 +25,8 @@ _VERSION_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One-dimensional tensors by name, and `extra` data that msgpack can encode. The tensors are never written to."""
+    """One version of a state: one-dimensional tensors by name, and `extra` data that msgpack can encode. The tensors
+    are never written to."""
 
     version: int
     tensors: Mapping[str, Tensor]
@@ -54,7 +56,7 @@ def bytes_max(expected: Mapping[str, Expected]) -> int:
 
 
 def pack(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes. Raises ValueError when its names and `extra` are too long."""
+    """The snapshot as bytes. Raises ValueError when its names and `extra` take more than 4096 bytes."""
     header = msgpack.packb([snapshot.version, [*snapshot.tensors], snapshot.extra])
     if len(header) > _HEADER_BYTES_MAX:
         raise ValueError(f"the header of a snapshot has {len(header)} bytes, at most {_HEADER_BYTES_MAX} are taken")
@@ -63,7 +65,8 @@ def pack(snapshot: Snapshot) -> bytes:
 
 
 def extra_of(blob: Buffer) -> list[Any]:
-    """The unverified `extra` of the snapshot in `blob`. Raises PeerMisbehaved."""
+    """The `extra` of the snapshot in `blob`, unverified: the caller must check it. Raises PeerMisbehaved when there is
+    none."""
     try:
         return _header(blob)[2]
     except (ValueError, TypeError, struct.error) as error:

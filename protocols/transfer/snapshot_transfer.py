@@ -1,7 +1,9 @@
-"""Transfer of a snapshot: a peer fetches a donor's snapshot in parts, each verified by its hash.
+"""Transfer of a snapshot: a peer fetches the snapshot of another peer, the donor, in parts, each verified by its hash.
 
 The donor answers with a manifest (version, size, the BLAKE2b hash of every part), and then with parts, in any order,
-each in pieces of a size that suits its link. Parts whose hashes are known already are not fetched again.
+each in pieces of a size that suits its link. The fetching peer does not ask for parts that it already has, by their
+hashes.
+
 Cost: n bytes plus 32 per part; 2 round trips when the window covers the parts, and on a slow link one for each piece.
 On failure: PeerLost when the donor is lost; PeerMisbehaved, which condemns the donor, on a part with a wrong hash.
 """
@@ -24,7 +26,7 @@ from .readings import Readings
 from .snapshot import Snapshot, pack
 
 PART_BYTES = 64 * 1024
-"""The size of a part. It is larger for large snapshots, so that the hashes of all parts fit into a message."""
+"""The size of a part in bytes. It is larger for large snapshots, so that the hashes of all parts fit into a message."""
 _HASH_BYTES = 32
 _PARTS_MAX = (1 << 20) // _HASH_BYTES
 _PIECE_BYTES_MIN = 2 * 1024
@@ -45,7 +47,8 @@ class AskManifest:
 @message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Payload: the hashes of all parts, concatenated."""
+    """The answer to AskManifest: the snapshot of `version` has `size` bytes, in parts of `part_bytes`. Payload: the
+    hashes of all parts, concatenated."""
 
     ask: int
     version: int
@@ -56,7 +59,7 @@ class Manifest:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class AskPart:
-    """Asks for the part with that `index`, from its byte `start` on."""
+    """Asks for the part with that `index` of the snapshot of `version`, from the part's byte `start` on."""
 
     ask: int
     version: int
@@ -67,8 +70,8 @@ class AskPart:
 @message("snapshot", lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Payload: bytes of the part from `start` on, as many as suit the link. Empty when the donor no longer holds that
-    version."""
+    """The answer to AskPart. Payload: bytes of the part from `start` on, as many as suit the link. Empty when the donor
+    no longer holds that version."""
 
     ask: int
     version: int
@@ -79,7 +82,7 @@ class Part:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The donor is already answering as many questions as it can: ask another."""
+    """The answer of a donor that is already answering as many questions as it can: ask another donor."""
 
     ask: int
 
@@ -93,7 +96,7 @@ class Fetched:
 
 
 class CatchUpFailed(Exception):
-    """No donor could give a state. The message tells what happened with each donor."""
+    """No donor could give its state. The message tells what happened with each donor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,8 @@ def _offer(snapshot: Snapshot) -> _Offer:
 
 
 class Donor:
-    """Answers the peers that fetch. Keeps the bytes of the two versions that were asked for last, so that a slow reader
-    can finish the version it began. `newest` returns the newest snapshot."""
+    """Answers the peers that fetch this peer's snapshots. It keeps the bytes of the two versions that were asked for
+    last, so that a slow reader can finish the version that it began. `newest` returns the newest snapshot."""
 
     def __init__(self, channel: Channel, newest: Callable[[], Snapshot]) -> None:
         self._channel, self._endpoint, self._newest = channel, channel.endpoint, newest
@@ -196,12 +199,11 @@ async def fetch(
     size_max: int,
     kept: dict[bytes, bytes],
 ) -> bytes | None:
-    """The donor's snapshot as bytes, preferably of `version`; None when the donor has dropped that version meanwhile.
-
-    `check`: raises PeerMisbehaved when the offered version is of no use. `size_max`: in bytes. `kept`: parts by hash,
-    which are not fetched again; afterwards it holds the parts of this snapshot, or those that have arrived so far if
-    this is cancelled or fails. Raises PeerLost, PeerMisbehaved.
-    """
+    """The donor's snapshot as bytes (`snapshot.unpack`), preferably of `version`; None when the donor has dropped that
+    version meanwhile. `check`: is called with the offered version, and raises PeerMisbehaved when it is of no use.
+    `size_max`: the most bytes that are accepted. `kept`: parts by hash, which are not fetched again; afterwards it
+    holds the parts of this snapshot, or those that have arrived so far if this is cancelled or fails. Raises PeerLost,
+    PeerMisbehaved."""
     answer = await channel.ask(donor, lambda ask: AskManifest(ask, version), answers=(Manifest, Busy))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()

@@ -1,10 +1,11 @@
-"""Vectors from one peer to another, for gossip, a parameter server or a pipeline.
+"""Vectors from one peer to another, for gossip and other conversations in which peers exchange vectors in pairs.
 
 A vector is sent in chunks that suit the link, each as soon as the receiver has room for it, and is received directly
 into the receiver's tensor. A hop codec encodes each chunk by itself. A gather codec encodes the whole vector, and the
 receiver decodes it when all of it has arrived. A stage id (epoch, round, stage) names a vector between two peers: both
-give the same one, and each is used once in each direction. Chunks that arrive before they are asked for wait, under
-credit.
+give the same one, and each is used once in each direction. Chunks that arrive before the receiver asks for them wait,
+under credit.
+
 Cost: n bytes, or the codec's; no answer.
 On failure: PeerLost, and some of the receiver's tensor may have been written.
 """
@@ -29,7 +30,7 @@ VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """One peer's side of the exchange, on one channel. The `inbox` drops the chunks of stages that are over
+    """One peer's side of the exchange of vectors, on one channel. The `inbox` drops the chunks of stages that are over
     (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
@@ -39,8 +40,9 @@ class Vectors:
         channel.endpoint.on_ended.append(lambda peer: self._lost(peer, "it began anew"))
 
     async def send(self, to: PeerId, vector: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
-        """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec). Return when all of it is on its way:
-        the caller may write to it then. Raises PeerLost; ValueError for a tensor of another form."""
+        """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec) to the peer `to`. Returns when all of
+        it is sent, under credit; the caller may then write to it. Raises PeerLost; ValueError for a tensor of another
+        form."""
         _check(vector)
         if codec is not None and codec.family == "gather":
             vector, codec = codec.encode(vector, seed_of(stage_id, self._channel.endpoint.id)), None
@@ -53,11 +55,9 @@ class Vectors:
             at = until
 
     async def receive(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
-        """Fill `into` ([n], CPU, contiguous) with the vector that `sender` sends with the same stage id and codec.
-
-        Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is cancelled,
-        some of `into` may have been written.
-        """
+        """Wait for the vector that `sender` sends with the same stage id and codec, and write it into `into` ([n], CPU,
+        contiguous). Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is
+        cancelled, some of `into` may have been written."""
         _check(into)
         if codec is None or codec.family == "hop":
             await self._fill(sender, into.detach(), stage_id, codec)
@@ -80,7 +80,7 @@ class Vectors:
                 task.cancel()
 
     def fitting(self, to: PeerId, values: Tensor) -> int:
-        """How many elements of `values` [n] suit a message to `to` now."""
+        """How many elements of `values` [n] one chunk to the peer `to` should have now, by the speed of the link."""
         return min(values.numel(), max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize))
 
     def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None) -> Buffer:

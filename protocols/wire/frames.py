@@ -9,9 +9,10 @@ allocates at most ten times `HEADER_BYTES_MAX`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
@@ -19,30 +20,31 @@ import msgpack
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
 
 VERSION = 12
-"""Protocol version. Peers of different versions refuse each other by name."""
+"""Version of the protocol. Peers of different versions refuse each other, and tell so."""
 HEADER_BYTES_MAX = 256 * 1024
-"""A view of `limits.VIEW_MEMBERS_MAX` members fits."""
+"""The most bytes of a header: a view of `limits.VIEW_MEMBERS_MAX` members fits."""
 PAYLOAD_BYTES_MAX = 2 << 20
 CHANNEL_LETTERS_MAX = 64
 _PREFIX_FIELDS = 7
 _PREFIX_BYTES_MAX = 48
-"""All of a header but its channel, kind and fields: an array header and five integers."""
+"""The most bytes of a header besides its channel, kind and fields: an array header and five integers."""
 
 Buffer = bytes | bytearray | memoryview
 _PACKER = msgpack.Packer()  # kept: to make one takes ten times as long as to pack a header with it
 
 
 class PeerMisbehaved(Exception):
-    """The only error that hostile or garbled bytes raise. The message tells the fault; the caller names the peer."""
+    """The only error that hostile or garbled bytes raise. The message tells the fault; the caller adds the peer."""
 
 
 class OtherVersion(PeerMisbehaved):
-    """The other side speaks another protocol version: both must install the same samovar."""
+    """The other side speaks another version of the protocol: both sides must install the same samovar."""
 
 
 class Lane(IntEnum):
-    """LINK frames keep the link itself alive; CONTROL never waits behind DATA, which flows under credit. A LOOSE frame
-    belongs to no link: it may be lost, doubled or overtaken, and is never sent again."""
+    """The lane of a message. LINK frames keep the link itself alive. CONTROL messages never wait behind DATA messages,
+    which wait for credit. A LOOSE frame belongs to no link: it may be lost, doubled or overtaken, and is never sent
+    again."""
 
     LINK = 0
     CONTROL = 1
@@ -51,7 +53,8 @@ class Lane(IntEnum):
 
 
 class Frame(NamedTuple):
-    """A decoded header. `incarnation` is the sender's, `towards` the incarnation it is bound to at the receiver."""
+    """A decoded header. `incarnation`: the number that the sender's link has drawn for itself; `towards`: the
+    receiver's incarnation that the sender knows, 0 if none."""
 
     incarnation: int
     towards: int
@@ -62,8 +65,8 @@ class Frame(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A message that a receiver will accept. `fields`: its channel, kind and fields, encoded; `items`: the number of
-    these."""
+    """A message that a receiver will accept, packed up to its incarnations and number (see `seal`). `fields`: its
+    channel, kind and fields, encoded; `items`: how many values these are."""
 
     lane: Lane
     items: int
@@ -87,13 +90,14 @@ WHY_MAX = 200
 
 
 def in_words(why: str) -> str:
-    """`why` as a message may carry it: one printable line of a bounded length."""
+    """`why` in a form that a message may carry: one printable line of at most 200 letters."""
     return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
 
 
 def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
-    """Register a frozen dataclass as a message kind: its name is the family's and the class's, as in "members.Join".
-    `payload_max` bounds its payload in bytes. Raises ValueError when the family has a kind of that name."""
+    """Decorator that registers a frozen dataclass as a kind of message. Its name is the family's and the class's, as in
+    "members.Join". `payload_max` bounds its payload in bytes. Raises ValueError when the family has a kind of that
+    name, or `payload_max` is above the wire's limit."""
 
     def register(cls: type[T]) -> type[T]:
         if payload_max > PAYLOAD_BYTES_MAX:
@@ -123,7 +127,7 @@ def type_of(kind: str) -> type:
 
 
 def payload_max_of(body: object) -> int:
-    """The most bytes of payload that such a message may have."""
+    """The most bytes of payload that a message of this kind may have."""
     return _by_type[type(body)].payload_max
 
 
@@ -138,27 +142,23 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} carries {payload_bytes} bytes, at most {kind.payload_max} may be sent")
     plain = [channel, name, *plain_fields(body, kind.fields)]
-    fields = _items(plain)
+    packed: bytes = _PACKER.pack(plain)
+    fields = packed[1 if len(plain) < 16 else 3 :]  # a list without its header
     if len(fields) + _PREFIX_BYTES_MAX > HEADER_BYTES_MAX:
         raise ValueError(f"{name} needs a header of {len(fields)} bytes, at most {HEADER_BYTES_MAX} are read")
     return Packed(kind.lane, len(plain), fields, channel)
 
 
 def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
-    """The header frame of a packed message."""
-    prefix = (VERSION, incarnation, towards, int(packed.lane), seq)
+    """The whole header frame of a packed message, with the link's incarnations and the message's number in its lane."""
+    prefix = (VERSION, incarnation, towards, packed.lane, seq)
     head: bytes = _PACKER.pack_array_header(len(prefix) + packed.items)
-    return b"".join((head, _items(prefix), packed.fields))
-
-
-def _items(values: Sequence[object]) -> bytes:
-    """The values in msgpack, one after the other: a list without its header."""
-    packed: bytes = _PACKER.pack(values)
-    return packed[1 if len(values) < 16 else 3 :]
+    return b"".join((head, _PACKER.pack(prefix)[1:], packed.fields))  # the header of a list so short is one byte
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
-    """The header frame of `body`. Raises ValueError when a receiver would refuse it or its payload."""
+    """The header frame of the message `body`. Raises ValueError when a receiver would refuse it or a payload of
+    `payload_bytes`."""
     return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
 
 
@@ -196,8 +196,8 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards = integer(unpack()), integer(unpack())
-    lane, seq, channel, name = integer(unpack()), integer(unpack()), unpack(), unpack()
+    incarnation, towards, lane, seq = map(integer, islice(unpacker, 4))
+    channel, name = unpack(), unpack()
     if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
         raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
     kind = _by_name.get(name) if isinstance(name, str) else None

@@ -1,5 +1,5 @@
-"""Schema: how the value of one annotation of a message is checked, written and read, so that both ends refuse the same
-values.
+"""Schema: for each annotation of a message's field, how a value is checked, written and read, so that both ends refuse
+the same values.
 
 Reading follows the annotation, never the bytes: an unexpected value is refused before anything is allocated for it, and
 allocations are at most a small multiple of the bytes that were read.
@@ -23,8 +23,9 @@ Unpacker = Any  # msgpack ships no types
 
 
 class Codec(NamedTuple):
-    """`plain` converts a value to the form that msgpack writes, `read` reads one from an unpacker; both raise
-    ValueError on a value that the annotation does not allow. `scalar`: the value is written unchanged."""
+    """The functions of one annotation. `plain` converts a value to the form that msgpack writes; `read` reads a value
+    from an unpacker. Both raise ValueError on a value that the annotation does not allow. `scalar`: the value is
+    written unchanged."""
 
     plain: Callable[[Any], Any]
     read: Callable[[Unpacker], Any]
@@ -32,10 +33,10 @@ class Codec(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass's fields, in order. `scalar`: whether all of them are scalar."""
+    """A dataclass's fields, in order. `checks`: `Codec.plain` of each if all are scalar; None: some are not."""
 
     codecs: tuple[tuple[str, Codec], ...]
-    scalar: bool
+    checks: tuple[Callable[[Any], Any], ...] | None
 
 
 _fields: dict[type, Fields] = {}
@@ -46,26 +47,28 @@ def fields_of(cls: type) -> Fields:
         return known
     hints = typing.get_type_hints(cls)
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
-    return _fields.setdefault(cls, Fields(codecs, all(codec.scalar for _, codec in codecs)))
+    checks = tuple(codec.plain for _, codec in codecs) if all(codec.scalar for _, codec in codecs) else None
+    return _fields.setdefault(cls, Fields(codecs, checks))
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
-    """The fields of a message or record in the form that msgpack writes. Raises ValueError that names the field."""
-    plain = []
-    for name, codec in fields.codecs:
-        try:
+    """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
+    field."""
+    plain, name = list[object](), ""
+    try:
+        for name, codec in fields.codecs:
             plain.append(codec.plain(getattr(body, name)))
-        except ValueError as error:
-            raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
     return plain
 
 
 def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
-    """The values of the fields of a message or record. Raises ValueError."""
-    if not fields.scalar:
+    """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError."""
+    if fields.checks is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
-    values = islice(unpacker, len(fields.codecs))
-    return [codec.plain(value) for (_, codec), value in zip(fields.codecs, values, strict=True)]
+    values = islice(unpacker, len(fields.checks))
+    return [check(value) for check, value in zip(fields.checks, values, strict=True)]
 
 
 def _codec_of(hint: Any) -> Codec:

@@ -1,1 +1,1 @@
-"""ZeroMQ: the transport between real processes. The traps of libzmq (Z-numbers, docs/zeromq.md) are handled here."""
+"""ZeroMQ: the transport between real processes. The pitfalls of libzmq (Z-numbers, docs/zeromq.md) are handled here."""

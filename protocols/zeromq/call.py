@@ -1,4 +1,5 @@
-"""A call: a peer's connection to the inbox. libzmq offers no function that closes one connection."""
+"""A call: the connection that another peer has made to this peer's inbox. libzmq offers no function that closes a
+single connection; `Call.close` does."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from .reader import Origin
 
 
 class Call(NamedTuple):
-    """`route`: the routing id by which the call is answered. `address`: the host of the caller. `file` (device, inode):
-    tells whether `descriptor` still belongs to this connection, or has been reused."""
+    """`route`: the routing id by which messages go back over the call. `address`: the host of the calling peer. `file`
+    (device, inode): tells whether `descriptor` still belongs to this connection, or has been reused; None: it was
+    closed already."""
 
     route: bytes
     address: str
@@ -21,7 +23,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, route: bytes, origin: Origin) -> Call:
-        """The call through which a message has just arrived."""
+        """The call by which a message with this `route` and `origin` has just arrived."""
         descriptor = origin.descriptor
         try:
             return cls(route, origin.address, descriptor, _file(descriptor))
@@ -29,7 +31,7 @@ class Call(NamedTuple):
             return cls(route, origin.address, descriptor, None)
 
     def close(self) -> None:
-        """Shut the connection down if it still exists: to libzmq its other end has gone."""
+        """Shut the connection down if it still exists. libzmq then takes its other end for gone."""
         with contextlib.suppress(OSError):
             held = os.dup(self.descriptor)
             if self.file != _file(held):

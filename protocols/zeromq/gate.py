@@ -1,10 +1,10 @@
 """The gate: connections are accepted only while enough file descriptors are free.
 
-Each connection takes a descriptor, even that of a silent stranger, until its handshake times out. libzmq accepts as
-long as it can, and then spins, and this process can open no file (Z19). So some descriptors are held in reserve. When
-few are left beside these the gate is shut: a filter at the listening socket drops the packets that would begin a
-connection, connections that wait there are closed, and the reserve is released to the files of this process. The gate
-opens when the reserve can be held again. Existing connections are not affected; newcomers call again. Such filters
+Each connection takes a descriptor, even that of a silent stranger, until its handshake times out. When none is left,
+libzmq spins, and this process can open no file (Z19). So some descriptors are held in reserve. When few are left beside
+these the gate is shut: a filter at the listening socket drops the packets that would begin a connection, connections
+that wait there are closed, and the reserve is released to the files of this process. The gate opens when the reserve
+can be held again. Existing connections are not affected; peers that were turned away connect again later. Such filters
 exist on Linux only; elsewhere, and where the limit on descriptors is very low, there is no gate.
 """
 
@@ -31,13 +31,13 @@ _PROGRAM = struct.pack("HP", 1, ctypes.addressof(_DROP))
 
 
 def backlog() -> int:
-    """The listening socket's backlog: how many connections may wait to be accepted. At most so many still come in after
-    the gate is shut; beyond it the kernel makes a newcomer wait for a second at least."""
+    """The listening socket's backlog: the most connections that wait to be accepted, and hence the most that still come
+    in after the gate is shut. Beyond it the kernel makes a new connection wait for a second at least."""
     return max(_BACKLOG_MIN, min(_BACKLOG_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _BACKLOG_SHARE))
 
 
 class Gate:
-    """The gate of the socket that listens at `bound`; libzmq accepts from that socket."""
+    """The gate of the socket that listens at the address `bound`; libzmq accepts connections from that socket."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: str) -> None:
         self._loop, self._size = loop, min(_RESERVE_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)
@@ -51,7 +51,8 @@ class Gate:
             loop.add_reader(self._listening, self.look)
 
     def look(self) -> None:
-        """Shut or open the gate by the free descriptors. Called periodically, and for each waiting connection."""
+        """Shut or open the gate, depending on how many descriptors are free. Called periodically, and for each waiting
+        connection."""
         assert self._listening is not None
         spare = max(self._size // 2, backlog() - _BACKLOG_MIN)
         if not self.shut and not _are_free(spare):
@@ -103,7 +104,7 @@ class Gate:
         self.look()
 
     def close(self) -> None:
-        """Release all descriptors. A second call is harmless."""
+        """Release all descriptors. A second call does nothing."""
         if self._listening is not None:
             self._timer.cancel()
             self._loop.remove_reader(self._listening)

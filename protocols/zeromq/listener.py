@@ -12,13 +12,14 @@ from .pipes import LOOPBACK, SocketPipes
 
 
 class Listener:
-    """The inbox's addresses. `listen`: where to bind, `NOWHERE`: nobody can dial this peer; `advertise`: the host that
-    others dial, None: found out."""
+    """The inbox's addresses. `listen`: the address to bind to; `NOWHERE`: this peer cannot be dialled. `advertise`: the
+    host that others dial; None: one of this machine's addresses."""
 
     def __init__(self, listen: str, advertise: str | None) -> None:
         self._advertise = advertise
         self.pipes = SocketPipes() if listen == NOWHERE else None
-        """The pipes of a peer that cannot be dialled. Its inbox is bound to the loopback, where they end."""
+        """The pipes of a peer that cannot be dialled, whose inbox is bound to the loopback, where they end; None: it
+        can."""
         self.bound = LOOPBACK if self.pipes else listen
         """The address that the inbox is bound to, or is to be bound to."""
         self.address = listen
@@ -26,8 +27,8 @@ class Listener:
         self.gate: Gate | None = None
 
     def open(self, bind: Callable[[str], str]) -> None:
-        """Bind the inbox with `bind`, which returns the address actually bound or raises OSError. Raises OSError, with
-        the address and what to do, when the inbox cannot be bound."""
+        """Bind the inbox by calling `bind`, which returns the address actually bound or raises OSError. Raises OSError,
+        with the address and advice, when the inbox cannot be bound."""
         wanted = self.bound
         host, port = split_address(wanted)
         try:

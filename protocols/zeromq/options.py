@@ -1,4 +1,5 @@
-"""Options of every socket, by libzmq's names. Z-numbers are traps, explained in docs/zeromq.md."""
+"""Options that every socket gets, by libzmq's names. Z-numbers name pitfalls of libzmq, which docs/zeromq.md
+explains."""
 
 from __future__ import annotations
 

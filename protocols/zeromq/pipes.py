@@ -1,9 +1,10 @@
-"""Pipes of sockets: how a peer that cannot be dialled gives its connections to others of its kind to a relay.
+"""Pipes of sockets: how a peer that cannot be dialled exchanges its ZeroMQ connections with other such peers as streams
+of bytes, which a relay carries.
 
-A connection to such a peer is a DEALER that connects to a doorstep, a listening socket of this machine, which is behind
-what comes in a pipe. On Linux a doorstep takes no connection of another process. A call of such a peer is a pipe into
-this peer's own inbox, which is bound to the loopback. What goes through is ZMTP with CURVE, between the two peers
-themselves.
+To send to such a peer, this one connects a DEALER to a doorstep, a listening socket of this machine. The doorstep hands
+the connection's bytes to the relay as a pipe. On Linux a doorstep takes no connection of another process. A connection
+that another such peer makes arrives as a pipe into this peer's own inbox, which is bound to the loopback. The bytes are
+ZMTP with CURVE, between the two peers themselves.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ..transport import PeerId
 from ..wire.frames import Buffer
 
 LOOPBACK = "tcp://127.0.0.1:0"
-"""Where the inbox of a peer is bound that cannot be dialled: only this machine reaches it."""
+"""The address to which a peer that cannot be dialled binds its inbox: only this machine reaches it."""
 
 
 class SocketPipe(asyncio.Protocol):
-    """A pipe whose other end is a stream socket. What is written before the socket is connected waits. `gone` is called
-    when the pipe has ended, whoever ended it."""
+    """A pipe whose other end is a stream socket. Bytes that are written before the socket is connected wait. `gone` is
+    called with the pipe when it has ended, by either side."""
 
     def __init__(self, gone: Callable[[SocketPipe], None]) -> None:
         self._gone = gone
@@ -68,13 +69,14 @@ class SocketPipe(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """End the connection when what was written is in the socket, and tell the user, if there is one."""
+        """End the connection once all written bytes are in the socket, and call the user's `ended`, if there is a
+        user."""
         if self._transport is not None:
             self._transport.close()
         self.connection_lost(None)
 
     def _read_on(self) -> None:
-        """Read if there is somebody who takes it, or pause."""
+        """Read if a user takes the bytes, or pause."""
         assert self._transport is not None
         if self._held or self._user is None:
             self._transport.pause_reading()
@@ -114,11 +116,11 @@ class SocketPipe(asyncio.Protocol):
 
 
 class Doorstep:
-    """A listening socket of this machine: on Linux an abstract one, which tells what process connects; elsewhere one on
-    the loopback. `came` is called with each connection of this process to it, as a pipe."""
+    """A listening socket of this machine: on Linux an abstract one, which tells which process connects; elsewhere one
+    on the loopback. `came` is called with each connection that this process makes to it, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
-        """Raises OSError when there is no descriptor for it."""
+        """Raises OSError when no descriptor is free for it."""
         self._loop, self._pipes, self._came = asyncio.get_running_loop(), pipes, came
         self._tells = sys.platform == "linux"
         self._socket = socket.socket(socket.AF_UNIX if self._tells else socket.AF_INET)
@@ -145,7 +147,7 @@ class Doorstep:
         self._came(self._pipes.opened(lambda made: self._loop.connect_accepted_socket(made, accepted)))
 
     def close(self) -> None:
-        """Accept no more. A second call is harmless."""
+        """Accept no more connections. A second call does nothing."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._socket.close()
@@ -159,7 +161,7 @@ def _process_of(connected: socket.socket) -> int:
 
 
 class SocketPipes:
-    """The pipes of one transport (`protocols.pipes.Pipes`)."""
+    """The pipes of one transport: see `protocols.transport.Pipes`."""
 
     def __init__(self) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()
@@ -167,11 +169,12 @@ class SocketPipes:
         self._opening, self._open = set[asyncio.Task[object]](), set[SocketPipe]()
 
     def lead_to(self, bound: str) -> None:
-        """From now on inlets lead to the inbox that is bound to this address."""
+        """From now on `inlet` makes pipes into the inbox that is bound to the address `bound`."""
         self._inbox = bound
 
     def doorstep(self, peer: PeerId) -> Doorstep:
-        """A doorstep whose connections go to `peer`. Raises OSError when there is no descriptor for it."""
+        """A new doorstep. Each connection to it becomes a pipe that is `wanted` for `peer`. Raises OSError when no
+        descriptor is free for it."""
         return Doorstep(self, lambda pipe: self.wanted(peer, pipe))
 
     def inlet(self) -> Pipe:
@@ -179,7 +182,7 @@ class SocketPipes:
         return self.opened(lambda made: loop.create_connection(made, host, port))
 
     def opened(self, connect: Callable[[Callable[[], SocketPipe]], Coroutine[Any, Any, object]]) -> SocketPipe:
-        """A pipe over the connection that `connect` makes."""
+        """A pipe over the connection that `connect` makes; it ends if the connection cannot be made."""
         pipe = SocketPipe(self._open.discard)
         self._open.add(pipe)
 
@@ -195,7 +198,7 @@ class SocketPipes:
         return pipe
 
     def close(self) -> None:
-        """End all pipes, and tell their users so."""
+        """End all pipes, and call their users' `ended`."""
         for task in self._opening:
             task.cancel()
         for pipe in list(self._open):

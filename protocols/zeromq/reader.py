@@ -1,7 +1,7 @@
-"""A tap: serves a non-blocking ZeroMQ socket from an asyncio loop, without missing an edge of its edge-triggered
-descriptor.
+"""A tap: it reads and writes a non-blocking ZeroMQ socket from an asyncio loop, although the socket's descriptor
+reports each event only once.
 
-ZeroMQ's descriptor fires once per change of state, and any call on the socket may consume that edge (Z11). So the
+ZeroMQ's descriptor fires once per change of state, and any call on the socket may consume that event (Z11). So the
 socket is drained whenever the descriptor fires, a bounded number of messages at a time, and checked again after every
 call on it.
 """
@@ -18,11 +18,12 @@ from ..wire.frames import Buffer
 
 _DRAIN_MAX = 128
 MESSAGES_MAX = 1 << 18
-"""The most messages waiting for one peer: more than a link's window holds, however small the messages are."""
+"""The most messages that wait for one peer: more than a link's window holds, however small the messages are."""
 
 
 class Origin:
-    """Where a message came from. `told` looks up a property of the message's connection, only when asked."""
+    """The connection that a message came by. `told` looks up one of the connection's properties, each time that it is
+    asked for."""
 
     __slots__ = ("_told",)
 
@@ -31,7 +32,7 @@ class Origin:
 
     @property
     def user(self) -> str:
-        """The public key that the sender has proved to own, if the connection is encrypted."""
+        """The public key that the sender has proved to own, in hexadecimal. Only of an encrypted connection."""
         return str(self._told("User-Id"))  # Z15: any caller may choose its routing id freely
 
     @property
@@ -46,8 +47,8 @@ class Origin:
 
 
 class Arrived(NamedTuple):
-    """A received message. `frames`: its first few frames; `total`: the number of all its frames; `origin`: where it
-    came from, None: the socket cannot tell."""
+    """A received message. `frames`: its first few frames; `total`: the number of all its frames; `origin`: the
+    connection that it came by; None: the socket cannot tell."""
 
     frames: list[Buffer]
     total: int
@@ -60,11 +61,12 @@ class RawSocket(Protocol):
     def fileno(self) -> int: ...
 
     def receive(self) -> Arrived | None:
-        """The next message of a socket that is ready to receive; None if that message has gone with its connection."""
+        """The next message of a socket that is ready to receive; None if that message has vanished with its
+        connection."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """Send a message now. Returns 0, or the errno that tells why it cannot be sent now."""
+        """Send a message now. Returns 0, or the errno that tells why the message cannot be sent now."""
         ...
 
     def ready(self) -> tuple[bool, bool]:
@@ -75,8 +77,8 @@ class RawSocket(Protocol):
 
 
 class Tap:
-    """Serves one socket. `take` is called with each message that arrives. While `hold` is set, posted messages wait
-    here: the socket would accept them for a peer that is not connected (Z25)."""
+    """Reads and writes one socket. `take` is called with each message that arrives. While `hold` is set, posted
+    messages wait here: the socket would accept them even for a peer that is not connected (Z25)."""
 
     def __init__(
         self,
@@ -108,7 +110,8 @@ class Tap:
             self._flush()
 
     def post(self, frames: Sequence[Buffer]) -> bool:
-        """Send now, or as soon as the socket can; False when too many messages wait already."""
+        """Send a message now, or as soon as the socket can. Returns False, and drops it, when too many messages wait
+        already."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         self._backlog.append(frames)
@@ -116,7 +119,7 @@ class Tap:
         return True
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """Send now or not at all. Returns 0, or the errno that tells why not."""
+        """Send a message now or not at all. Returns 0, or the errno that tells why it was not sent."""
         failed = errno.EHOSTUNREACH if self._closed else self._socket.send(frames)
         self._look()
         return failed
@@ -139,8 +142,8 @@ class Tap:
             self._loop.call_soon(self.serve)
 
     def close(self, linger_ms: int = 0) -> None:
-        """Stop. Messages that wait here are dropped; those in the socket get `linger_ms` to be sent. A second call is
-        harmless."""
+        """Close the socket. Messages that wait here are dropped; those in the socket get `linger_ms` milliseconds to be
+        sent. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._backlog.clear()

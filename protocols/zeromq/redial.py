@@ -1,4 +1,4 @@
-"""Redial: when to call a peer again that could not be reached, refused this peer, or closed the connection.
+"""Redial: when to connect again to a peer that could not be reached, refused this peer, or closed the connection.
 
 libzmq's own reconnection is disabled (Z18, Z30): after a refusal it never tries again; after other failed handshakes it
 tries five times a second without end; if no peer listens it tries ever more seldom, even if messages are waiting.
@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 _CALL_S = 15.0
-"""Seconds after which a call without an outcome is made anew. Connecting and the handshake have 5 s each. libzmq
-reports nothing at all for a host name that cannot be resolved."""
+"""Seconds after which an attempt to connect without an outcome is made anew. Connecting and the handshake have 5 s
+each. libzmq reports nothing at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """Times the calls to one peer. `call` makes a call. The owner has made the first call before it constructs this, or
-    it is `asleep`: the first call is made when a message is to be sent."""
+    """Times the attempts to connect to one peer. `call` makes an attempt. The owner has made the first one before it
+    constructs this; if `asleep`, there is none until a message is to be sent. `pause_max_s`: the longest pause, in
+    seconds."""
 
     def __init__(
         self,
@@ -31,16 +32,17 @@ class Redial:
         self._pause_s = PAUSE_MIN_S
         self._timer = None if asleep else loop.call_later(_CALL_S, self._again)
         self.pausing = asleep
-        """Whether a call has ended, or none was made yet, and the next has not begun."""
+        """Whether no attempt is under way: the next one waits for the end of a pause, or, if asleep, for a message to
+        be sent."""
 
     def failed(self) -> None:
-        """The call has failed, or its connection has ended: pause, each time twice as long."""
+        """The attempt has failed, or its connection has ended: try again after a pause, each time twice as long."""
         self.pausing = True
         self._set_timer(self._pause_s)
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
 
     def hurry(self) -> None:
-        """A message is to be sent: the next pauses are short again. A call in progress goes on."""
+        """A message is to be sent: the next pauses are short again. An attempt in progress goes on."""
         self._pause_s = PAUSE_MIN_S
         if self._timer is None:
             self._again()

@@ -1,7 +1,6 @@
-"""Ways to peers: this peer's own connection (out-link) to each peer that it can call; for any other peer, the
-connection that the other has made to this one. Between two peers of which neither can be dialled, an out-link goes
-through a pipe, and is opened when there is something to send and the other has not called.
-"""
+"""Ways to peers: for each peer that this one can dial, its own connection to it (out-link); for any other peer, the
+connection that the other has made to this one (call). Between two peers of which neither can be dialled, an out-link
+goes through a pipe, and is opened when there is a message to send and the other has not connected."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ AWAITED = "it cannot be dialled, and has no connection to this peer now"
 
 
 def new_route(name: PeerId) -> bytes:
-    """A routing id by which an insecure peer identifies itself. Each is new, because a dead connection may still hold
-    an old one (Z8)."""
+    """A new routing id by which an insecure peer names itself. Each connection gets a new one, because a dead
+    connection may still hold an old one (Z8)."""
     return f"{name}/{secrets.token_hex(4)}".encode()
 
 
@@ -37,7 +36,8 @@ def claimed_name(route: bytes) -> PeerId:
 
 
 class Change(Enum):
-    """A change of an out-link's connection. The value tells the user why the link does not work."""
+    """A change of an out-link's connection. The value tells the user why messages to the peer do not arrive; "": they
+    do."""
 
     REACHED = "it is there, but does not answer"
     SILENT = "it is there, but has said nothing for seconds"
@@ -50,8 +50,9 @@ class Change(Enum):
 
 @dataclass(slots=True)
 class OutLink:
-    """This peer's connection to another peer, and the monitor that reports the connection's changes. `doorstep`: where
-    its pipes begin, if it goes through pipes; its `address` is `NOWHERE` then."""
+    """This peer's connection to another peer, and the monitor that reports the connection's changes. `doorstep`: the
+    socket at which its pipes begin, if it goes through pipes; its `address` is `NOWHERE` then. `trouble`: why it does
+    not work, "": it does."""
 
     address: str
     tap: Tap
@@ -63,7 +64,7 @@ class OutLink:
 
     @property
     def whither(self) -> str:
-        """Where it goes, in words that follow its trouble."""
+        """The other end in words, to put after `trouble`."""
         return "through a relay" if self.address == NOWHERE else f"at {self.address}"
 
     def close(self, linger_ms: int = 0) -> None:
@@ -75,9 +76,10 @@ class OutLink:
 
 
 class Ways:
-    """`inbox` sends to a route, the routing id of a peer that called this one. `reconnected` is called with a peer when
-    messages under way to it may be lost. `shared`: keys that many peers hold; `admitted`: keys that are let in, None:
-    all. `announced`: the header of a message that goes first on every out-link, None: none does."""
+    """All connections to other peers, and the choice between them. `inbox` sends to a route, the routing id of a peer
+    that called this one. `reconnected` is called with a peer when messages under way to it may be lost. `shared`: keys
+    that many peers hold; `admitted`: keys that are let in, None: all. `announced`: the header of a message that goes
+    first on every out-link, None: there is none."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class Ways:
         return iter(list(self._out.values()))
 
     def address(self, peer: PeerId) -> str | None:
-        """The address of our out-link to `peer`."""
+        """The address of the out-link to `peer`; None: there is no out-link."""
         link = self._out.get(peer)
         return None if link is None else link.address
 
@@ -107,11 +109,12 @@ class Ways:
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
-        """Note that `peer` cannot be called, only answered. `why`: the reason, or `AWAITED`."""
+        """Note that this peer can only answer on connections that `peer` makes. `why`: the reason why it cannot dial
+        `peer`, or `AWAITED`."""
         self._undialable[peer] = why
 
     def trouble(self, peer: PeerId) -> str | None:
-        """Why `peer` cannot be called, if it cannot."""
+        """Why `peer` cannot be reached now; None: no trouble is known."""
         link = self._out.get(peer)
         if link is None:
             why = self._undialable.get(peer)
@@ -119,9 +122,12 @@ class Ways:
         return f"{link.trouble} {link.whither}" if link.trouble else None
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> bool:
-        """Send by the out-link if it is connected, else by the peer's own connection if there is one, else as soon as
-        the out-link is connected. False when none of these works: then the link layer misses the message and resends
-        it."""
+        """Send a message to `peer`, without waiting: by the out-link if it is connected; else by the call of `peer`, or
+        of a guest by the route in its id; else it waits at the out-link until that is connected, which this hastens.
+
+        Returns False, and keeps nothing, when there is no way, too many messages wait at the out-link, or the call
+        cannot take a message now (the out-link is not tried then): the link layer sends it again later. True does not
+        mean that it has arrived. `payload` must not change until it is acknowledged, or until `hang_up`."""
         link, call = self._out.get(peer), self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
         if route is not None and (link is None or not link.connected):
@@ -137,7 +143,8 @@ class Ways:
         return link.tap.post([header, payload])
 
     def reaches(self, peer: PeerId) -> bool:
-        """Whether what is posted now leaves at once; otherwise `peer` is called soon, if it can be."""
+        """Whether a message posted to `peer` now leaves at once. If not, the out-link is connected soon, if there is
+        one."""
         link = self._out.get(peer)
         if is_guest(peer) or peer in self._calls or (link is not None and link.connected):
             return True
@@ -146,7 +153,8 @@ class Ways:
         return False
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
-        """The sender of a message that came in on `route`; None: its key is no longer admitted."""
+        """The peer that has sent a message over the connection with this `route` and `origin`; None: its key is no
+        longer admitted, and the connection is closed."""
         user = "" if self._admitted is None else origin.user
         if self._admitted is not None and user not in self._admitted:
             Call.of(route, origin).close()
@@ -163,20 +171,21 @@ class Ways:
         return peer
 
     def whence(self, peer: PeerId) -> str:
-        """The host that `peer` called from, or else the address at which this peer called it; "": neither is known."""
+        """The host from which `peer` has called, or else the address at which this peer dials it; "": neither is
+        known."""
         if (call := self._calls.get(peer) or self._guests.get(peer)) is not None:
             return call.address
         return self.address(peer) or ""
 
     def dismiss(self, key: str) -> None:
-        """End all connections with the peer of `key`, or with all guests that share it."""
+        """Close all connections with the peer of `key`, or with all guests that share it."""
         for calls in (self._calls, self._guests):
             for peer in [peer for peer in calls if key_of(peer) == key]:
                 calls.pop(peer).close()
         self.hang_up_out(key)
 
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
-        """The connection of `link`, which goes to `peer`, has changed."""
+        """Handle a change of the connection of `link`, the out-link to `peer`."""
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:
@@ -205,8 +214,9 @@ class Ways:
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
-        """Forget every way to `peer`, and the messages that wait there. `call`: also close the connection that it made
-        to this peer; otherwise that of a peer that cannot be dialled is kept, as there may be no other."""
+        """Forget the out-link to `peer` and the messages that wait there, and its call. `call`: also close the
+        connection of that call. Without it, the call of a peer that cannot be dialled is kept, because there may be no
+        other way to it."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()
@@ -215,7 +225,7 @@ class Ways:
         self.hang_up_out(peer)
 
     def hang_up_out(self, peer: PeerId) -> None:
-        """Forget the out-link to `peer`, and the messages that wait there."""
+        """Close the out-link to `peer`, and drop the messages that wait there."""
         self._undialable.pop(peer, None)
         link = self._out.pop(peer, None)
         if link is not None:
@@ -230,7 +240,7 @@ class Ways:
 
 
 def _keep(calls: dict[PeerId, Call], peer: PeerId, call: Call, most: int) -> None:
-    """Add a call; if there are `most` already, the oldest is forgotten."""
+    """Add a call of `peer`. If there are `most` already, the oldest is forgotten."""
     if len(calls) >= most:
         del calls[next(iter(calls))]
     calls[peer] = call

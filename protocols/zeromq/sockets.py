@@ -1,4 +1,5 @@
-"""A ZeroMQ socket as its tap needs it: each call takes or gives a whole message, and no call blocks."""
+"""A ZeroMQ socket in the form that a tap needs (`reader.RawSocket`): each call receives or sends a whole message, and
+no call blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _FRAMES_KEPT = 8  # a message has two frames, three with its route; a ZAP reques
 
 
 class Socket:
-    """A ZeroMQ socket as the `RawSocket` of a tap."""
+    """A ZeroMQ socket as the `RawSocket` of a tap. `tells_origin`: received messages carry their `Origin`."""
 
     def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
         self._socket = socket
@@ -41,7 +42,8 @@ class Socket:
         return Arrived(frames, total, origin)
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """The first frame decides whether the message can be sent; the others follow it."""
+        """Send a message now. Returns 0, or the errno that tells why it cannot be sent. The first frame decides whether
+        it can; the others follow it."""
         try:
             for frame in frames[:-1]:
                 self._socket.send(frame, _MORE)

@@ -1,7 +1,8 @@
-"""The real transport: one ROUTER inbox per peer, one DEALER for each out-link, CURVE on every connection.
+"""The transport between real processes: one ROUTER inbox per peer, one DEALER for each out-link, CURVE on every
+connection.
 
 Sockets are synchronous and drained in bulk from the loop's reader callback (`zmq.asyncio` costs a Future, an FD read
-and a timer per message). Z-numbers name the traps that settings avoid, explained in docs/zeromq.md.
+and a timer per message). Z-numbers name the pitfalls of libzmq that settings avoid, explained in docs/zeromq.md.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from .zap import verdict
 _DOMAIN = b"samovar"
 _WATCHDOG_S, _SELF_TEST_S, _LINGER_MS = 1.0, 10.0, 300
 _AWAITED_PAUSE_MAX_S = 5.0
-"""The longest pause between the calls of a peer that cannot be dialled: others wait for them."""
+"""The longest pause, in seconds, between the attempts of a peer that cannot be dialled to connect: others wait for
+them."""
 
 _CHANGES: dict[int, Change] = {
     zmq.EVENT_CONNECTED: Change.REACHED,
@@ -61,25 +63,26 @@ class KeyPair:
 
     @classmethod
     def of_secret(cls, secret: str) -> KeyPair:
-        """Raises ValueError when `secret` is no CURVE key."""
+        """The key pair with the secret half `secret`. Raises ValueError when that is no CURVE key."""
         if len(secret) != 64:
             raise ValueError(f"a key has 64 hexadecimal characters, this one has {len(secret)}")
         return cls(z85.decode(zmq.curve_public(z85.encode(bytes.fromhex(secret)))).hex(), secret)
 
 
 def versions() -> str:
-    """The versions of the transport's libraries, for diagnosis."""
+    """The versions of pyzmq and libzmq, as a text for diagnosis."""
     return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
 
 
 class ZeroMQTransport:
-    """`keys` None: insecure, that is no encryption, any peer may call, and a peer's claimed id is not verified."""
+    """One peer's sockets. `keys`: this peer's key pair; None: insecure, which means that nothing is encrypted, any peer
+    may connect, and a peer's claimed id is not verified."""
 
     budget = None
 
     def __init__(self, keys: KeyPair | None, *, listen: str = "tcp://*:0", advertise: str | None = None) -> None:
-        """`listen`: where the inbox binds; port 0 takes a free one; `NOWHERE`: nobody can dial this peer. `advertise`:
-        the host others should dial."""
+        """`listen`: the address to which the inbox is bound; port 0 takes a free one; `NOWHERE`: this peer cannot be
+        dialled. `advertise`: the host that others dial; None: one of this machine's addresses."""
         self._keys, self.encrypted = keys, keys is not None
         self.id = keys.public if keys else secrets.token_hex(16)
         self._listener, self.machine = Listener(listen, advertise), machine()
@@ -97,7 +100,7 @@ class ZeroMQTransport:
         return self._listener.pipes
 
     def open(self, arrivals: Arrivals) -> None:
-        """Open the sockets. Raises OSError, with the address and what to do, when the inbox cannot be bound."""
+        """Open the sockets. Raises OSError, with the address and advice, when the inbox cannot be bound."""
         self._arrivals, self._loop = arrivals, asyncio.get_running_loop()
         self._context = zmq.Context()
         self._context.max_sockets = 1 << 16
@@ -149,7 +152,8 @@ class ZeroMQTransport:
         return self._ways.reaches(peer)
 
     async def self_test(self) -> None:
-        """Prove that an unknown key is refused. Raises RuntimeError if it gets in: nothing would be safe then (Z14)."""
+        """Prove that an unknown key is refused. Raises RuntimeError if it is not: then no connection would be safe
+        (Z14)."""
         if self._keys is None:
             return
         said: asyncio.Queue[Change] = asyncio.Queue()
@@ -181,8 +185,8 @@ class ZeroMQTransport:
         self._ways.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Call `peer` at `address`. If its address or key cannot be used, or no descriptor is left, `trouble` says so;
-        `peer` may still call this one."""
+        """Make an out-link to `peer` at `address`. If its address or key cannot be used, or no descriptor is left,
+        `trouble` tells so; `peer` may still connect to this one."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)
@@ -199,8 +203,8 @@ class ZeroMQTransport:
         self._ways.add(peer, link)
 
     def _out_link(self, peer: PeerId, address: str, made: contextlib.ExitStack) -> OutLink:
-        """An out-link to `peer`. `made` gets what is to be closed if it fails. Raises ValueError, OSError,
-        ZMQError."""
+        """A new out-link to `peer`. Functions that close what has been made are added to `made`, for the case that this
+        fails. Raises ValueError, OSError, ZMQError."""
         socket, doorstep = self._socket(zmq.DEALER, self._keys, address), None
         made.callback(Socket(socket).close, 0)
         monitor = socket.get_monitor_socket(sum(_CHANGES))
@@ -239,7 +243,8 @@ class ZeroMQTransport:
         return self._size(peer, header, payload) if self._ways.post(peer, header, payload) else 0
 
     def _size(self, peer: PeerId, header: Buffer, payload: Buffer) -> int:
-        """Bytes on the wire. What goes through a pipe takes none itself: the relay's pieces do."""
+        """Bytes that these frames take on the wire; 0 if they go through a pipe, where the relay's pieces are
+        counted."""
         if self.pipes is not None and self._ways.address(peer) in (None, NOWHERE):
             return 0
         return wire_bytes(len(header), len(payload), encrypted=self.encrypted)
@@ -259,7 +264,7 @@ class ZeroMQTransport:
         self._arrivals.frames(sender, header, payload, self._size(sender, header, payload))
 
     def _watch_over(self) -> None:
-        """Z11: serve all sockets once in a while, in case an edge was missed."""
+        """Serve all sockets once a second, in case an event of a descriptor was missed (Z11)."""
         self._watchdog = self._loop.call_later(_WATCHDOG_S, self._watch_over)
         for tap in (*self._taps, *(tap for link in self._ways for tap in (link.tap, link.monitor))):
             tap.serve()
@@ -268,7 +273,7 @@ class ZeroMQTransport:
         self._ways.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """Close all sockets. Last acknowledgements get a moment to leave; the endpoint has drained everything else."""
+        """Close all sockets. The last acknowledgements get 0.3 s to leave; the endpoint has drained everything else."""
         if self._context is None or self._context.closed:
             return
         if self._watchdog is not None:

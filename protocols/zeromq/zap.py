@@ -1,4 +1,4 @@
-"""ZAP (ZeroMQ RFC 27): ZeroMQ asks whether a caller may connect before it decodes any of the caller's data."""
+"""ZAP (ZeroMQ RFC 27): ZeroMQ asks this peer whether a connection is let in before it decodes any of its data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ..wire.frames import Buffer
 
 
 def verdict(request: Sequence[Buffer], domain: bytes, admitted: Container[str]) -> list[bytes]:
-    """The reply to a request. Only an `admitted` key over CURVE gets in; it becomes the connection's user id."""
+    """The reply to ZeroMQ's request. A connection is let in if it uses CURVE, for this `domain`, with an `admitted`
+    key. The key becomes the connection's user id."""
     version, number, asked, _, _, mechanism, *credentials = map(bytes, request)
     user = credentials[0].hex() if len(credentials) == 1 else ""
     if mechanism == b"CURVE" and asked == domain and user in admitted:

@@ -59,7 +59,7 @@ def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entrie
 
 
 def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults, no peer that was there from the start gives up."""
+    """In a run without faults, each peer that was there from the start finishes the run."""
     late = {str(index) for index, _ in scenario.arrivals}
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
@@ -69,8 +69,8 @@ def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def who_ends_with_the_others_leaves_none_behind(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults, all peers end within one patience of the first. It is a promise of conversations that
-    end for all peers at once, which list it among their own."""
+    """In a run without faults, all peers end within one patience of the first. Conversations that end for all peers at
+    once list this promise among their own."""
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
     ends_s = {life: time_s for time_s, life, event in entries if isinstance(event, Gone)}
@@ -94,4 +94,4 @@ WHATEVER_A_MEMBER_SAYS: tuple[Check, ...] = (
     each_message_is_handed_on_once_and_in_order,
     a_peer_becomes_only_what_the_table_of_states_says,
 )
-"""The promises that hold even with a hostile member."""
+"""The promises that hold even if a member is hostile."""

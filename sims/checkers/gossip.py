@@ -18,7 +18,8 @@ from .common import Check
 
 
 def rounds_are_mixed_one_by_one(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer's rounds follow each other without a gap, unless it goes on from the others' models, which are newer."""
+    """A peer's rounds follow each other without a gap. There is one exception: a peer may continue from the others'
+    models, of a later round."""
     last: dict[str, int] = {}
     for _, life, event in entries:
         if isinstance(event, Mixed):
@@ -32,8 +33,9 @@ def rounds_are_mixed_one_by_one(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def a_mix_is_of_what_was_published(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A mix is the weighted sum of the peer's own model and of models that its neighbours have published in the rounds
-    that it was told, each once, with weights that sum to 1, or each with a weight of 1 where vectors are split."""
+    """A mix is the weighted sum of the peer's own model and of models of its neighbours. Each neighbour's model is one
+    that it has published in the round that the peer was told, and counts once. The weights sum to 1, or, where vectors
+    are split, each weight is 1."""
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):
@@ -56,10 +58,10 @@ def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) 
 
 
 def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Of a vector that is split, a share is in one mix of its taker, or counts for its sender again, never both. A
-    taker that begins anew has given up what it took, and one that does not come to the end has lost it. So has one that
-    the others have gone on without by then, which it may never hear. A sender that was started anew may publish a
-    round again: what was taken of a round that two of its lives have published by then is not judged."""
+    """Where a vector is split into shares, each share is either in one mix of the peer that takes it, or counts for its
+    sender again, never both. Not judged are: a taker that was restarted, that does not come to the end, or without
+    which the others have gone on by then, because its shares are lost with it; and a round that two processes of the
+    sender have published."""
     taken: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
     back: set[tuple[str, int, str]] = set()
     published: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
@@ -89,7 +91,8 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
 
 
 def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
-    """Whether a peer is done, as one of the `members` of the last view; None: members agree on no views."""
+    """Whether `event` is that the peer of `life` has finished, while it was one of `members`, those of the last view;
+    None: members agree on no views."""
     is_done = isinstance(event, Moved) and event.now is State.FINISHED
     return is_done and (members is None or f"peer-{peer_of(life)}" in members)
 

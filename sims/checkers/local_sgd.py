@@ -27,8 +27,8 @@ _WITH_VOTES = (State.MEMBER, State.CHANGING, State.LEADING)
 
 
 def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer that fetches a state keeps each part that has arrived, even if it has to go on with another donor. A part
-    may be fetched twice, because it may arrive just when it is no longer awaited."""
+    """A peer that fetches a state keeps each part that has arrived, even if it continues with another donor. A part may
+    arrive twice, because it may arrive just after the peer has asked another donor for it."""
     came: Counter[tuple[str, int, int]] = Counter()
     for _, life, event in entries:
         if isinstance(event, Fetched):
@@ -98,7 +98,7 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
 
     Generations and rounds never decrease, with two exceptions. A run that died before its first round may be founded
     anew, with generations from 1 on. A resumed run may give up a checkpoint's round that too few peers have, until it
-    has made a round itself (`Decree.given`).
+    has finished a round itself (`Decree.given`).
     """
     views: dict[str, Installed] = {}
     rounds: dict[str, int] = {}
@@ -174,8 +174,9 @@ def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[
 
 
 def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once a view continues from an averaged round, a newcomer is a learner until it has the committed state, fetched
-    or from a checkpoint. A newcomer that alone holds the state from which all continue is a member at once."""
+    """Once a view continues from an averaged round, a newcomer is a learner, which has no vote, until it has the
+    committed state, fetched or from a checkpoint. A newcomer that alone holds the state from which all continue is a
+    member at once."""
     first, averaged, late = 0, False, set[int]()
     views, has = dict[str, Installed](), set[str]()
     for _, life, event in entries:
@@ -231,8 +232,8 @@ def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[E
 
 
 def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once enough peers can continue together, some peer ends the run, and no admitted peer gives up. There is one
-    exception: a peer may give up that was declared dead, if the others have ended the run when it wants to return."""
+    """Once enough peers can continue together, at least one peer ends the run, and no admitted peer gives up. There is
+    one exception: a peer that was declared dead may give up if the others have ended the run before it returns."""
     yield from unfinished(scenario, entries)
 
 

@@ -92,8 +92,8 @@ class _Living:
         self._newest, self._since_s = Installed(0, (), 0, ()), 0.0
         self._overruled: set[str] = set()
         self._counts: set[str] = set()
-        """The peers that gathered before the first round, or have learned or held a result since. If another peer is
-        lost, that does not count."""
+        """The peers that count as members: those that gathered before the first round, and those that have held a
+        result since."""
         self._begun = False
         self._has: Counter[str] = Counter()
         """Life -> the last round whose result it holds."""

@@ -23,15 +23,15 @@ Push = tuple[PeerId, int]
 
 @dataclass(slots=True)
 class _Term:
-    """What is known of a range in one term: the `pushes` that each version has added, those that it went on with
-    (`before`), and the lives that hold it."""
+    """The content of a range in one term. `pushes`: by version, the pushes that its entry has added; `before`: the
+    pushes that the range had when the term began; `lives`: the processes that hold a copy."""
 
     before: Counter[Push] = field(default_factory=Counter)
     pushes: dict[int, list[Push]] = field(default_factory=dict)
     lives: set[str] = field(default_factory=set)
 
     def content(self, version: float = float("inf")) -> Counter[Push]:
-        """The pushes in the range up to that version."""
+        """The pushes that the range has in that version."""
         found = Counter(self.before)
         for number, pushes in self.pushes.items():
             if number <= version:
@@ -40,7 +40,7 @@ class _Term:
 
 
 class _Histories:
-    """The history of each range, read entry by entry."""
+    """The history of each range, built from the events of the log in order."""
 
     def __init__(self) -> None:
         self.terms: dict[tuple[int, int], _Term] = {}
@@ -48,7 +48,8 @@ class _Histories:
         """By life and range, the term of its copy."""
 
     def took(self, life: str, event: Took) -> _Term | None:
-        """Returns the term if it is new."""
+        """Note that `life` holds a copy now. Returns its term if no process held a copy of that term before, else
+        None."""
         key, new = (event.range, event.term), None
         if key not in self.terms:
             base = self.terms.get((event.range, event.base), _Term())
@@ -65,8 +66,8 @@ class _Histories:
 
 
 def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A push that was acknowledged is in the range then, unless its step went on without it, and in every later term of
-    the range, as long as one of the servers that held it then is there."""
+    """When a push is acknowledged, it is in the range, unless backup workers made its step without it. It is also in
+    every later term of the range, as long as one of the servers that held it then is running."""
     backup = bool(getattr(ParameterServerSettings.of(scenario.settings).algorithm.value, "backup", 0))
     histories, gone = _Histories(), set[str]()
     kept: defaultdict[int, list[tuple[Push, int, frozenset[str]]]] = defaultdict(list)
@@ -106,8 +107,8 @@ def nothing_is_applied_twice(scenario: Scenario, entries: Sequence[Entry]) -> It
 
 
 def the_clocks_of_workers_keep_the_bound(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """At each event the clocks of the workers that count differ by at most the bound and the running step, and a read
-    has what it may not lack."""
+    """At each event the clocks of the workers that take part differ by at most the consistency's bound and one step,
+    and no read lacks a push that the bound requires."""
     slack = ParameterServerSettings.of(scenario.settings).bound.slack
     if slack is None:
         return

@@ -1,5 +1,5 @@
-"""The promises of the membership by SWIM, as predicates over the event log of a simulation. They say nothing of a run
-whose members agree on views."""
+"""The promises of the membership by SWIM, as predicates over the event log of a simulation. In a run whose members
+agree on views they hold trivially, because there are no such events."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ..world.event_log import Entry, Fell, Gone
 from .common import Check
 
 _SETTLE, _CLEARED, _BACK, _KNOWN = 2, 6, 16, 10
-"""Patiences after the last fault from which on is judged; in which a suspect that answers is cleared, a live peer that
-was given up is back, and a dead one is found by each of up to 16 peers. A patience has four periods."""
+"""In patiences, each of four periods: the time after the last fault from which on a run is judged; the time within
+which a live suspect is cleared; within which a live peer that was given up is a member again; and within which a dead
+peer is given up by each of up to 16 peers."""
 _GONE = (Belief.LOST, Belief.LEFT)
 _THERE = (Belief.ALIVE, Belief.SUSPECT, Belief.DOUBTED)
 _HARMLESS = (Kind.CRASH, Kind.FULL_DISK, Kind.SPOIL)
-"""Faults without an end that hinder no other peer."""
+"""Faults without an end that do not disturb other peers."""
 
 
 def a_peer_believes_only_what_the_table_of_beliefs_says(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What a peer believes of another changes only as `swim.beliefs.TABLE` allows. Whoever was lost or has left comes
-    back only by its own word, or with a higher incarnation than it had."""
+    """A peer's belief about another changes only as `swim.beliefs.TABLE` allows. A peer that was lost or has left
+    becomes alive again only by its own word, or with a higher incarnation than it had."""
     last: dict[tuple[str, str], Believes] = {}
     for time_s, life, event in entries:
         if not isinstance(event, Believes):
@@ -40,7 +41,8 @@ def a_peer_believes_only_what_the_table_of_beliefs_says(scenario: Scenario, entr
 
 
 def incarnations_only_grow(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer's incarnation only grows, and so does that which others know of it, but by its own word."""
+    """A peer's incarnation only grows. So does the incarnation that others know of it, unless a word of that peer
+    itself corrects it."""
     own: dict[str, int] = {}
     known: dict[tuple[str, str, int], int] = {}
     for time_s, life, event in entries:
@@ -59,8 +61,8 @@ def incarnations_only_grow(scenario: Scenario, entries: Sequence[Entry]) -> Iter
 def who_answers_is_neither_suspected_nor_given_up_for_long(
     scenario: Scenario, entries: Sequence[Entry]
 ) -> Iterator[str]:
-    """Once faults are over, a suspicion of a live peer ends, and where each peer knows all, one that was given up is
-    known again."""
+    """Once faults are over, a suspicion of a live peer ends. Where each peer knows all others, a live peer that was
+    given up becomes a member again."""
     patience_s, runs = scenario.settings.patience_s, _Runs(entries)
     since_s, whole = _healed_s(scenario, entries), _knows_all(scenario)
     for held in _held(entries):
@@ -73,7 +75,7 @@ def who_answers_is_neither_suspected_nor_given_up_for_long(
 
 
 def the_dead_are_known_to_all(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once faults are over, nobody takes a process for a member that has long ended."""
+    """Once faults are over, no peer holds a process for a member long after that process has ended."""
     patience_s, runs, since_s = scenario.settings.patience_s, _Runs(entries), _healed_s(scenario, entries)
     for held in _held(entries):
         if held.belief not in _THERE:
@@ -94,7 +96,7 @@ SWIM: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The process `observer` took this life of `peer` for this between these times."""
+    """The process `observer` held this `belief` about the life `life` of `peer` from `since_s` to `until_s`."""
 
     observer: str
     peer: str
@@ -116,7 +118,7 @@ def _held(entries: Sequence[Entry]) -> Iterator[_Held]:
 
 
 class _Runs:
-    """The processes of a run, and until when each takes part."""
+    """The processes of a run, and the time until which each takes part."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._named: dict[int, str] = {}
@@ -129,16 +131,17 @@ class _Runs:
                 self._ends.setdefault(life, time_s)
 
     def process(self, peer: str, life: int) -> str:
-        """The process that takes part under that life of `peer`."""
+        """The process that takes part with this life of `peer`; "": there is none."""
         return self._named.get(life, "")
 
     def until_s(self, process: str) -> float:
-        """When it ended or said that it leaves; the end of the log if it did not. 0: there is no such process."""
+        """The time at which the process ended or announced that it leaves; the end of the log if it did neither. 0:
+        there is no such process."""
         return self._ends.get(process, self._over_s) if process else 0.0
 
 
 def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float:
-    """The time at which all faults are over for a while; infinite: some do not end."""
+    """The time at which all faults have been over for `_SETTLE` patiences; infinite: some do not end."""
     over_s = scenario.buggify_until_s
     for time_s, _, event in entries:
         if isinstance(event, Fell):

@@ -32,8 +32,8 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
 
 
 def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """In a third of all scenarios the membership is by SWIM, and in half of these by links, if all else goes with
-    that."""
+    """Settings for the membership by SWIM in a third of all scenarios, and in half of these with links to a few peers,
+    if the other settings go with that; else none."""
     if chance.random() > _BY_SWIM or needs_capacities(parse_topology(drawn.get("topology", USUAL_TOPOLOGY))):
         return {}
     if chance.random() < 0.5 or parse_algorithm(drawn["algorithm"]).drawn == 0:

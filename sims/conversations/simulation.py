@@ -26,10 +26,10 @@ class Simulation:
     `Registered.simulation` names that module. A user's own file that defines both gives ``simulation=__name__``.
 
     `checkers`: its promises, beside those of `checkers.common`; they are not checked with a hostile member. `places`:
-    its `sometimes` places that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones;
-    `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches. `messages`: the names of its
-    messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`: number of local steps
-    between two exchanges. `simpler`: settings to try when a failing scenario is minimised.
+    its `sometimes` places (`protocols.testpoints`) that a sweep of 300 seeds of this conversation must reach;
+    `too_rare`: its other ones; `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches.
+    `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`:
+    number of local steps between two exchanges. `simpler`: settings to try when a failing scenario is minimised.
     """
 
     checkers: tuple[Check, ...] = ()
@@ -49,7 +49,8 @@ class Simulation:
 
 
 OF_ROUNDS = ("buggify: a donor is busy", "buggify: newcomers do not wait")
-"""Common places that only a conversation reaches whose members make rounds together and give each other snapshots."""
+"""Common places that are reached only by conversations whose members make rounds together and give each other
+snapshots."""
 
 
 def simulation(protocol: str) -> Simulation:

@@ -23,7 +23,7 @@ _ONLY = {
     "link": Kind.LINK,
     **dict.fromkeys(_NOISE, Kind.NOISE),
 }
-"""Key of a fault -> the only kind that uses it."""
+"""Key of a fault -> the only kind of fault that uses this key."""
 FAULT = ("kind", "who", "at", "at_event", "at_step", "at_message", "for", *_ONLY)
 _WHEN = ("at", "at_event", "at_step", "at_message")
 _WAYS = ("sent", "received")
@@ -31,7 +31,7 @@ _MOMENT = re.compile(rf"(\w+) ([1-9]\d{{0,11}}) ({'|'.join(_WAYS)})(?: after (\w
 
 
 def faults_in(found: list[Row], groups: Sequence[Group], *, heals: bool) -> list[Fault]:
-    """The faults in these rows. `heals`: the scenario heals all faults at some time, so that a fault without a duration
+    """The faults in these rows. `heals`: the scenario heals all faults at some time, and a fault without a duration
     ends then. Raises TableError."""
     faults, peers, crashed = [], sum(group.peers for group in groups), 0
     for row in found:

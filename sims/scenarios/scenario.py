@@ -50,11 +50,11 @@ SEPARATING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.
 FOR_ALL = (Kind.RING, Kind.NOISE, Kind.OUTAGE)
 """Faults that concern all peers, whatever their targets."""
 AIMLESS = (*FOR_ALL, Kind.CLOCK, Kind.HOSTILE)
-"""Faults that need no target."""
+"""Faults that may have no targets."""
 AT_ONCE = (Kind.CRASH, Kind.CLOCK, Kind.SPOIL)
 """Faults without a duration."""
 FACTORS = (Kind.SLOW, Kind.CLOCK, Kind.SPOIL)
-"""Faults that use a factor."""
+"""Faults that use `Fault.factor`."""
 
 
 USUAL_LINK = "100mbit,5ms"
@@ -182,7 +182,7 @@ class Scenario:
 
     @property
     def peaceful(self) -> bool:
-        """Whether nothing goes wrong by itself: no faults, no buggify, no limits of memory."""
+        """Whether the scenario has nothing that disturbs the run: no faults, no buggify, no limits of memory."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
 
     @property
@@ -199,8 +199,9 @@ class Scenario:
 
     @property
     def brief(self) -> bool:
-        """Whether all faults of `SEPARATING` last, taken together, at most two patiences. A change to a slower link
-        never counts as brief, because frames that were sent on it arrive late even if it is soon fast again."""
+        """Whether the durations of all faults of the kinds `SEPARATING` sum to at most two patiences. A change to a
+        slower link never counts as brief, because frames that were sent on it arrive late even if it is soon fast
+        again."""
         links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
         if any(map(self._is_slower, links)):
             return False

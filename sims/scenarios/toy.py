@@ -1,4 +1,5 @@
-"""The toy task of sweeps. Its model is so small that computing it takes hardly any time. Each peer has other data."""
+"""The toy task of sweeps. Its model is so small that computing it takes hardly any time. The data differ from peer to
+peer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Row:
 
 
 def read_trace(path: Path, peers: int) -> Trace:
-    """Read a trace for a scenario with so many peers. Raises a ValueError of one line that names file and line."""
+    """Read a trace for a scenario with `peers` peers. Raises a ValueError of one line that names file and line."""
     changes: dict[int, list[_Row]] = defaultdict(list)
     trace = Trace({}, [])
     links: dict[int, list[_Row]] = defaultdict(list)

@@ -36,7 +36,7 @@ _WEIGHTS = {
 
 
 def shared_out(seed: int) -> str:
-    """The conversation of that seed, in a sweep over all registered conversations."""
+    """The conversation of the scenario of that seed, in a sweep over all registered conversations."""
     names = registered()
     return names[seed % len(names)]
 

@@ -203,7 +203,8 @@ def _bad_numbers(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _hostile_keys(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Keys that an invite has admitted, or a member, send well-formed messages with any values."""
+    """Hostile senders, which are either a member or keys that an invite has admitted, send well-formed messages with
+    any values."""
     patience_s = scenario.settings.patience_s
     who = (chance.randrange(scenario.peers),) if chance.random() < 0.3 else ()
     at_s, for_s = chance.uniform(0.1, 3.0), chance.uniform(0.5, 3.0) * patience_s
@@ -239,7 +240,7 @@ def _priorities(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def undialable(scenario: Scenario, chance: random.Random) -> Scenario:
-    """The last peers, fewer than half, cannot be dialled: one at least, if there are three."""
+    """Make the last peers, fewer than half, unable to be dialled: at least one, if there are three peers."""
     most = (scenario.peers - 1) // 2
     groups, left = list[Group](), chance.randint(min(1, most), most)
     for group in reversed(scenario.groups):

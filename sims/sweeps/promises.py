@@ -19,8 +19,8 @@ def promises(scenario: Scenario) -> dict[str, Check]:
 
 
 def violations(check: Check, scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A line for each way in which the promise is broken. When the run was resumed from checkpoints, the events before
-    and after that are checked separately."""
+    """A line for each way in which the promise `check` is broken. When the run was resumed from checkpoints, the events
+    before and after that are checked separately."""
     ends = [place for place, entry in enumerate(entries) if isinstance(entry.event, Resumed)]
     for start, end in pairwise((0, *ends, len(entries))):
         yield from check(scenario, entries[start:end])

@@ -60,7 +60,7 @@ REQUIRED = (
     *(f"fault: {kind}" for kind in Kind),
     *(f"buggify: {site}" for site in SITES),
 )
-"""The places that a large sweep must reach, whatever its conversation. A sweep that misses one says nothing about
+"""The places that a large sweep must reach, whatever its conversation. A sweep that misses a place has not tested
 it."""
 REQUIRED_FROM = 300
 """The number of seeds from which on a sweep must reach all of `REQUIRED`, and the number of seeds of one conversation
@@ -100,9 +100,9 @@ def sweep(
     workers: int | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Iterator[Verdict]:
-    """The verdicts, in the order of `seeds`. `protocol`: the conversation of all seeds; None: they are divided among
-    the registered ones. `progress` is called after each verdict, perhaps on another thread. `workers`: number of
-    processes; None: one for each core; 1: all work is done in this process."""
+    """Judge the scenario of each of `seeds`. Yields the verdicts in the order of `seeds`. `protocol`: the conversation
+    of all seeds; None: they are divided among the registered ones. `progress` is called after each verdict, perhaps on
+    another thread. `workers`: number of processes; None: one for each core; 1: all work is done in this process."""
     workers = os.cpu_count() or 1 if workers is None else workers
     if workers == 1:
         for seed in seeds:

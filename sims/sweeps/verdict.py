@@ -44,7 +44,7 @@ class Verdict:
 def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, str | None]:
     """Run `world` to its end and check the promises. Returns the result, and the first promise that did not hold with
     the way in which it was broken; None: all held. `within_s`: limit in virtual seconds, beyond which the run counts as
-    hung.
+    hung; None: no limit.
 
     Raises TaskError and Diverged, which are errors of the task and break no promise.
     """

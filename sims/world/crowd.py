@@ -1,4 +1,5 @@
-"""A crowd: many memberships of SWIM, whose state machines are those of real peers, on a lean network."""
+"""A crowd: many SWIM memberships on a lean network, without endpoints, models and training. Their state machines are
+those of real peers (`protocols.swim.swim`)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _AGAIN_S = 1.0
 
 
 class Bystander:
-    """One process of a peer of a crowd: `index` is the number of the peer, `life` that of the process, from 1 on. It is
-    the world of its state machine (`protocols.swim.effects`)."""
+    """One process of a peer of a crowd: `index` is the number of the peer, `life` that of the process, from 1 on. It
+    implements the effects of its state machine (`protocols.swim.effects`)."""
 
     def __init__(self, crowd: Crowd, index: int, life: int = 1) -> None:
         self.index, self.here, self._crowd = index, True, crowd
@@ -70,8 +71,9 @@ class Bystander:
 
 
 class Crowd:
-    """`count` peers. `loss`: of loose messages. `room`: the most members that each knows; `links`: how many links each
-    wishes, None: each knows all. `founders`: how many are to gather."""
+    """A crowd of `count` peers. `loss`: probability that a loose message is lost. `room`: the most members that each
+    peer knows; `links`: how many links each peer wishes for, None: each knows all. `founders`: how many peers gather
+    before the run starts. `timing`: of SWIM."""
 
     def __init__(
         self,
@@ -89,35 +91,35 @@ class Crowd:
         self.events: list[tuple[float, int, object]] = []
         """The events of all peers: the time, the number of the peer, the event."""
         self.kept: type | tuple[type, ...] = object
-        """The kinds of events that are kept."""
+        """The classes of events that are kept in `events`."""
         self.peers = [Bystander(self, index) for index in range(count)]
         self.by_id = {peer.id: peer for peer in self.peers}
         self._running = 0
 
     def acquaint(self) -> None:
-        """All know each other from the start, and begin to probe."""
+        """Let all peers know each other from the start, and begin to probe."""
         for peer in self.peers:
             others = [other.swim.table.own_word for other in self.peers if other is not peer]
             self.inside(peer, partial(peer.swim.enter, 0, others, "", started=True))
             self.begin(peer)
 
     def begin(self, peer: Bystander) -> None:
-        """The peer begins to probe."""
+        """Have `peer` begin to probe."""
         self.inside(peer, peer.swim.begin)
 
     def run(self, until_s: float) -> None:
-        """Go on until this time."""
+        """Run all peers until the virtual time `until_s`."""
         self.network.run(until_s)
 
     # Coming and going
 
     def join(self, index: int, contact: int) -> None:
-        """The peer with this number joins through another one, and begins to probe."""
+        """Let the peer number `index` join through the peer number `contact`, and begin to probe."""
         self.let_in(self.peers[index], self.peers[contact])
         self.begin(self.peers[index])
 
     def let_in(self, newcomer: Bystander, contact: Bystander) -> None:
-        """The newcomer knocks at the contact. While that has no room, it knocks again."""
+        """Have `contact` let in `newcomer`. While `contact` has no room for one more member, try again every second."""
         if len(contact.swim.table) >= contact.swim.table.room and self.links is None:
             self.network.at(self.network.now_s + _AGAIN_S, self.let_in, newcomer, contact)
             return
@@ -133,7 +135,8 @@ class Crowd:
         self.inside(newcomer, lambda: newcomer.swim.enter(incarnation, words, contact.id, started=started))
 
     def restart(self, index: int, contact: int) -> Bystander:
-        """The peer with this number is restarted under its key, and joins again."""
+        """Restart the peer number `index` under its key, and let it join again through the peer number `contact`.
+        Returns its new process."""
         before = self.peers[index]
         before.here = False
         peer = self.peers[index] = Bystander(self, index, before.swim.table.me.life + 1)
@@ -142,22 +145,22 @@ class Crowd:
         return peer
 
     def end(self, index: int) -> None:
-        """The process of this peer ends without a word."""
+        """End the process of the peer number `index`, without any message to others."""
         self.peers[index].here = False
 
     def leave(self, index: int) -> None:
-        """The peer says that it leaves, and ends."""
+        """Have the peer number `index` announce that it leaves, and end."""
         self.inside(self.peers[index], self.peers[index].swim.leave)
         self.peers[index].here = False
 
     def pause(self, index: int, for_s: float) -> None:
-        """The process of this peer stands still for so long. What arrives meanwhile waits."""
+        """Stop the process of the peer number `index` for `for_s` seconds. Messages that arrive meanwhile wait."""
         self.peers[index].still_until_s = self.network.now_s + for_s
 
     # Running the peers' code
 
     def inside(self, peer: Bystander, do: Callable[[], object]) -> None:
-        """Run code of one peer. Its events are recorded, and it is woken when it wants to be."""
+        """Run `do`, code of `peer`. Its events are recorded, and the next `tick` of its state machine is scheduled."""
         self._running = peer.index
         token = WITNESS.set(self)
         try:
@@ -193,7 +196,7 @@ class Crowd:
                 self.inside(peer, peer.swim.tick)
 
     def _stands_still(self, peer: Bystander, do: Callable[..., None], *what: object) -> bool:
-        """Whether the peer stands still; then the work is put off until it goes on."""
+        """Whether `peer` is paused; then `do` is postponed until it continues."""
         if self.network.now_s < peer.still_until_s:
             self.network.at(peer.still_until_s, do, *what)
             return True

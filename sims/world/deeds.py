@@ -18,7 +18,7 @@ from .wall_clock import WallClock
 
 
 class Stage(Protocol):
-    """The part of the world's interface that the nemesis uses."""
+    """The part of the world's interface that is needed to apply faults."""
 
     scenario: Scenario
     network: Network
@@ -54,8 +54,8 @@ def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable
 
 
 class Deeds:
-    """Applies faults for the nemesis: one method for each kind. A method returns the function that undoes the fault, or
-    None if it cannot be undone."""
+    """Applies faults for the nemesis, the object that strikes with a scenario's faults: one method for each kind. A
+    method returns the function that undoes the fault, or None if it cannot be undone."""
 
     def __init__(self, world: Stage) -> None:
         self._world = world

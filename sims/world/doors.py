@@ -1,5 +1,5 @@
-"""Who may send to whom on a virtual network: the peers that each peer lets in, and the connections of those that cannot
-be dialled."""
+"""Admission on a virtual network: the peers whose frames each peer accepts, and the connections of peers that cannot be
+dialled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from .ways import Port
 
 
 class Doors:
-    """The doors of one network's peers. `outbound`: peers that cannot be dialled. Frames to such a peer go only on a
-    connection that it has made: a frame of it has arrived, and neither end has closed its port since."""
+    """The admissions of one network's peers. `outbound`: peers that cannot be dialled. Frames to such a peer go only on
+    a connection that it has made. It has one from the arrival of its first frame on, as long as neither end closes its
+    port."""
 
     def __init__(self) -> None:
         self.outbound: set[PeerId] = set()
@@ -28,7 +29,7 @@ class Doors:
         self._admitted.get(at, set()).discard(peer)
 
     def close(self, peer: PeerId) -> None:
-        """Let nobody in to `peer`, whose port is closed."""
+        """Drop all frames to `peer` from now on, because its port is closed."""
         self._admitted.pop(peer, None)
 
     def lets_in(self, at: PeerId, sender: PeerId) -> bool:
@@ -36,12 +37,13 @@ class Doors:
         return sender in admitted or key_of(sender) in admitted
 
     def call(self, caller: PeerId, called: PeerId, ports: tuple[Port, Port]) -> bool:
-        """A frame of `caller`, which cannot be dialled, has arrived: it has a connection. Returns whether it is new."""
+        """Note that a frame of `caller`, which cannot be dialled, has arrived at `called`, so that it has a connection.
+        `ports`: the two ports. Returns whether the connection is new."""
         before, self._calls[caller, called] = self._calls.get((caller, called)), ports
         return before != ports
 
     def hang_up(self, caller: PeerId, called: PeerId) -> None:
-        """`caller` closes its connection to `called`."""
+        """Note that `caller` closes its connection to `called`."""
         self._calls.pop((caller, called), None)
 
     def joined(self, caller: PeerId, called: PeerId, ports: Mapping[PeerId, Port]) -> bool:

@@ -30,8 +30,8 @@ def peer_of(life: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """The nemesis applied a fault of this `kind` to the lives `who`. `until_s`: virtual time of its end; None: it does
-    not end."""
+    """Event: the nemesis has applied a fault of this `kind` to the lives `who`. `until_s`: virtual time of its end;
+    None: it does not end."""
 
     kind: str
     who: tuple[str, ...]
@@ -40,8 +40,8 @@ class Fell:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A peer's process was started. `remembers`: it has the Paxos votes of the process before; `version`: version of
-    the checkpoint from which it resumes, 0: none."""
+    """Event: a peer's process was started. `remembers`: it has the Paxos votes of the process before; `version`:
+    version of the checkpoint from which it resumes, 0: none."""
 
     remembers: bool = False
     version: int = 0
@@ -49,8 +49,8 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up with an `error`.
-    `foreseen`: the error is none, or tells the user what to mend, and so is no defect."""
+    """Event: a peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up with an `error`.
+    `foreseen`: there is no error, or its text tells the user what to mend; False: it is a defect of the library."""
 
     finished: bool = False
     crashed: bool = False
@@ -60,20 +60,21 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """All peers have crashed. The following events are those of a resumed run, which continues from their
+    """Event: all peers have crashed. The following events are those of a resumed run, which continues from their
     checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complained:
-    """An error occurred that nobody handles: in a callback, or in a task whose result nobody awaits."""
+    """Event: an error occurred that no code handles, in a callback, or in a task whose result is never awaited. `what`:
+    its text."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A peer was killed because it needed more memory than it has."""
+    """Event: a peer was killed because it needed `needed_bytes`, and has a memory of `memory_bytes`."""
 
     needed_bytes: int
     memory_bytes: int
@@ -81,14 +82,14 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Frames of so many bytes had arrived at a peer and were not consumed yet."""
+    """Event: frames of `inbound_bytes` bytes had arrived at a peer and were not consumed yet."""
 
     inbound_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A peer refused the messages of peer `who` because of misbehaviour."""
+    """Event: a peer refused the messages of peer `who` because of misbehaviour. `why`: the reason."""
 
     who: str
     why: str
@@ -96,7 +97,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Misdelivered:
-    """An endpoint delivered a message out of order or twice. `sender`: the peer that sent it; `what`: its kind;
+    """Event: an endpoint delivered a message out of order or twice. `sender`: the peer that sent it; `what`: its kind;
     `number`: its sequence number on its lane; `due`: the sequence number that should have been delivered next."""
 
     sender: str

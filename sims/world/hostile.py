@@ -34,7 +34,8 @@ from .transport import SimulatedTransport
 from .ways import Frame
 
 KEY, GUEST = "hostile", "guest"
-"""Prefixes of the ids of hostile keys: of admitted keys, and of holders of an invite's key."""
+"""Prefixes of the ids of hostile senders: of those with an admitted key of their own, and of those with the invite's
+guest key only."""
 EVERY_S = 0.05
 _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
@@ -61,7 +62,7 @@ class Speech:
 
     @property
     def channels(self) -> list[str]:
-        """The channel last heard for each family of messages, and "", which no conversation has."""
+        """The names of the channels on which honest messages were heard, and "", which is the link's own."""
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
@@ -90,8 +91,8 @@ class Speech:
         return channel, message, bytes(min(most, self._chance.choice(sizes)))
 
     def _kinds(self) -> list[str]:
-        """The kinds of the library, and those that were heard. A process may have imported others meanwhile, and a run
-        must not depend on it."""
+        """The kinds of the library, and those that were heard. Kinds that this process has only imported are left out:
+        which they are depends on earlier runs, and a run must not depend on that."""
         for name in CONVERSATIONS:  # else the library's kinds would be those of the conversations imported so far
             loaded(name)
         return [
@@ -140,8 +141,8 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _allowed(draw: Callable[[], Any]) -> Any:
-    """Call `draw` until it makes a message that its own dataclass allows. One beyond these bounds cannot be made in
-    this process."""
+    """Call `draw` until the message that it makes passes the checks of its own dataclass: others cannot be
+    constructed."""
     while True:
         with contextlib.suppress(ValueError):
             return draw()
@@ -170,8 +171,8 @@ def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: 
 
 
 class Hostile:
-    """Sends a hostile message every `EVERY_S` virtual seconds to a random one of the peers that `lives` gives, until it
-    is stopped. The senders are all of `members`, or, if there are none, keys of its own."""
+    """Sends a hostile message every `EVERY_S` virtual seconds to a random one of the peers that `lives` returns, until
+    it is stopped. Each of `members` sends, or, if there are none, keys of its own do."""
 
     def __init__(self, network: Network, seed: str, lives: Callable[[], list[Life]], members: list[Life]) -> None:
         self._network, self._lives, self._members = network, lives, members
@@ -229,7 +230,8 @@ class Hostile:
         self._own.clear()
 
     def stop(self) -> None:
-        """Stop sending, and close the endpoints of all own keys. Raises what ended the sending before, if it ended."""
+        """Stop sending, and close the endpoints of all own keys. If the sending had ended by an error before, raises
+        that error."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
         self._task.cancel()

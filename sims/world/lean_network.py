@@ -1,7 +1,9 @@
-"""A lean network: messages between state machines, without endpoints. It is for more peers than a `Network` can carry.
+"""A lean network: it carries messages between state machines, without endpoints, for more peers than a `Network` can
+hold.
 
-A message is handed over after a random latency, and encoded only to be measured. A loose message is lost with the
-probability `loss`; any other arrives, as links would see to. A way that is cut carries neither.
+A message is delivered after a random latency, and encoded only to measure its size. A loose message is lost with the
+probability `loss`. Any other message arrives, as over a link. Where the way from a sender to a receiver is cut, no
+message arrives.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ LATENCY_S = (0.01, 0.05)
 
 
 class LeanNetwork:
-    """Time and messages. `take` is called with (sender, receiver, message) when a message arrives."""
+    """Virtual time and the messages under way. `take` is called with (sender, receiver, message) when a message
+    arrives."""
 
     def __init__(self, take: Callable[[PeerId, PeerId, object], None], *, loss: float, seed: int) -> None:
         self.now_s, self.loss, self._take = 0.0, loss, take
@@ -33,18 +36,18 @@ class LeanNetwork:
         self._due: list[tuple[float, float, Callable[..., object], tuple[object, ...]]] = []
 
     def run(self, until_s: float) -> None:
-        """Go on until this time."""
+        """Deliver messages and run timers until the virtual time `until_s`."""
         while self._due and self._due[0][0] <= until_s:
             self.now_s, _, do, what = heapq.heappop(self._due)
             do(*what)
         self.now_s = until_s
 
     def at(self, when_s: float, do: Callable[..., object], *what: object) -> None:
-        """Call `do` at that time, in a random order among what is due then."""
+        """Call `do` with `what` at the virtual time `when_s`. Calls for the same time come in a random order."""
         heapq.heappush(self._due, (when_s, self._chance.random(), do, what))
 
     def carry(self, sender: PeerId, to: PeerId, message: object, channel: str) -> None:
-        """Send a message."""
+        """Send a message of `sender` to the peer `to`."""
         self.sent[type(message).__name__] += 1
         if self.measured:
             header = encode(message, 0, incarnation=1 << 60, towards=1 << 60, seq=1 << 10, channel=channel)

@@ -1,4 +1,4 @@
-"""The nemesis, which applies the faults of a scenario to their targets in the world, at their moments."""
+"""The nemesis: it applies the faults of a scenario to their targets in the world, each at its moment."""
 
 from __future__ import annotations
 

@@ -132,12 +132,14 @@ class Network:
         if self._cut and self._cut[sender, to] > 0:
             self.happened["cut"] += 1
             return size
-        extra_s = 0.0 if self.priorities is None else self.priorities.extra_s(sender, to, header)
         way, up, now = self._way(sender, to), self.links.get(sender, self.link), self._loop.time()
         start_s = now if now > port.up_free_s else port.up_free_s
-        port.up_free_s = sent_s = start_s + link_bytes(size) / up.bandwidth_Bps
-        frame = Frame(sender, to, header, payload, size, way, way.connection, port, start_s)
-        latency_s = extra_s + self._latency(way, up, self.links.get(to, self.link))
+        takes_bytes = link_bytes(size)
+        port.up_free_s = sent_s = start_s + takes_bytes / up.bandwidth_Bps
+        frame = Frame(sender, to, header, payload, size, takes_bytes, way, way.connection, port, start_s)
+        latency_s = self._latency(way, up, self.links.get(to, self.link))
+        if self.priorities is not None:
+            latency_s += self.priorities.extra_s(sender, to, header)
         if not (self.trunks and self._takes_trunk(frame, sent_s, latency_s)):
             self._fly(frame, start_s + latency_s, sent_s + latency_s)
         for see in self.seen:
@@ -173,7 +175,7 @@ class Network:
         if frame.start_s > frame.source.sends_until_s:
             return
         entered_s = max(frame.start_s, self._trunk_free_s.get(ends, 0.0))
-        left_s = entered_s + link_bytes(frame.size) / self.trunks[frozenset(ends)].bandwidth_Bps
+        left_s = entered_s + frame.link_bytes / self.trunks[frozenset(ends)].bandwidth_Bps
         self._trunk_free_s[ends] = left_s
         self._fly(frame, entered_s + latency_s, max(sent_s, left_s) + latency_s)
 
@@ -191,7 +193,7 @@ class Network:
         if frame.start_s > frame.source.sends_until_s:
             return
         there = self._ports.get(frame.to)
-        takes_s = link_bytes(frame.size) / self.links.get(frame.to, self.link).receives_Bps
+        takes_s = frame.link_bytes / self.links.get(frame.to, self.link).receives_Bps
         if there is None:
             through_s = first_s + takes_s
         else:

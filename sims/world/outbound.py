@@ -20,7 +20,8 @@ _SIZES = struct.Struct(">II")
 
 
 class MemoryPipes:
-    """The pipes of one transport (`protocols.pipes.Pipes`). `called` is called with the transport's end of an inlet."""
+    """The pipes of one transport: see `protocols.transport.Pipes`. For each inlet, `called` is called with the end of
+    the pipe that is the transport's."""
 
     def __init__(self, called: Callable[[Pipe], None]) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()
@@ -33,8 +34,9 @@ class MemoryPipes:
 
 
 class _Talk:
-    """The transport's end of a pipe to `peer`: "" until the other end, which has called, has said its name. Two frames
-    go through it as their sizes and their bytes, after the name of the peer that has called."""
+    """The transport's end of a pipe to `peer`. "": the other end has opened the pipe and has not told its name yet.
+    Through the pipe go first the name of the peer that opened it, and then pairs of frames, each pair as two sizes and
+    the bytes."""
 
     def __init__(self, peer: PeerId, pipe: Pipe, transport: OutboundTransport) -> None:
         self.peer, self.pipe, self._transport = peer, pipe, transport
@@ -60,8 +62,9 @@ class _Talk:
 
 
 class OutboundTransport(SimulatedTransport):
-    """The transport of a peer of `Doors.outbound`. It keeps a connection to each peer that it has dialled, and calls
-    again when that is broken. To another peer of its kind it talks through a pipe."""
+    """The transport of a peer in `Doors.outbound`, which cannot be dialled. It keeps a connection to each peer that
+    it has dialled, and connects again when that is broken. It reaches another peer that cannot be dialled through a
+    pipe."""
 
     pipes: MemoryPipes
 
@@ -72,9 +75,10 @@ class OutboundTransport(SimulatedTransport):
         self._talks: dict[PeerId, _Talk] = {}
         """For each peer: the latest of the open pipes to it."""
         self._calling: dict[PeerId, asyncio.TimerHandle] = {}
-        """For each peer that was dialled: when its connection is looked at next."""
+        """For each peer that was dialled: the timer of the next check of its connection."""
         self._pauses_s: dict[PeerId, float] = {}
-        """For each peer to which a pipe has ended: the pause after that, until something comes through another one."""
+        """For each peer to which a pipe has ended: the pause before the next one is opened. It is forgotten when frames
+        come through a pipe."""
         self._resting = set[PeerId]()
         self._arrivals: Arrivals | None = None
 
@@ -91,7 +95,8 @@ class OutboundTransport(SimulatedTransport):
             self._look(peer, _PAUSE_MIN_S, joined=False)
 
     def _look(self, peer: PeerId, pause_s: float, *, joined: bool) -> None:
-        """Look whether there is a connection to `peer`, and call if there is none. `joined`: whether there was one."""
+        """Check whether there is a connection to `peer`, and connect if there is none. `joined`: whether there was one
+        at the last check."""
         if self._arrivals is None:
             return
         before, joined = joined, self._network.joined(self._id, peer)
@@ -137,7 +142,7 @@ class OutboundTransport(SimulatedTransport):
     # Through pipes
 
     def _talk(self, peer: PeerId) -> _Talk | None:
-        """What leads to `peer`; None: it has just ended, and the next one is for later."""
+        """The open pipe to `peer`. None: the last one has just ended, and a new one is opened after a pause."""
         if peer in self._talks or peer in self._resting:
             return self._talks.get(peer)
         near, far = MemoryPipe.pair()
@@ -148,7 +153,8 @@ class OutboundTransport(SimulatedTransport):
         return talk
 
     def met(self, talk: _Talk, peer: PeerId) -> bool:
-        """The other end of a pipe has said its name. Returns whether it is let in."""
+        """The other end of the pipe of `talk` has told its name, `peer`. Returns whether `peer` is admitted; if not,
+        the pipe is closed."""
         if not self._network.doors.lets_in(self._id, peer):
             self._end(talk)
             return False
@@ -158,13 +164,13 @@ class OutboundTransport(SimulatedTransport):
         return True
 
     def heard(self, peer: PeerId, header: bytes, payload: bytes) -> None:
-        """Two frames have come through a pipe."""
+        """Deliver two frames of `peer` that have come through a pipe, if it is admitted."""
         self._pauses_s.pop(peer, None)
         if self._arrivals is not None and self._network.doors.lets_in(self._id, peer):
             self._arrivals.frames(peer, header, payload, 0)
 
     def broken(self, talk: _Talk) -> None:
-        """A pipe has ended at its other end."""
+        """Handle the end of a pipe whose other end was closed: ask for a new one after a pause."""
         last = self._talks.get(talk.peer) is talk
         self._end(talk)
         if last and self._arrivals is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ...protocols.endpoint import Endpoint
-from ...protocols.link.lane import Arrival
+from ...protocols.link.envelope import Envelope
 from ...protocols.link.link import Link
 from ...protocols.testpoints import witness
 from ...protocols.transport import PeerId, Transport
@@ -32,13 +32,13 @@ class Overheard(Endpoint):
         if link is self.links.get(sender) and frame.seq < handed_on.get(frame.lane, 0):
             self._waiting.pop(id(frame.message), None)  # a duplicate
 
-    def _deliver(self, link: Link, arrival: Arrival) -> None:
-        frame = self._waiting.pop(id(arrival.message))
+    def _deliver(self, link: Link, envelope: Envelope) -> None:
+        frame = self._waiting.pop(id(envelope.message))
         if link.peer not in self._handed_on or self._handed_on[link.peer][0] is not link:
             self._handed_on[link.peer] = link, dict.fromkeys(Lane, 0)
         handed_on = self._handed_on[link.peer][1]
         if frame.seq != handed_on[frame.lane] or frame.towards != link.incarnation:
-            what = type(arrival.message).__name__
+            what = type(envelope.message).__name__
             witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
         handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)
-        super()._deliver(link, arrival)
+        super()._deliver(link, envelope)

@@ -39,7 +39,7 @@ from .overheard import Overheard
 from .virtual_compute import VirtualCompute
 
 SYNC_S = 0.002
-"""Virtual seconds that a disk takes to save an entry of a shelf."""
+"""Virtual seconds that a disk takes to save an entry of a `Shelf`."""
 _CHECKPOINTS = 4
 
 
@@ -164,7 +164,7 @@ class Life:
 
     @property
     def role(self) -> str:
-        """See `Attributes`."""
+        """The peer's role in the run: see `Attributes`."""
         return self.peer.membership.me.attributes.role
 
     @property
@@ -182,8 +182,8 @@ class Life:
         return bool(self.peer.membership.view.members)
 
     def leader(self, place: int) -> PeerId | None:
-        """The coordinator that this peer knows (`place` 0), or the peer that would coordinate without that one (1);
-        None: there is none."""
+        """By the view of this peer, the coordinator (`place` 0), or the peer that would coordinate if the coordinator
+        were gone (1); None: there is none."""
         return next(iter(self.peer.membership.leaders[place : place + 1]), None)
 
     @property

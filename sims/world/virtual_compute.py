@@ -1,4 +1,4 @@
-"""The thread that computes, in virtual time."""
+"""The thread for numerical work of a simulated peer, in virtual time."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class WallClock:
 
     @contextmanager
     def on_the_wall(self) -> Iterator[None]:
-        """A context in which `time.time` reads this clock."""
+        """While in this context, `time.time` reads this clock."""
         real = time.time  # noqa: TID251  # to replace it
         time.time = self.read  # noqa: TID251
         try:

@@ -30,9 +30,9 @@ class Port:
 @dataclass(slots=True)
 class Way:
     """The way from one peer to another. `connection`: how often its connection was broken and made again; frames of a
-    former connection are lost. `entered_s`: virtual time at which the last byte so far from the port `source` reaches
-    the down-link; `last_s`: virtual time at which the last frame so far arrives at the port `there`. Both begin anew
-    when a peer opens another port, because its frames do not queue behind those of its former process."""
+    former connection are lost. `entered_s`: the latest virtual time at which the last byte of a frame from the port
+    `source` reaches the down-link; `last_s`: the latest virtual time at which a frame arrives at the port `there`. Both
+    begin anew when a peer opens another port, because its frames do not queue behind those of its former process."""
 
     name: bytes
     chance: random.Random
@@ -45,14 +45,16 @@ class Way:
 
 
 class Frame(NamedTuple):
-    """A frame on a way. `size`: its bytes on the wire; `connection`: number of the way's connection by which it was
-    sent; `source`: the sender's port; `start_s`: virtual time at which its first byte leaves that port."""
+    """A frame on a way. `size`: its bytes on the wire; `link_bytes`: what these take of a link; `connection`: number of
+    the way's connection by which it was sent; `source`: the sender's port; `start_s`: virtual time at which its first
+    byte leaves that port."""
 
     sender: PeerId
     to: PeerId
     header: bytes
     payload: Buffer
     size: int
+    link_bytes: int
     way: Way
     connection: int
     source: Port

@@ -1,5 +1,5 @@
 """A world of simulated peers: the peers, trainers and conversations of real runs, on a virtual network and in virtual
-time. The numerical work is really done. Each local step takes a given virtual time."""
+time. The numerical work is really computed. Each local step takes a given virtual time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 class Simulated:
     """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
     by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is
-    over, None: no peer tells."""
+    over; None: no peer tells."""
 
     metrics: Mapping[str, float]
     scales: Mapping[str, str]
@@ -127,14 +127,14 @@ class World:
         self._expected[index] += 1
 
     def begin_later(self, index: int, seconds: float) -> None:
-        """Start a process of the peer with this number after so many virtual seconds."""
+        """Start a process of the peer number `index` after `seconds` virtual seconds."""
         self.expect(index)
         asyncio.get_running_loop().call_later(seconds, self.begin, index, context=Context())
 
     def begin(self, index: int) -> None:
-        """Start a process of the peer with this number, unless one is running or the run is over. It joins through a
-        peer that is a member, or else through one that is about to found the run; if there is none, it founds the
-        run. A contact has to be dialled, and a founder too: for either it waits."""
+        """Start a process of the peer number `index`, unless one is running or the run is over. It joins through a peer
+        that is a member, or else through one that is about to found the run; if there is none, it founds the run. If
+        the contact, or a founder, would be a peer that cannot be dialled, the start is postponed."""
         self._expected -= Counter([index])
         if (dark_s := self._dark_until_s - asyncio.get_running_loop().time()) > 0:
             self.begin_later(index, dark_s)

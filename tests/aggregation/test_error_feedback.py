@@ -90,34 +90,18 @@ def test_a_round_that_fails_leaves_the_memory_as_it_was() -> None:
     assert feedback.residual.tolist() == [0, 2, 3]
 
 
-def test_the_memory_survives_a_restart_and_can_be_forgotten() -> None:
+def test_the_memory_can_be_forgotten() -> None:
     feedback = ErrorFeedback.of(torch.zeros(3, requires_grad=True))
     feedback.keep(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3))
-    state, again = feedback.state_dict(), ErrorFeedback.of(torch.zeros(3))
-    again.load_state_dict(state)
-    state["residual"].zero_()
-    assert again.residual.tolist() == feedback.residual.tolist() == [1, 2, 3]
-    again.reset()
-    assert again.residual.tolist() == [0, 0, 0]
-    assert feedback.residual.tolist() == [1, 2, 3]
+    feedback.reset()
+    assert feedback.residual.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ({}, "one residual"),
-        ({"residual": torch.zeros(3), "more": torch.zeros(3)}, "one residual"),
-        ({"residual": torch.zeros(2)}, "does not take"),
-        ({"residual": torch.zeros(3).double()}, "does not take"),
-        ({"residual": torch.full((3,), math.nan)}, "not finite"),
-    ],
-)
-def test_another_memory_is_refused(state: dict[str, Tensor], said: str) -> None:
+@pytest.mark.parametrize("values", [torch.zeros(4), torch.zeros(3).double()])
+def test_values_of_another_shape_or_type_are_refused(values: Tensor) -> None:
     feedback = ErrorFeedback.of(torch.zeros(3))
-    with pytest.raises(ValueError, match=said):
-        feedback.load_state_dict(state)
     with pytest.raises(ValueError, match="does not take"):
-        feedback.correct(torch.zeros(4))
+        feedback.correct(values)
 
 
 # The problems that the papers give

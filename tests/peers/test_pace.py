@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from pathlib import Path
 
@@ -160,7 +159,7 @@ def test_the_plain_mean_of_unequal_steps_would_end_elsewhere(monkeypatch: pytest
 
     async def as_it_is(self: Pace, contribution: Contribution, *args, **kwargs) -> Contribution:
         brought = await normalising(self, contribution, *args, **kwargs)
-        return dataclasses.replace(brought, vector=contribution.vector, weight=contribution.weight)
+        return brought._replace(vector=contribution.vector, weight=contribution.weight)
 
     normalising = Pace.brought
     monkeypatch.setattr(Pace, "brought", as_it_is)

@@ -169,10 +169,10 @@ class Stepper(Walker):
         self.means: list[torch.Tensor] = []
         vector = self.sgd.state.vector + self.stride
         for turn in self.turns:
-            brought = dataclasses.replace(self.brings(), vector=vector)
+            brought = self.brings()._replace(vector=vector)
             vector = await self.sgd.average_at_site(brought, turn) + self.stride
             self.means.append(vector - self.stride)
-        self.outcomes.append(await self.sgd.average(dataclasses.replace(self.brings(), vector=vector)))
+        self.outcomes.append(await self.sgd.average(self.brings()._replace(vector=vector)))
 
 
 class Steppers(Company):

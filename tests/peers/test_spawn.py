@@ -151,3 +151,14 @@ async def test_a_signal_never_takes_an_exit_code_from_the_one_that_waits_for_it(
         assert await process.wait() == -9
         process.kill()
     assert process.returncode == -9
+
+
+@pytest.mark.parametrize(("command", "log"), [("no-such-program", "log"), (sys.executable, "no-such-folder/log")])
+async def test_a_process_that_cannot_be_started_is_told_with_the_file_and_the_cause(
+    tmp_path: Path, command: str, log: str
+) -> None:
+    _, theirs = pair = socket.socketpair()
+    with pytest.raises(SpawnError, match=r"cannot be started: .*no-such-.*: no such file or directory"):
+        await Spawner([command]).spawn(theirs, tmp_path / log)
+    for end in pair:
+        end.close()

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -53,8 +52,8 @@ BAD: dict[str, Bad] = {
     "infinite": element(float("-inf")),
     "beyond the range": element(LARGEST / 2),
     "huge": element(1e12),
-    "a signal": lambda brought: replace(brought, loss=float("nan")),
-    "a huge signal": lambda brought: replace(brought, learning_rate=LARGEST),
+    "a signal": lambda brought: brought._replace(loss=float("nan")),
+    "a huge signal": lambda brought: brought._replace(learning_rate=LARGEST),
 }
 SAID = {
     "nan": "not finite",
@@ -74,7 +73,7 @@ def brings(walker: Walker, bad: Bad, *, checks: bool = False, round_: int = 1) -
         if walker.sgd.state.round < round_:
             return brought
         if not checks:
-            brought = Unchecked(**{field.name: getattr(brought, field.name) for field in fields(Contribution)})
+            brought = Unchecked(*brought)
         return bad(brought)
 
     walker.brings = instead  # type: ignore[method-assign]
@@ -303,7 +302,7 @@ def test_with_two_that_cannot_reach_each_other(schedule: str) -> None:
 
         def huge() -> Contribution:
             brought = brings()
-            return replace(brought, vector=torch.full_like(brought.vector, 1e30)) if due and due.pop() else brought
+            return brought._replace(vector=torch.full_like(brought.vector, 1e30)) if due and due.pop() else brought
 
         culprit.brings = huge  # type: ignore[method-assign]
         await company.until(lambda: company[0].membership.removals != [])

@@ -349,7 +349,7 @@ async def stuck(sending: asyncio.Task, endpoint: Endpoint, peer: Endpoint) -> No
 
     def used_up() -> bool:
         lane, there = out_lane(endpoint, peer), link_of(peer, endpoint)
-        granted = there._in[Lane.DATA].limit_bytes(there._room(Lane.DATA))
+        granted = (inbound := there._in[Lane.DATA]).limit_bytes(inbound.room(inbound))
         return bool(lane.queue) and not lane.in_flight and lane.posted_bytes >= granted
 
     await eventually(used_up)

@@ -1,5 +1,5 @@
-"""AD-PSGD: asynchronous decentralized SGD. After its local steps a peer averages with one random neighbour, which need
-not have ended its own.
+"""AD-PSGD: asynchronous decentralized SGD. After its local steps a peer averages its model with that of one random
+neighbour, which may be in the middle of its own local steps.
 
 Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018, arXiv 1710.06952,
 Algorithm 1, here with `period` local steps between two averages:
@@ -7,8 +7,8 @@ Algorithm 1, here with `period` local steps between two averages:
     x_i, x_j <- (x_i + x_j) / 2        for a random neighbour j, atomically (`pairs`)
     x_i <- x_i - the local steps' updates, which began from an older copy
 
-The paper needs a bipartite graph lest peers wait for each other in a circle. The passive side never waits here, so any
-graph will do.
+The paper needs a bipartite graph, because in others peers could wait for each other in a circle. Here the neighbour
+that is asked, the passive side, never waits, so any graph is allowed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..differences import DifferenceCodec
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A peer's own state between two rounds: its `model` [n], and other `tensors` of the algorithm, by name."""
+    """A peer's own state between two rounds: its `model` [n], and the algorithm's other `tensors` by name."""
 
     model: Tensor
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -24,79 +24,89 @@ class Held:
 class Algorithm(Protocol):
     """A gossip algorithm, as functions of a peer's own state. It holds no state of a run, so all peers may share one.
 
-    A round is `give` after the local steps, then the exchange of what was given, [m] on each peer, then `mix`.
+    In each round a peer takes local steps; `give` makes the vector [m] that its neighbours take; the peers exchange
+    these vectors; `mix` makes the peer's new state from their weighted sum. A taker is a peer that takes this peer's
+    vector.
     """
 
     @property
     def own_graph(self) -> bool:
-        """Whether it chooses the neighbours by itself, and a topology has no use."""
+        """Whether the algorithm chooses the neighbours itself, so that a topology from the user would not be used."""
         ...
 
     @property
     def splits(self) -> bool:
-        """Whether what a peer gives is split between itself and its takers, and mixed with weights of 1."""
+        """Whether the vector that a peer gives is split into equal shares, one for itself and one for each taker.
+        Received shares are then added with a weight of 1."""
         ...
 
     @property
     def pairs(self) -> bool:
-        """Whether a mix is an average with one neighbour, which answers amid its local steps."""
+        """Whether a mix is an average with one neighbour, which answers in the middle of its local steps
+        (`gossip.pairs`)."""
         ...
 
     @property
     def in_groups(self) -> bool:
-        """Whether the neighbours in its graph stand in groups, each of which takes its plain mean, whoever of it is
-        there."""
+        """Whether the graph consists of groups whose members are all neighbours of each other. Each group then takes
+        the plain mean of the vectors that have arrived."""
         ...
 
     @property
     def bears_codecs(self) -> bool:
-        """Whether what a peer gives may be encoded, however coarsely."""
+        """Whether the algorithm converges when the given vectors are encoded with any codec, however coarse."""
         ...
 
     @property
     def drawn(self) -> int | None:
-        """Where peers have links to a few only: along how many a peer mixes in a round, drawn anew; None: along all; 0:
-        it has to know all peers."""
+        """For runs in which a peer has links to only a few others: with how many of them it mixes in a round, drawn
+        anew in each. None: with all of them. 0: the algorithm cannot run there, because a peer has to know all others.
+        """
         ...
 
     def suited(self, codec: DifferenceCodec | None) -> Self:
-        """The algorithm with options that suit `codec`, where the user gave none. Raises ValueError when none do: what
-        is wrong with the codec."""
+        """The algorithm, with options that the user has not given set to suit `codec` (None: no codec). Raises
+        ValueError, which says what is wrong with the codec, when no options suit it."""
         ...
 
     def graph(self, topology: Topology) -> Topology:
-        """The graph along which peers mix. `topology`: the one that the user has chosen."""
+        """The graph along which peers mix. `topology`: the one that the user has chosen, which most algorithms
+        return."""
         ...
 
     def begin(self, model: Tensor, parameters: int) -> Held:
-        """The state of a peer that goes on from `model` [n], of which the first `parameters` elements are parameters:
-        at the start, and when it has been left behind."""
+        """The state of a peer that continues from `model` [n], without any former state: at the start, and when it
+        takes over the others' model because it was left behind. The first `parameters` elements of the model are
+        parameters."""
         ...
 
     def correction(self, held: Held) -> Correction | None:
-        """The correction of the next local steps; None: none."""
+        """The correction to apply in the next local steps; None: there is none."""
         ...
 
     def give(self, held: Held, update: Update) -> Tensor:
-        """What neighbours take, [m], after the local steps of `update` from `held`."""
+        """The vector [m] that this peer gives to its takers after local steps that led from the state `held` to
+        `update`."""
         ...
 
     def rest(self, held: Held) -> Tensor:
-        """What neighbours take, [m], of a peer that takes no local steps: before its first and after its last."""
+        """The vector [m] that a peer gives while it takes no local steps: before its first and after its last."""
         ...
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
-        """The state after a round: `given` [m] is what this peer gave, and `mixed` [m] the weighted sum of this and of
-        what its neighbours gave."""
+        """This peer's state after a round. `held`: its state before; `update`: the result of its local steps; `given`
+        [m]: the vector that it gave; `mixed` [m]: the weighted sum of `given` and the vectors that its neighbours gave.
+        """
         ...
 
     def model(self, held: Held, given: Tensor) -> Tensor:
-        """The model [n] in what another peer gave, [m]. `held`: this peer's own state."""
+        """The model [n] that a vector `given` [m] by another peer contains. `held`: this peer's own state."""
         ...
 
 
 class Usual:
-    """The common part of the algorithms: whole vectors, from the neighbours in the graph that the user has chosen."""
+    """Base class with the usual answers: whole vectors, from the neighbours in the user's topology, without a
+    correction."""
 
     own_graph = False
     splits = False
@@ -116,7 +126,7 @@ class Usual:
 
 
 class OfModels(Usual):
-    """The common part of the algorithms that mix models and nothing else, with m = n."""
+    """Base class of the algorithms in which the given vector is the model itself (m = n), and so is the state."""
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         return Held(model)

@@ -32,8 +32,9 @@ _SAMPLE = 4096
 
 
 def step_for(codec: DifferenceCodec | None) -> float:
-    """The consensus step size that suits `codec`; 0: none does, because the codec makes errors larger than the vector.
-    With w = 1 - |Q(x) - x|^2 / |x|^2 for random x it is w / (1 + 1.4 (1 - w)): 0.04 for the largest 1 %."""
+    """The consensus step size gamma that suits `codec` (None: 1). 0: no step size suits it, because the codec's error
+    is larger than the vector. With w = 1 - |Q(x) - x|^2 / |x|^2 for random x it is w / (1 + 1.4 (1 - w)): 0.04 for the
+    largest 1 %."""
     if codec is None:
         return 1.0
     x = torch.randn(_SAMPLE, generator=torch.Generator().manual_seed(0))
@@ -43,8 +44,8 @@ def step_for(codec: DifferenceCodec | None) -> float:
 
 
 class Choco(OfModels):
-    """CHOCO-SGD with the consensus step size gamma = `step`, above 0 and at most 1; None: that of the codec (`suited`),
-    or 1."""
+    """CHOCO-SGD with the consensus step size gamma = `step`, above 0 and at most 1. None: the one that suits the codec
+    (`suited`), or 1 without a codec. Raises ValueError on another step size."""
 
     bears_codecs = True
 

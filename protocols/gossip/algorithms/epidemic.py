@@ -13,7 +13,8 @@ from .algorithm import OfModels
 
 
 class EpidemicLearning(OfModels):
-    """Each peer takes from `others` random peers, by a chance that is alike for all."""
+    """Epidemic learning: in each round a peer takes the vectors of `others` random peers. Their choice follows from the
+    round, so all peers know it."""
 
     own_graph = True
 

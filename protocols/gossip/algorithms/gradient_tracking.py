@@ -34,8 +34,8 @@ _CORRECTION, _STEP = "correction", "step"
 
 @dataclass(frozen=True, slots=True)
 class GradientTracking(Usual):
-    """Gradient tracking on the graph that the user has chosen. A vector that neighbours take is y_i [n], then the mean
-    step [p]."""
+    """Gradient tracking on the graph that the user has chosen. The vector that a peer gives is y_i [n], followed by the
+    mean step [p]: m = n + p."""
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         zero = torch.zeros(parameters, dtype=model.dtype)

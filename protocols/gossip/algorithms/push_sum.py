@@ -1,5 +1,6 @@
-"""Stochastic gradient push: each peer splits its vector between itself and its out-neighbours, and divides by a weight
-that travels the same way. So the graph may be directed, and peers may have different numbers of neighbours.
+"""Stochastic gradient push: each peer splits its vector, and a weight with it, between itself and its out-neighbours.
+Its model is the sum of the vectors divided by the sum of the weights. So the graph may be directed, and peers may have
+different numbers of neighbours.
 
 Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, arXiv 1811.10792, Algorithm
 1, here with `period` local steps between two exchanges:
@@ -8,7 +9,7 @@ Source: Assran et al., "Stochastic gradient push for distributed deep learning",
     x_i <- sum_j p_ij x_j,    w_i <- sum_j p_ij w_j,    z_i = x_i / w_i        p_ij = 1 / (out-degree of j + 1)
 
 Each x_j is split into shares that sum up to it, so the sums of all x and of all w are conserved over any graph, also
-where transfers break off (`shares`). A vector that is exchanged is x_i [n], then w_i.
+where transfers break off (`shares`). The vector that a peer gives is x_i [n], followed by w_i: m = n + 1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The port of the parameter server's algorithms.
 
-A worker's turn: begin from what it pulled, take `period` local steps, push. A server gathers the pushes of a range
-until the gathering is `full`, and then applies
+A worker's turn: begin from the pulled values, take `period` local steps, push. The number of turns that a worker has
+taken is its clock. A server gathers the pushes to a range, a slice of the model's vector, until the gathering is
+`full`, and then applies
 
     step(values, sum of weight * pushed / divisor)
 
-with its server function. One turn of a worker is one tick of its clock.
+with its server function.
 """
 
 from __future__ import annotations
@@ -19,74 +20,78 @@ from ...work import Begin, Load
 
 
 class Algorithm(Protocol):
-    """An algorithm as functions of what a worker or a range has. It holds no state of a run, so all peers may share
-    one."""
+    """An algorithm as functions of the state of a worker or of a range. It holds no state of a run, so all peers may
+    share one object."""
 
     @property
     def period(self) -> int:
-        """The local steps of a turn."""
+        """The number of local steps in a turn."""
         ...
 
     @property
     def pulls_every(self) -> int:
-        """The turns between two pulls."""
+        """The number of turns from one pull to the next."""
         ...
 
     @property
     def usual(self) -> tuple[str, str]:
-        """The consistency and the server function where the user chooses none."""
+        """The names of the consistency and of the server function that are taken where the user chooses none."""
         ...
 
     @property
     def by_steps(self) -> bool:
-        """Whether a gathering is that of one step, which each worker pushes to once; else a push is gathered as it
-        comes."""
+        """Whether a server gathers the pushes of one step, to which each worker pushes once; False: it gathers pushes
+        in the order of their arrival, whichever step they are of."""
         ...
 
     @property
     def meets(self) -> bool:
-        """Whether a worker pulls right before it pushes, and not where a turn begins."""
+        """Whether a worker pulls at the end of a turn, right before it pushes; False: it pulls at the beginning."""
         ...
 
     @property
     def warm_start(self) -> int:
-        """The updates that the first worker makes before the others begin."""
+        """The number of updates that the first worker makes before the others begin; 0: all begin together."""
         ...
 
     def under(self, consistency: Consistency) -> Algorithm:
-        """The algorithm with this consistency. Raises ValueError when the two do not go together."""
+        """The algorithm that runs with this consistency: this one, or a variant of it. Raises ValueError when the two
+        do not go together."""
         ...
 
     def weight(self, staleness: int, workers: int) -> float:
-        """The weight of a push. `staleness`: updates of the range since the values that its worker had pulled;
-        `workers`: how many take part."""
+        """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
+        values that the worker had pulled; `workers`: how many workers take part."""
         ...
 
     def full(self, gathered: int, missing: int, workers: int) -> bool:
-        """Whether so many pushes make an update. `missing`: workers that may still add theirs."""
+        """Whether `gathered` pushes are enough for an update. `missing`: the number of workers that may still add a
+        push; `workers`: how many take part."""
         ...
 
     def divisor(self, gathered: int) -> float:
-        """What the sum of so many pushes is divided by."""
+        """The number by which the server divides the sum of `gathered` pushes."""
         ...
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
-        """Where a turn begins: `pulled` [n] has just been pulled; `own` [n]: this worker's model after its last turn;
-        None: it has taken none."""
+        """From where a worker's turn begins. `pulled` [n]: the values that it has just pulled; `own` [n]: its model
+        after its last turn, None: it has taken none."""
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
-        """The change [n] that is pushed. `pulled` [n]: as last pulled; `begun`, `after` [n]: the worker's model before
-        and after the local steps of the turn."""
+        """The change [n] that a worker pushes. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its
+        model before and after the local steps of the turn."""
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
-        """The worker's model [n] after the turn."""
+        """The worker's model [n] with which it ends a turn. `after` [n]: its model after the local steps; `change` [n]:
+        as pushed."""
         ...
 
 
 class OfChanges:
-    """The common part of algorithms whose workers begin from the pulled model and push the change of their steps."""
+    """The common part of algorithms whose workers begin from the model that they pull and push the change of their
+    steps."""
 
     meets = False
     warm_start = 0

@@ -1,4 +1,4 @@
-"""Downpour SGD: workers push what they have accrued to servers that apply it at once, and pull now and then.
+"""Downpour SGD: workers push their accrued gradients to servers, which apply each push at once, and pull now and then.
 
 Source: Dean et al., "Large scale distributed deep networks", NIPS 2012, section 4.1 and Algorithm 1.1 of its appendix:
 

@@ -1,9 +1,10 @@
-"""n-softsync: a server makes an update of every c = floor(workers / n) pushes that arrive, whoever they are from.
+"""n-softsync: a server makes an update of every c = floor(workers / n) pushes that arrive, from whichever workers.
 
 Source: Zhang, Gupta, Lian & Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016, arXiv
 1511.05950, equations 3 to 5: x <- x - (1 / c) sum over c pushes of (a / tau) g. The mean staleness is about n, and
-hardly any is above 2 n. 1-softsync waits for as many pushes as there are workers, n = workers for none. At the end of
-the run, pushes that no others will join make an update by themselves.
+hardly any push has a staleness above 2 n. With n = 1 an update takes as many pushes as there are workers; with n =
+workers it takes one. At the end of the run, when no other push can come, the gathered pushes make an update by
+themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .staleness_aware import weight_of
 
 @dataclass(frozen=True, slots=True)
 class SoftSync(OnArrival):
-    """`n`: the splitting parameter."""
+    """`n`: the splitting parameter of the paper."""
 
     n: int = 1
     usual = ("async", "add")

@@ -1,4 +1,4 @@
-"""Staleness-aware asynchronous SGD: a push counts the less, the more updates were made since its worker's pull.
+"""Staleness-aware asynchronous SGD: the weight of a push falls with the number of updates since its worker's pull.
 
 Source: Zhang, Gupta, Lian & Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016, arXiv
 1511.05950, equation 4: x <- x - (a / tau) g for a gradient of staleness tau > 0, and a g for tau = 0.
@@ -13,7 +13,7 @@ from .algorithm import Algorithm, OnArrival
 
 
 def weight_of(staleness: int) -> float:
-    """The factor of the learning rate of a push with this staleness."""
+    """The factor of the learning rate of a push with this staleness: 1 / staleness, and 1 for staleness 0."""
     return 1.0 / max(1, staleness)
 
 

@@ -1,4 +1,4 @@
-"""Synchronous SGD: an update is the mean of what all workers push.
+"""Synchronous SGD: an update is the mean of all workers' pushes.
 
 Sources: Li et al., OSDI 2014, section 2 (the parameter server with sequential consistency); with backup workers Chen et
 al., "Revisiting distributed synchronous SGD", 2016, arXiv 1604.00981, Algorithms 3 and 4.
@@ -9,6 +9,7 @@ al., "Revisiting distributed synchronous SGD", 2016, arXiv 1604.00981, Algorithm
 `sync`: W are all workers. With another consistency than `bsp` a server cannot wait for all; it then applies each push
 as it arrives, as 1/N of the mean of N workers. `backup:b`: W are the first N - b workers; pushes of the others are
 dropped when they come later, and these workers go on from the newest step.
+
 On failure: a worker that is gone is not waited for; its push of the step counts if it has arrived.
 """
 
@@ -22,7 +23,7 @@ from .algorithm import Algorithm, OfChanges, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class Sync(OfChanges):
-    """`backup`: the pushes of a step that are not waited for."""
+    """`backup`: the number of workers whose pushes an update of a step need not wait for."""
 
     backup: int = 0
     usual = ("bsp", "add")
@@ -47,7 +48,8 @@ class Sync(OfChanges):
 
 @dataclass(frozen=True, slots=True)
 class MeanOnArrival(OnArrival):
-    """Each push is 1/N of a mean."""
+    """`sync` where servers do not wait for a step of all workers: each push is applied as it arrives, with the weight
+    1/N."""
 
     usual = ("async", "add")
 
