@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ...aggregation.outer import Momentum
 from ...peers.conversations.local_sgd_settings import LocalSGDSettings
 from ...protocols.local_sgd.rounds import Committed, Computed, Contributed, Installed
 from ...protocols.members.states import Moved, State
@@ -18,7 +19,7 @@ from ..scenarios.scenario import Scenario
 from ..world.event_log import Began, Entry, peer_of
 from .common import Check, who_ends_with_the_others_leaves_none_behind
 from .local_sgd_endings import unfinished
-from .local_sgd_means import is_mean, wrong_site_means
+from .local_sgd_means import is_mean, wrong_outer_steps, wrong_site_means
 
 _FETCHED_MAX = 2
 _WITHOUT_VOTES = (State.OUTSIDE, State.JOINING, State.LEARNER)
@@ -74,6 +75,14 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
                 continue  # what a codec sends differs from the contributions, and an outer step's model from their mean
             if not is_mean(event.vector, there):
                 yield f"round {event.round} at {life} is not the mean of what was brought"
+
+
+def an_outer_step_goes_on_from_the_one_before(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A committed model is the one that the outer step's formula gives for the round's mean, the model before it and
+    the velocity before it."""
+    own = LocalSGDSettings.of(scenario.settings)
+    if isinstance(own.outer.value, Momentum) and own.codec.value is None and own.fragments == 1:
+        yield from wrong_outer_steps(own.outer.value, entries)
 
 
 def a_site_takes_the_mean_of_what_each_brought_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
@@ -189,6 +198,28 @@ def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Seque
                 yield f"{life} was {event.before}, is a member of generation {view.generation} and has no result"
 
 
+def who_has_promised_commits_nothing_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member that has promised to follow a ballot commits no further result of its generation, except one that the
+    next view hands on. It may hear of the verdict at the same time as of the ballot. A member that is alone needs no
+    verdict."""
+    promised_s: dict[str, float] = {}
+    views: dict[str, Installed] = {}
+    for time_s, life, event in entries:
+        if isinstance(event, Installed):
+            views[life] = event
+            promised_s.pop(life, None)
+        elif isinstance(event, Moved):
+            if event.now in (State.CHANGING, State.LEADING):
+                promised_s.setdefault(life, time_s)
+            else:
+                promised_s.pop(life, None)
+        elif isinstance(event, Committed) and event.attempt is not None and life in views:
+            view = views[life]
+            late = time_s > promised_s.get(life, math.inf)
+            if late and event.attempt[0] == view.generation and len(view.members) > 1:
+                yield f"{life} committed round {event.round} at {time_s:.3f} s, after its promise in {view.generation}"
+
+
 def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Until it is admitted again, an expelled peer contributes to no attempt, because it would not learn the attempt's
     outcome."""
@@ -210,11 +241,13 @@ LOCAL_SGD: tuple[Check, ...] = (
     a_part_that_has_come_is_not_fetched_again,
     all_who_commit_a_round_commit_the_same_bits,
     every_contribution_counts_once,
+    an_outer_step_goes_on_from_the_one_before,
     a_site_takes_the_mean_of_what_each_brought_once,
     nothing_of_an_old_generation_is_applied,
     one_generation_has_one_view,
     what_is_committed_more_than_half_have,
     nobody_is_a_member_before_it_has_a_result,
+    who_has_promised_commits_nothing_more,
     who_was_given_up_contributes_no_more,
     who_lives_finishes,
     who_ends_with_the_others_leaves_none_behind,

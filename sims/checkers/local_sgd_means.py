@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...protocols.local_sgd.rounds import Contributed, SiteAttemptId, SiteCommitted, SiteContributed
-from ..world.event_log import Entry
+from ...aggregation.outer import Momentum
+from ...protocols.local_sgd.rounds import Committed, Contributed, SiteAttemptId, SiteCommitted, SiteContributed
+from ...protocols.transfer.chunks import AttemptId
+from ..world.event_log import Entry, peer_of
 
 
 def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:
@@ -37,10 +39,41 @@ def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:
             taken[round_, point].setdefault(frozenset(there), (life, event.vector))
 
 
+def wrong_outer_steps(outer: Momentum, entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for each committed model that is not the outer step's. Its velocity is not in the log: that of a round is
+    found from the models before and after it and from the mean, and compared with what the velocity before makes of it.
+    """
+    brought: dict[AttemptId, dict[str, Contributed]] = defaultdict(dict)
+    models: dict[int, torch.Tensor] = {}
+    velocities: dict[int, torch.Tensor] = {}
+    for _, life, event in entries:
+        if isinstance(event, Contributed):
+            brought[event.attempt][peer_of(life)] = event
+        elif isinstance(event, Committed):
+            models[event.round] = event.vector.double()
+            before = models.get(event.round - 1)
+            there = [] if event.attempt is None else [one for one in brought[event.attempt].values() if one.weight > 0]
+            if before is None or not there:
+                continue
+            difference = before - _mean(there)
+            moved = (before - models[event.round]) / outer.rate
+            velocity = (moved - difference) / outer.momentum if outer.nesterov else moved
+            velocities[event.round] = velocity
+            if (last := velocities.get(event.round - 1)) is None:
+                continue
+            expected = outer.momentum * last + difference
+            if not torch.allclose(velocity, expected, rtol=0, atol=1e-4 * max(1.0, float(before.abs().max()))):
+                yield f"round {event.round} at {life} is not where the outer step leads"
+
+
 def is_mean(vector: torch.Tensor, brought: Sequence[Contributed | SiteContributed]) -> bool:
     """Whether `vector` [n] is the weighted mean of the contributions `brought`, up to 1e-5 times their largest
     element, or 1e-5 if that is larger."""
-    mean = torch.stack([each.vector.double() * each.weight for each in brought]).sum(0)
     scale = max(float(each.vector.abs().max()) for each in brought)
-    weight = sum(each.weight for each in brought)
-    return torch.allclose(vector.double(), mean / weight, rtol=0, atol=1e-5 * max(1.0, scale))
+    return torch.allclose(vector.double(), _mean(brought), rtol=0, atol=1e-5 * max(1.0, scale))
+
+
+def _mean(brought: Sequence[Contributed | SiteContributed]) -> torch.Tensor:
+    """The weighted mean [n] of the contributions, in float64."""
+    total = torch.stack([each.vector.double() * each.weight for each in brought]).sum(0)
+    return total / sum(each.weight for each in brought)

@@ -15,7 +15,8 @@ from .event_log import Misdelivered
 
 class Overheard(Endpoint):
     """An endpoint that checks its own delivery. Frames may arrive in any order and more than once, but each message of
-    a link must be delivered once, and the messages of a lane in order. A violation is recorded as `Misdelivered`."""
+    a link must be delivered once, to the incarnation that it was sent to, and the messages of a lane in order. A
+    violation is recorded as `Misdelivered`."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         super().__init__(transport, patience_s=patience_s, rng=rng)
@@ -36,7 +37,7 @@ class Overheard(Endpoint):
         if link.peer not in self._handed_on or self._handed_on[link.peer][0] is not link:
             self._handed_on[link.peer] = link, dict.fromkeys(Lane, 0)
         handed_on = self._handed_on[link.peer][1]
-        if frame.seq != handed_on[frame.lane]:
+        if frame.seq != handed_on[frame.lane] or frame.towards != link.incarnation:
             what = type(envelope.message).__name__
             witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
         handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)

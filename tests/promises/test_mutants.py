@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from mutant_list import ROOT, Edit, Mutant, Tree, mutants
 from mutant_order import Imports, batches
-from mutants import Found, Hunt, Results
+from mutant_page import told
+from mutant_results import Found, Results
+from mutants import Hunt
 from tiers import left_out, soak
 
 every_mutant = pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
@@ -71,7 +73,7 @@ UNSPELLED = Mutant("names are as they are typed", (Edit("aggregation/options.py"
 @pytest.fixture
 def hunt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Found, Results]]:
     """Looks for what kills a mutant among tests of these texts, one file after the other."""
-    monkeypatch.setattr("mutants.BUILD", tmp_path / "build")
+    monkeypatch.setattr("mutant_results.BUILD", tmp_path / "build")
     tree, results = Tree(tmp_path), Results("tests")
     for file in [*(tree.root / "tests").rglob("test_*.py"), tree.root / "tests/conftest.py"]:
         file.unlink()
@@ -95,6 +97,29 @@ def test_the_first_test_that_fails_with_a_mutant_only_kills_it(hunt: Callable[..
     assert kept.sound == {"tests/test_1.py::test_it": False, "tests/test_2.py::test_it": True}
 
 
+def test_what_killed_a_mutant_the_last_time_is_tried_first(
+    hunt: Callable[..., tuple[Found, Results]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mutants.told", lambda way: {UNSPELLED.breaks: "test_2.py::test_it"})
+    found, _ = hunt(PASSES, NEVER_PASSES, NOTICES)
+    assert (found.by, found.after) == ("tests/test_2.py::test_it", 0)
+
+
+def test_the_page_tells_what_killed_a_mutant_in_a_test_and_in_a_sweep() -> None:
+    breaks = "the ring's all-gather adds"
+    assert told("sweep")[breaks].startswith("seed ")
+    file, _, name = told("tests")[breaks].partition("::")
+    assert name.startswith("test_")
+    assert [*(ROOT / "tests").rglob(file)]
+
+
+def test_a_mutant_is_swept_with_the_conversation_whose_file_it_is_in() -> None:
+    swept = {one.edits[0].file: one.conversation for one in mutants()}
+    assert swept["protocols/swim/suspicion.py"] == "gossip"
+    assert swept["aggregation/consistency.py"] == "parameter_server"
+    assert swept["protocols/link/lane.py"] == "allreduce"
+
+
 @soak
 def test_what_fails_without_a_mutant_too_does_not_kill_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
     found, kept = hunt(NEVER_PASSES, PASSES)
@@ -105,14 +130,15 @@ def test_what_fails_without_a_mutant_too_does_not_kill_it(hunt: Callable[..., tu
 def test_a_seed_that_breaks_a_promise_without_a_mutant_too_does_not_kill_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swept(tree: Tree, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
+    def swept(tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
         planted = 'replace("-", "_")' not in (tree.root / "aggregation/options.py").read_text()
         bad = next((seed for seed in seeds if seed == "3" or (seed == "7" and planted)), None)
         return ("", len(seeds), True) if bad is None else (f"seed {bad}: all agree", seeds.index(bad), False)
 
-    monkeypatch.setattr("mutants.BUILD", tmp_path / "build")
+    monkeypatch.setattr("mutant_results.BUILD", tmp_path / "build")
     monkeypatch.setattr(Hunt, "_swept", staticmethod(swept))
+    monkeypatch.setattr("mutants.told", lambda way: {})
     results = Results("sweep")
     found = Hunt(results, limit_s=200).by_sweep(Tree(tmp_path), UNSPELLED)
     assert (found.by, found.after) == ("seed 7: all agree", 6)
-    assert results.sound == {"seed 3": False, "seed 7": True}
+    assert results.sound == {"seed 3 of allreduce": False, "seed 7 of allreduce": True}

@@ -170,6 +170,33 @@ async def test_an_attempt_that_was_not_committed_leaves_no_trace(codec: str) -> 
     assert torch.equal(await last_mean(fails=True), await last_mean(fails=False))
 
 
+LAYOUTS = {names: Layout.of({name: torch.zeros(8, 9) for name in ("weights", *names)}) for names in ((), ("more",))}
+
+
+async def second_change(codec: str, attempt: tuple[int, int], names: tuple[str, ...] = ()) -> torch.Tensor:
+    """The change of the model in this attempt, the second one, by a peer that has not moved since the first: what the
+    codec left out then. `names`: the parameters that have been unfrozen since."""
+    averager = averager_for(parse_codec(codec), Alone(), LAYOUTS.__getitem__, seed=3)
+    moved = torch.randn(72, generator=torch.Generator().manual_seed(1))
+    await averager.mean(Contribution(moved, 1.0, 1.0, 0.1, 2.0), torch.zeros(72), (1, 1))
+    averager.committed()
+    anchor = torch.zeros(LAYOUTS[names].size)
+    mean, _ = await averager.mean(Contribution(anchor, 1.0, 1.0, 0.1, 2.0, grown=names), anchor, attempt)
+    return mean.vector
+
+
+@pytest.mark.parametrize("codec", ["top_k:0.1", "random_k:0.1", "power_sgd:1"])
+async def test_what_a_codec_left_out_is_sent_next_unless_the_members_have_changed(codec: str) -> None:
+    assert (await second_change(codec, (1, 2))).any()
+    assert not (await second_change(codec, (2, 2))).any()
+
+
+async def test_what_a_codec_left_out_is_sent_although_a_parameter_was_unfrozen() -> None:
+    change = await second_change("top_k:0.1", (1, 2), ("more",))
+    assert change[:72].any()
+    assert not change[72:].any()
+
+
 def test_chunks_follow_a_grid_that_all_ranks_share(monkeypatch) -> None:
     seen: set[tuple[int, int]] = set()
     encoded = CodedAllreduce._encoded

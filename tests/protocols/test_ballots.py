@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,21 +9,18 @@ import pytest
 import torch
 from company import Company, assert_one_truth
 from conformance import over
-from simulated import LINK, PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
+from puppet import NOTHING, Puppet, decree, with_puppet
+from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
 
 from samovar.aggregation.mean import Mean
 from samovar.aggregation.periods.policy import PeriodState
-from samovar.peers.settings.link_text import parse_link
-from samovar.protocols.channel import Envelope
-from samovar.protocols.local_sgd.commit import Commit, Have
-from samovar.protocols.local_sgd.local_sgd import LocalSGD
-from samovar.protocols.local_sgd.rounds import LOCAL_SGD, Contribution, Result
+from samovar.protocols.local_sgd.commit import Commit
+from samovar.protocols.local_sgd.rounds import Contribution, Result
 from samovar.protocols.local_sgd.state import State, state_fingerprint
 from samovar.protocols.local_sgd.trial import Trial
 from samovar.protocols.members.errors import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
-from samovar.protocols.members.view import Attributes, Decree, Member, Version, View
-from samovar.sims.world.network import Network
+from samovar.protocols.members.view import Decree, Version
 
 
 def test_two_who_hold_each_other_for_dead_do_not_both_decide() -> None:
@@ -73,72 +69,6 @@ def test_a_quorum_that_the_user_set_is_kept() -> None:
     four = simulate(main(4))
     assert all(isinstance(walker.error, NoQuorum) for walker in four.survivors)
     assert any("3 of 5 peers are left, 4 are needed" in str(walker.error) for walker in four.survivors)
-
-
-class Puppet:
-    """p1 of three members, of whom p0 and p2 are played by the test."""
-
-    def __init__(self) -> None:
-        self.network = Network(parse_link(LINK), 1)
-        self.company = Company(3)
-        self.company.network = self.network
-        self.walker = self.company.walker(1)
-        self.others = {name: endpoint_in(self.network, name) for name in ("p0", "p2")}
-        self.heard: list[tuple[str, Any]] = []
-        for other in self.others.values():
-            for kind, channel in ((Promise, MEMBERS), (Adopted, MEMBERS), (Have, LOCAL_SGD)):
-                over(other, channel).on(kind, partial(self._hear, other.id))
-
-    def _hear(self, name: str, envelope: Envelope) -> None:
-        self.heard.append((name, envelope.message))
-
-    @property
-    def sgd(self) -> LocalSGD:
-        return self.walker.sgd
-
-    async def open(self) -> None:
-        for endpoint in (self.walker.endpoint, *self.others.values()):
-            await endpoint.open()
-            for other in ("p0", "p1", "p2"):
-                endpoint.dial(other, f"sim://{other}")
-        own = self.walker.membership.me.life
-        members = tuple(
-            Member(f"p{i}", f"p{i}", f"sim://p{i}", Attributes(data_shard=i), i + 1, life=own if i == 1 else i)
-            for i in range(3)
-        )
-        self.walker.membership._take(decree(3, members), "p0")
-
-    async def tell(self, sender: str, message: object) -> list[Any]:
-        """Say something to p1 and return what it answers."""
-        self.heard.clear()
-        channel = LOCAL_SGD if isinstance(message, Commit) else MEMBERS
-        over(self.others[sender], channel).post("p1", message)
-        await asyncio.sleep(0.5)
-        return [heard for name, heard in self.heard if name == sender]
-
-    def close(self) -> None:
-        self.walker.membership.close()
-        for endpoint in (self.walker.endpoint, *self.others.values()):
-            endpoint.abort()
-
-
-def with_puppet(scene: Any) -> None:
-    async def main() -> None:
-        puppet = Puppet()
-        await puppet.open()
-        try:
-            await scene(puppet)
-        finally:
-            puppet.close()
-
-    simulate(main())
-
-
-NOTHING = Version(0, 0)
-
-
-def decree(generation: int, members: tuple[Member, ...]) -> Decree:
-    return Decree(View(generation, members, True), NOTHING, tuple(member.id for member in members), ())
 
 
 def test_after_a_promise_nothing_is_committed_in_the_old_generation() -> None:
@@ -249,12 +179,12 @@ def test_a_change_ends_with_its_view_though_all_have_promised() -> None:
 
     async def scene(puppet: Puppet) -> None:
         membership, asked = puppet.walker.membership, set[int]()
-        members = membership.view.members
+        members, state = membership.view.members, puppet.sgd.standing().state
 
         def promise(envelope: Any) -> None:
             asked.add(envelope.message.generation)
             ballot = envelope.message.ballot
-            over(puppet.others["p2"], MEMBERS).post("p1", Promise(3, ballot, ballot, NOTHING, NOTHING, True, 0, None))
+            over(puppet.others["p2"], MEMBERS).post("p1", Promise(3, ballot, ballot, state, state, True, 0, None))
 
         async def overtaken() -> None:
             if membership.view.generation == 3:
@@ -265,7 +195,7 @@ def test_a_change_ends_with_its_view_though_all_have_promised() -> None:
         puppet.others["p0"].abort()
         await asyncio.sleep(5 * PATIENCE_S)
         assert (membership.view.generation, asked) == (4, {3})
-        assert membership._change.acceptor.promise(1).adopted == 0, "nothing is adopted in the view that came"
+        assert membership._change.acceptor.adopted is None, "nothing is adopted in the view that came"
 
     with_puppet(scene)
 

@@ -4,6 +4,7 @@ import asyncio
 from itertools import combinations
 
 import pytest
+import torch
 from company import Company, assert_one_truth
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 from tiers import soaked
@@ -20,6 +21,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.local_sgd.exit_barrier import Farewell
 from samovar.protocols.local_sgd.lag import Behind
+from samovar.protocols.local_sgd.site_averaging import _Mine
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.messages import MEMBERS, Suspicion
 from samovar.protocols.members.removals import Removals
@@ -181,6 +183,26 @@ def test_of_a_site_only_those_who_reach_each_other_average_between_rounds() -> N
         await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
         mates = [walker.sgd._sites._mates() for walker in company.walkers]
         assert mates == [("p0", "p1", "p2", "p3")] * 4 + [("p4",)]
+        await over(company)
+
+    simulate(main())
+
+
+def test_who_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself() -> None:
+    """It cannot know whether that one took the mean."""
+
+    async def main() -> None:
+        company = endless(sites=("east",))
+        await company.gathered(1)
+        company.part(["p3"], ["p4"])
+        await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
+        sgd, generation = company[3].sgd, company[3].membership.view.generation
+        attempt = (generation, sgd.state.round + 1)
+        mean = torch.zeros(sgd.state.vector.numel())
+        sgd._sites._mine = _Mine((attempt[1], 1), generation, ("p3", "p4"), mean, 77)
+        own = company[3].brings()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await sgd._sites.mean(own, sgd.state.vector, attempt, 1) is own.vector
         await over(company)
 
     simulate(main())

@@ -13,6 +13,7 @@ from torch import Tensor
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.group import Group
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.transfer.chunks import Chunk, Inbox
 from samovar.protocols.transfer.vectors import Vectors
@@ -140,6 +141,18 @@ def test_vectors_of_other_turns_wait_until_they_are_asked_for_or_over() -> None:
     got, held = crowd.play(scene)
     assert got[:, 0].tolist() == [1.0, 3.0]
     assert held == 0, "the second is dropped"
+
+
+def test_a_vector_of_a_group_that_is_over_is_dropped() -> None:
+    crowd = Crowd(2)
+    crowd.inboxes[1]._group = lambda: Group(("p0", "p1"), 2, 1)
+
+    async def scene() -> tuple[int, int]:
+        await crowd.vectors[0].send("p1", torch.ones(5), (1, 1, 0))
+        await asyncio.sleep(1.0)
+        return crowd.inboxes[1].stale, crowd.endpoints[1].held_bytes
+
+    assert crowd.play(scene) == (1, 0)
 
 
 @pytest.mark.parametrize(

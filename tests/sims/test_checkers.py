@@ -135,6 +135,30 @@ BAD_LOGS = {
             "3.0 was learner, is a member of generation 2 and has no result",
         ),
     ],
+    "an outer step goes on from the one before": [
+        (
+            [
+                entry
+                for number in range(4)
+                for entry in log(
+                    ("0.0", Contributed((1, number), ONE, 2.0, ALL[:1])),
+                    ("0.0", Committed(number, ONE, (1, number), 2.0)),
+                )
+            ]
+            + log(("0.0", Contributed((1, 4), TWO, 2.0, ALL[:1])), ("0.0", Committed(4, TWO, (1, 4), 2.0))),
+            "round 4 at 0.0 is not where the outer step leads",
+        ),
+    ],
+    "who has promised commits nothing more": [
+        (
+            log(
+                ("1.0", Installed(1, ALL, 0, ())),
+                ("1.0", Moved(State.MEMBER, State.CHANGING)),
+                ("1.0", Committed(1, TWO, (1, 1), 6.0)),
+            ),
+            "1.0 committed round 1 at 2.000 s, after its promise in 1",
+        ),
+    ],
     "who was given up contributes no more": [
         (
             log(("1.0", Moved(State.MEMBER, State.EXPELLED)), ("1.0", Contributed((1, 4), ONE, 2.0, ALL))),
@@ -183,8 +207,9 @@ def test_a_log_of_a_good_run_breaks_no_promise() -> None:
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_each_promise_can_be_broken_and_says_how(promise: str) -> None:
+    scenario = Scenario.plain(Settings(peers=3, device="cpu", outer="nesterov")) if "outer" in promise else QUIET
     for entries, how in BAD_LOGS[promise]:
-        assert list(PROMISES[promise](QUIET, entries))[:1] == [how]
+        assert list(PROMISES[promise](scenario, entries))[:1] == [how]
 
 
 def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:

@@ -17,6 +17,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
+from samovar.protocols.gossip.neighbourhood import Neighbourhood
 from samovar.protocols.gossip.periods import Told
 from samovar.protocols.gossip.shares import CameBack
 from samovar.protocols.members.states import Moved, State
@@ -53,6 +54,20 @@ def test_models_come_together_the_closer_the_better_the_graph_mixes() -> None:
 @pytest.mark.parametrize("algorithm", ["epidemic:3", "moshpit:3"])
 def test_other_algorithms_bring_models_together_too(algorithm: str) -> None:
     assert spread(algorithm=algorithm) < spread(topology="ring")
+
+
+def test_a_share_that_comes_back_counts_for_its_sender_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here as many weights come back as there are rounds."""
+
+    def back(self: Neighbourhood) -> list[torch.Tensor]:
+        share = torch.zeros_like(self._exchange.giving.newest.vector)
+        share[-1] = 1.0
+        return [share]
+
+    monkeypatch.setattr(Neighbourhood, "back", back)
+    _, _, world = simulate(UNION, peers=2, steps=8, protocol="gossip", period="4", algorithm="push_sum")
+    weights = [float(life.peer.conversation.state.held.tensors["sum"][-1]) for life in world.lives]
+    assert sum(weights) == pytest.approx(2 + 2 * 2, abs=0.6)
 
 
 def periods_of(**settings: Any) -> list[list[int]]:

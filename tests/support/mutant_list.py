@@ -17,6 +17,11 @@ ROOT = next(folder for folder in HERE.parents if (folder / "pyproject.toml").exi
 LIST = HERE / "mutants.toml"
 SWEPT = ("aggregation", "protocols")
 """The layers whose mutants a sweep is to find."""
+CONVERSATIONS = {
+    "gossip": ("protocols/gossip/", "protocols/swim/", "aggregation/mixing/"),
+    "parameter_server": ("protocols/parameter_server/", "aggregation/server/", "aggregation/consistency.py"),
+}
+"""The files that one conversation alone uses. All else is swept with local SGD, which uses all of that."""
 SEEDS, SEED_S_MAX = 300, 300
 """The seeds of a sweep, and the seconds after which one of them does not end."""
 TEST_S_MAX = 90
@@ -48,6 +53,12 @@ class Mutant:
     @property
     def layer(self) -> str:
         return self.edits[0].file.split("/")[0]
+
+    @property
+    def conversation(self) -> str:
+        """The conversation whose seeds are to notice it."""
+        file = self.edits[0].file
+        return next((name for name, own in CONVERSATIONS.items() if file.startswith(own)), "allreduce")
 
 
 def mutants() -> list[Mutant]:

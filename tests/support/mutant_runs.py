@@ -5,18 +5,25 @@ from __future__ import annotations
 import faulthandler
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+import torch
 from mutant_list import SEED_S_MAX, TEST_S_MAX
 
 
 class Recorder:
-    """A plugin of pytest: writes what passed, and what failed first."""
+    """A plugin of pytest: writes what passed, and what failed first. `only`: the tests to run, each with its case or
+    with all its cases; none: all tests."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, only: Sequence[str]) -> None:
+        self._file, self._only = file, {*only}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._only:
+            items[:] = [item for item in items if self._only & {item.nodeid, item.nodeid.split("[")[0]}]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -34,30 +41,34 @@ class Recorder:
 
 
 def run_tests(record: str, *words: str) -> int:
-    """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails."""
+    """Run the tests of these files, or names, until one fails. `record`: the file for what passes and fails. A name
+    that its file has no more is no error."""
+    names = [word for word in words if not word.startswith("--deselect=")]
+    files = dict.fromkeys(name.split("::")[0] for name in names)
     quick = ["-m", "not soak", f"--timeout={TEST_S_MAX}", "-o", "faulthandler_timeout=0"]
     options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", *quick]
-    return int(pytest.main([*options, *words], plugins=[Recorder(Path(record))]))
+    left_out, only = [word for word in words if word not in names], [name for name in names if "::" in name]
+    return int(pytest.main([*options, *left_out, *files], plugins=[Recorder(Path(record), only)]))
 
 
-def run_seeds(*seeds: str) -> None:
-    """Judge these seeds until one breaks a promise, and print which and how. Ends the process: the loop of a mutant may
-    have left threads."""
-    reached, of_each, seed, held = Counter[str](), Counter[str](), seeds[0], 0
+def run_seeds(protocol: str, *seeds: str) -> None:
+    """Judge these seeds of that conversation until one breaks a promise, and print which and how. Ends the process: the
+    loop of a mutant may have left threads."""
+    reached, seed, held = Counter[str](), seeds[0], 0
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     try:
+        torch.set_num_threads(1)  # as a worker of a sweep shares the processors with the others
         from samovar.sims.sweeps.sweep import judge_seed, unmet  # a mutant may make this fail
 
         for seed in seeds:
             faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
-            verdict = judge_seed(int(seed))
+            verdict = judge_seed(int(seed), protocol)
             if verdict.broken is not None:
                 _end(f"killed seed {seed}: {verdict.promise}")
             reached.update(verdict.reached)
-            of_each[verdict.scenario.settings.protocol.text] += 1
             held += 1
             print(f"held {held}", flush=True)
-        if never := unmet(of_each, reached):
+        if never := unmet({protocol: held}, reached):
             _end(f"killed all seeds: never met: {never[0]}")
     except Exception as error:
         _end(f"killed seed {seed}: {type(error).__name__}")

@@ -1,16 +1,16 @@
 """`make mutants`: is each bug of a checked-in list noticed, and by which test or seed?
 
 The list is `mutants.toml`: edits of one line each. Each mutant is applied to a copy of the tree, and the tests run
-there, those nearest to the mutated file first, until one fails. With `--sweep` the copy runs the seeds of
-`samovar simulate --sweep 300` instead, until one breaks a promise. A test that fails without the mutant, too, does not
-count. Results are kept in `build/mutants/`, so a run that was stopped goes on where it was; delete that folder to begin
-anew. `--table` writes `docs/mutants.md` from them.
+there until one fails: first the test that `docs/mutants.md` names, then those nearest to the mutated file. With
+`--sweep` the copy runs the seeds of `samovar simulate --sweep 300` instead, until one breaks a promise; the seed that
+the page names is the first. A test that fails without the mutant, too, does not count. Results are kept in
+`build/mutants/`, so a run that was stopped goes on where it was; delete that folder to begin anew. `--table` writes the
+page from them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import queue
 import re
@@ -18,55 +18,16 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from mutant_list import ROOT, SEED_S_MAX, SEEDS, SWEPT, TEST_S_MAX, Mutant, Tree, fingerprint, mutants
+from mutant_list import ROOT, SEED_S_MAX, SEEDS, SWEPT, TEST_S_MAX, Mutant, Tree, mutants
 from mutant_order import Imports, batches
+from mutant_page import PAGE, score, table, told
+from mutant_results import BUILD, Found, Results
 
-BUILD = ROOT / "build" / "mutants"
-PAGE = ROOT / "docs" / "mutants.md"
-
-
-@dataclass
-class Found:
-    """What became of a mutant. `by`: the test or seed that kills it, "" if it lives; `after`: the number of tests or
-    seeds that it survived; `whole`: whether these were all."""
-
-    by: str
-    after: int
-    whole: bool
-    took_s: float
-    on: str
-
-
-class Results:
-    """What was found in one way, kept in a file. `found`: by mutant; `sound`: whether a test passes without one, which
-    is known of the present tree only."""
-
-    def __init__(self, way: str) -> None:
-        self._file = BUILD / f"{way}.json"
-        plain = json.loads(self._file.read_text("utf-8")) if self._file.exists() else {"found": {}, "sound": {}}
-        self.found = {breaks: Found(**row) for breaks, row in plain["found"].items()}
-        self._tree = fingerprint()
-        self.sound: dict[str, bool] = plain["sound"] if plain.get("tree") == self._tree else {}
-
-    def knows(self, mutant: Mutant, limit_s: float) -> bool:
-        """Whether that mutant is not to be tried again, with a limit of so many seconds."""
-        found = self.found.get(mutant.breaks)
-        return found is not None and (bool(found.by) or found.whole or found.took_s >= limit_s)
-
-    def keep(self) -> None:
-        BUILD.mkdir(parents=True, exist_ok=True)
-        found = {breaks: asdict(found) for breaks, found in self.found.items()}
-        plain = {"tree": self._tree, "found": found, "sound": self.sound}
-        beside = self._file.with_suffix(".tmp")
-        beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self._file)
-
-
+SEED = re.compile(r"seed (\d+)")
 _LOCK = threading.Lock()
 
 
@@ -75,6 +36,7 @@ class Hunt:
 
     def __init__(self, results: Results, *, limit_s: float) -> None:
         self._results, self._limit_s = results, limit_s
+        self._told = told(results.way)
 
     @cached_property
     def _imports(self) -> Imports:
@@ -84,7 +46,7 @@ class Hunt:
         began, passed = time.monotonic(), 0
         tree.plant(mutant)
         try:
-            for files in batches(self._imports, mutant):
+            for files in [*self._named(tree, mutant), *batches(self._imports, mutant)]:
                 while True:
                     left_s = self._limit_s - (time.monotonic() - began)
                     if left_s <= 0:
@@ -102,6 +64,11 @@ class Hunt:
         finally:
             tree.restore(mutant)
 
+    def _named(self, tree: Tree, mutant: Mutant) -> list[list[str]]:
+        """The test that the page names, if its file is there."""
+        file, _, name = self._told.get(mutant.breaks, "").partition("::")
+        return [[f"{path.relative_to(tree.root)}::{name}"] for path in (tree.root / "tests").rglob(file) if name]
+
     def _ran(self, tree: Tree, files: Sequence[str], limit_s: float) -> tuple[int, str, bool]:
         """How many tests passed, the first that failed, and whether they came to an end."""
         record = tree.root.parent / "record.txt"
@@ -112,7 +79,7 @@ class Hunt:
         lines = record.read_text("utf-8").splitlines() if record.exists() else []
         killer = next((line.removeprefix("failed ") for line in lines if line.startswith("failed ")), "")
         if exit_code not in (0, 5, None) and not killer:  # 5: nothing was left to run
-            killer = f"{files[0]} (and up to {len(files)} files): {out.strip().splitlines()[-1:]}"
+            killer = f"{files[0]} (and up to {len(files)} files): {out.strip().splitlines()[-1:]}"[:200]
         return sum(line.startswith("passed ") for line in lines), killer, exit_code is not None
 
     def _passes(self, tree: Tree, mutant: Mutant, test: str) -> bool:
@@ -137,21 +104,23 @@ class Hunt:
         tree.plant(mutant)
         try:
             while True:
-                killer, held, whole = self._swept(tree, self._seeds(), began + self._limit_s - time.monotonic())
-                seed = killer.split(":")[0].removeprefix("seed ")
-                if not seed.isdigit() or self._holds(tree, mutant, seed):
+                left_s = began + self._limit_s - time.monotonic()
+                killer, held, whole = self._swept(tree, mutant, self._seeds(mutant), left_s)
+                seed = SEED.match(killer)
+                if seed is None or self._holds(tree, mutant, seed[1]):
                     return self._found(killer, held, whole, began)
         finally:
             tree.restore(mutant)
 
     def _holds(self, tree: Tree, mutant: Mutant, seed: str) -> bool:
-        return self._is_sound(tree, mutant, f"seed {seed}", lambda: self._swept(tree, [seed], 2 * SEED_S_MAX)[0] == "")
+        name = f"seed {seed} of {mutant.conversation}"
+        return self._is_sound(tree, mutant, name, lambda: self._swept(tree, mutant, [seed], 2 * SEED_S_MAX)[0] == "")
 
     @staticmethod
-    def _swept(tree: Tree, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
+    def _swept(tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
         """The first of the seeds that breaks a promise, and which; how many held; and whether these were all."""
         code = "import sys, mutant_runs; mutant_runs.run_seeds(*sys.argv[1:])"
-        exit_code, out = tree.run(code, *seeds, limit_s=max(1.0, limit_s))
+        exit_code, out = tree.run(code, mutant.conversation, *seeds, limit_s=max(1.0, limit_s))
         held = max([0, *map(int, re.findall(r"^held (\d+)$", out, re.M))])
         if found := re.search(r"^killed (.*)$", out, re.M):
             return found[1], held, False
@@ -159,12 +128,16 @@ class Hunt:
             return f"seed {seeds[held]}: it does not end", held, False
         return "", held, held == len(seeds)
 
-    def _seeds(self) -> list[str]:
-        """The seeds of a sweep, those that killed most mutants first, without those that break a promise anyway."""
-        killers = Counter(found.by.split(":")[0] for found in self._results.found.values() if found.by)
-        ordered = dict.fromkeys([*(by for by, _ in killers.most_common()), *(f"seed {seed}" for seed in range(SEEDS))])
-        sound = [by for by in ordered if by.startswith("seed ") and self._results.sound.get(by, True)]
-        return [by.removeprefix("seed ") for by in sound]
+    def _seeds(self, mutant: Mutant) -> list[str]:
+        """The seeds of a sweep: first the one that the page names, then those that killed most mutants of this
+        conversation. Those that break a promise anyway are left out."""
+        akin = [one.breaks for one in mutants() if one.conversation == mutant.conversation]
+        found = [known.by for breaks in akin if (known := self._results.found.get(breaks)) is not None]
+        named = [self._told.get(breaks, "") for breaks in (mutant.breaks, *akin)]
+        known = Counter(seed[1] for by in (*found, *named) if (seed := SEED.match(by)))
+        own = [seed[1]] if (seed := SEED.match(named[0])) else []
+        ordered = dict.fromkeys([*own, *(seed for seed, _ in known.most_common()), *map(str, range(SEEDS))])
+        return [seed for seed in ordered if self._results.sound.get(f"seed {seed} of {mutant.conversation}", True)]
 
     @staticmethod
     def _found(by: str, after: int, whole: bool, began: float) -> Found:
@@ -206,66 +179,6 @@ def hunt(wanted: Sequence[Mutant], *, sweep: bool, jobs: int, limit_s: float) ->
                 for tree in copies:
                     tree.stop()
                 os._exit(130)
-
-
-def score() -> list[str]:
-    """A line for each way."""
-    lines = []
-    for way, name, asked in (
-        ("tests", "`make test`", mutants()),
-        ("sweep", f"`samovar simulate --sweep {SEEDS}`", [one for one in mutants() if one.layer in SWEPT]),
-    ):
-        found = [known for one in asked if (known := Results(way).found.get(one.breaks)) is not None]
-        killed, took_s = sum(bool(one.by) for one in found), sum(one.took_s for one in found)
-        open_ = len(asked) - sum(bool(one.by) or one.whole for one in found)
-        rest = f"{open_} not tried to the end" if open_ else f"{100 * killed / len(asked):.0f} %"
-        lines.append(f"{name}: {killed} of {len(asked)} killed, {rest}; {took_s / 60:.0f} minutes of one worker")
-    return lines
-
-
-def table() -> str:
-    """The page."""
-    tests, sweep = Results("tests").found, Results("sweep").found
-
-    def cell(column: Mapping[str, Found], mutant: Mutant) -> str:
-        found = column.get(mutant.breaks)
-        if found is None:
-            return ""
-        if not found.by:
-            return f"survives {found.after:,}{'' if found.whole else ' so far'}"
-        return found.by.replace("|", "\\|") if found.by.startswith(("seed", "all")) else f"`{_short(found.by)}`"
-
-    rows = [f"| {one.breaks} | `{one.edits[0].file}` | {cell(tests, one)} | {cell(sweep, one)} |" for one in mutants()]
-    living = [f"- *{one.breaks}*: {one.survives}" for one in mutants() if one.survives]
-    last = max((found.on for found in (*tests.values(), *sweep.values())), default="never")
-    return "\n".join(
-        [
-            *HEAD,
-            "",
-            *(f"- {line}" for line in score()),
-            "",
-            f"Last result: {last}. Commands: `make mutants`, `make mutants OPTIONS=--sweep`.",
-            "",
-            *(["Why some survive the tests or the sweep:", "", *living, ""] if living else []),
-            "| what it breaks | file | test that kills it | seed that kills it |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
-
-
-HEAD = """\
-# Mutants: how much the tests notice
-
-`tests/support/mutants.toml` is a list of bugs, one line each. `make mutants` applies each to a copy of the tree and
-runs the tests there, those nearest to the mutated file first, until one fails. `make mutants OPTIONS=--sweep` runs the
-seeds of `samovar simulate --sweep 300` instead. This page is written by `make mutants OPTIONS=--table`.
-""".splitlines()
-
-
-def _short(test: str) -> str:
-    return test.split("/")[-1].replace("|", "\\|")[:120]
 
 
 def main() -> None:

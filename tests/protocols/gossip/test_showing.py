@@ -31,7 +31,7 @@ from samovar.protocols.gossip.graph import OfTopology
 from samovar.protocols.gossip.lent import Lent
 from samovar.protocols.gossip.messages import Offer, Published
 from samovar.protocols.gossip.mixing import Overwritten, Own, Summands, WrongNumbers, mix
-from samovar.protocols.gossip.neighbourhood import Neighbourhood
+from samovar.protocols.gossip.neighbourhood import Neighbourhood, Taken
 from samovar.protocols.gossip.periods import Told
 from samovar.protocols.gossip.shares import Shares
 from samovar.protocols.in_process import LocalHub, LocalTransport
@@ -122,6 +122,26 @@ async def test_a_mix_of_what_neighbours_show_has_the_bits_of_one_over_links(size
     assert [peer.neighbours.bytes_shared for peer in sending] == [0] * 4
     for peer in showing:  # the first round's vectors go over the links
         assert 3 * 4 * size * 3 <= peer.neighbours.bytes_shared <= 5 * 4 * size * 3
+
+
+async def test_who_has_missed_a_round_is_given_the_vector_and_no_difference() -> None:
+    chance = torch.Generator().manual_seed(1)
+    async with ring(2, near=False, codec=parse_codec("top_k:0.1")) as (giver, taker):
+        for number in (1, 2, 3):
+            await giver.exchange.publish(Published(number, number, torch.randn(1000, generator=chance)), ["p1"])
+            if number != 2:
+                async with asyncio.timeout(20):
+                    found = await taker.exchange.take("p0", number)
+        assert torch.equal(found.vector, giver.exchange.giving.newest.vector)
+        assert found.difference is None
+
+
+async def test_the_weights_of_a_mix_sum_to_one_although_a_neighbour_gave_nothing() -> None:
+    async with ring(3) as (peer, *_):
+        due = Taken({}, {"p1": 1 / 3, "p2": 1 / 3}, 1.0, 0.0, None)
+        taken = peer.neighbours._among(due, {"p1": Published(1, 1, torch.zeros(1))})
+        assert {*taken.weights} == {"p1"}
+        assert taken.own + sum(taken.weights.values()) == pytest.approx(1.0)
 
 
 async def test_neighbours_that_look_send_no_message() -> None:
