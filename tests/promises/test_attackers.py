@@ -16,7 +16,7 @@ from samovar.peers.checkpoints.checkpoint import load
 pytestmark = pytest.mark.timeout(240)
 
 HELD = ROOT / "tests" / "support" / "tasks" / "held.py"
-STEPS, PERIOD, PEERS = 120, 8, 3
+STEPS, PERIOD, PEERS = 400, 8, 3
 MIB_MAX = 64.0
 TRAIN = ("train", HELD, "--peers", PEERS, "--period", PERIOD, "--steps", STEPS, "--patience-s", 4, "--run", "run")
 KEYS = {"chunks": 2, "extremes": 2, "rejoins": 1, "joiners": 1, "garbage": 1, "state": 1}

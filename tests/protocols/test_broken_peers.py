@@ -22,7 +22,7 @@ def test_a_contribution_that_is_not_finite_is_an_error_of_its_owner(field: str, 
 
         def brings() -> Contribution:
             brought = honest()
-            values = {name: getattr(brought, name) for name in Contribution.__slots__}
+            values = {name: getattr(brought, name) for name in Contribution._fields}
             values[field] = brought.vector.index_fill(0, torch.tensor([3]), poison) if field == "vector" else poison
             return Contribution(**values)
 

@@ -503,7 +503,7 @@ def test_a_loss_below_zero_is_a_loss_like_others() -> None:
 
     def lossless(walker: Walker) -> Callable[[], Contribution]:
         usual = walker.brings
-        return lambda: replace(usual(), loss=-3.5)
+        return lambda: usual()._replace(loss=-3.5)
 
     company = scene(play)
     company.agree()
