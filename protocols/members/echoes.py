@@ -142,10 +142,16 @@ class Echoes:
         return peer not in self._said
 
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
-        """Whether an echo says that a third member has adopted `decree` from another proposer than `proposer`."""
-        mark, rank = mark_of(decree), self._roster.view.ids.index(proposer)
-        told = (one for peer, said in self._said.items() if peer != proposer for one in said)
-        return any(other == mark and ballot % RANKS != rank for ballot, other in told)
+        """Whether third members say that they have adopted `decree` from another proposer than `proposer`: so many that
+        one of them is honest if `proposer` lies."""
+        mark, ids = mark_of(decree), self._roster.view.ids
+        rank = ids.index(proposer)
+        told = [
+            peer
+            for peer, said in self._said.items()
+            if peer != proposer and any(other == mark and ballot % RANKS != rank for ballot, other in said)
+        ]
+        return len(told) >= max(1, _liars(len(ids)))
 
     def _on_echo(self, envelope: Envelope) -> None:
         echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own
