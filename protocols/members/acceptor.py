@@ -265,7 +265,8 @@ class Acceptor:
         self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 
     def _is_another(self, decree: Decree, proposer: PeerId) -> bool:
-        """Whether to put off `decree`, because this member has adopted another one.
+        """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
+        have adopted that.
 
         If that was of `proposer` too, it has changed its mind. An honest proposer does so only for a decree that
         somebody has adopted from another proposer, which is echoed. If that was of the coordinator, its decree may hold
@@ -274,6 +275,8 @@ class Acceptor:
         adopted, patience_s = self._adopted, self._channel.endpoint.patience_s
         if adopted.decree is None or adopted.decree == decree:
             return False
+        if self.echoes.may_hold():
+            return True
         if adopted.proposer == proposer:
             return not self.echoes.by_another(decree, proposer)
         recent = asyncio.get_running_loop().time() < adopted.at_s + TRY_FOR * patience_s

@@ -137,6 +137,15 @@ class Echoes:
         """The members whose last echo is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
+    def may_hold(self) -> bool:
+        """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
+        on to its view. They are more than half, so no honest member proposes another decree after that."""
+        own, roster = self._own, self._roster
+        if own is None or own.view is not roster.view:
+            return False
+        adopted = {peer for peer, said in self._said.items() if (own.ballot, own.mark) in said}
+        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(own.view.ids))
+
     def is_silent(self, peer: PeerId) -> bool:
         """Whether no echo of `peer` has arrived in this view."""
         return peer not in self._said

@@ -11,7 +11,7 @@ from conformance import over
 from simulated import simulate
 
 from samovar.protocols.members.echoes import RANKS, Echo, enough_of, mark_of, partners
-from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install
+from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave
 from samovar.protocols.members.view import Decree, View
 
 Word = Adopt | Install
@@ -142,6 +142,35 @@ def test_a_leader_and_another_that_vouches_for_its_second_decree_are_not_followe
             say.post(to, Install(second))
         await asyncio.sleep(0.5)
         assert all(walker.membership.view.generation == generation for walker in company.walkers[2:6])
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_leader_that_leaves_before_another_liar_proposes_moves_no_two_apart() -> None:
+    """Two of seven lie. One member is in the view of the first decree; the others have heard that all adopted it."""
+
+    async def play() -> None:
+        liar = Liar(7, lambda to, word: word.decree if isinstance(word, Adopt) or to == "p1" else None)
+        company = await liar.gathered()
+        leader, rival = company[0].membership._channel, over(company[6].endpoint, MEMBERS)
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: company[1].membership.view.generation > generation)
+        first, ballot = company[1].membership._change.acceptor.latest, company[2].membership._change.promised
+        assert first is not None
+        second, ballot = another(first, 7), (ballot // RANKS + 1) * RANKS + 6
+        victims = ("p2", "p3", "p4", "p5")
+        for to in victims:
+            leader.post(to, Leave("it has other plans"))
+        await asyncio.sleep(0.02)
+        for to in victims:
+            rival.post(to, Adopt(generation, ballot, second))
+            rival.post(to, Echo(generation, ballot, mark_of(second)))
+            rival.post(to, Install(second))
+        await company.until(lambda: all(one.membership.view.generation > generation for one in liar.honest[:-1]))
+        views = {one.membership.view.members[0].attributes.capacity for one in liar.honest[:-1]}
+        assert views == {first.view.members[0].attributes.capacity}
         await company.over()
 
     simulate(play(), within_s=2_000.0)
