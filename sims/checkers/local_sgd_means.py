@@ -55,6 +55,9 @@ def wrong_outer_steps(outer: Momentum, entries: Sequence[Entry]) -> Iterator[str
             there = [] if event.attempt is None else [one for one in brought[event.attempt].values() if one.weight > 0]
             if before is None or not there:
                 continue
+            if before.shape != models[event.round].shape:  # a parameter was unfrozen: nothing is known of its velocity
+                velocities.clear()
+                continue
             difference = before - _mean(there)
             moved = (before - models[event.round]) / outer.rate
             velocity = (moved - difference) / outer.momentum if outer.nesterov else moved

@@ -51,6 +51,7 @@ def test_what_kills_a_mutant_is_tried_for_each_change() -> None:
     assert left_out & KILLERS <= NO_MORE
 
 
+@soak
 def test_tests_that_import_the_file_run_before_those_that_only_reach_it() -> None:
     mutant = next(one for one in mutants() if one.edits[0].file == "aggregation/mean.py")
     order = [file for batch in batches(Imports(), mutant) for file in batch]

@@ -27,7 +27,7 @@ class Way:
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
-    `whole`: of the promises of another way only a third is tried for each change too, see `in_turn`; of this one all.
+    `whole`: of the promises of another way only a quarter is tried for each change too, see `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own,
     whose promises are not tried with scripts; empty: the usual one."""
@@ -58,7 +58,7 @@ class Way:
     def in_turn(self, promise: str) -> bool:
         """Whether the promise is tried with this way for each change. Each promise is tried with other ways, so that
         together they try each promise, and each way, several times."""
-        return not self.nightly and (self.whole or self.some(3, promise) == 0)
+        return not self.nightly and (self.whole or self.some(4, promise) == 0)
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
