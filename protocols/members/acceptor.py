@@ -21,7 +21,7 @@ from .backoff import Backoff, Once
 from .echoes import RANKS, Echoes
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
-from .roster import Roster
+from .roster import TRY_FOR, Roster
 from .view import NOBODY, Decree, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
@@ -33,12 +33,14 @@ _FREE = 8
 
 
 class Adoption(NamedTuple):
-    """The decree that a member has adopted in a generation (None: none), the ballot under which it did, and the member
-    that proposed it (None: unknown, because a former life adopted it, or there is none)."""
+    """The decree that a member has adopted in a generation (None: none), the ballot under which it did, the member that
+    proposed it (None: unknown, because a former life adopted it, or there is none), and the time on the loop's clock
+    when it did."""
 
     ballot: int = 0
     decree: Decree | None = None
     proposer: PeerId | None = None
+    at_s: float = 0.0
 
 
 class Acceptor:
@@ -140,7 +142,7 @@ class Acceptor:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
         self._roster.notify()
-        standing, (adopted, decree, _) = self._standing(), self._adopted
+        standing, (adopted, decree, *_) = self._standing(), self._adopted
         lost = self._voted is not None and self._voted.number > standing.state.number
         result = self._voted if lost and self._voted is not None else standing.result
         generation, former = self._view.generation, self._me.life != self._roster.me.life
@@ -150,7 +152,8 @@ class Acceptor:
         """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer,
         whose `promised` tells which."""
         if ballot >= self.promised:
-            self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer)
+            now = asyncio.get_running_loop().time()
+            self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer, now)
             self.echoes.adopted(ballot, decree, proposer)
         return Adopted(self._view.generation, ballot, self.promised)
 
@@ -176,7 +179,7 @@ class Acceptor:
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
         """Write to disk what was promised and adopted so far, and then call `then`; without a store on disk, call it at
         once."""
-        adopted, decree, _ = self._adopted
+        adopted, decree, *_ = self._adopted
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
@@ -262,10 +265,22 @@ class Acceptor:
         self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 
     def _is_another(self, decree: Decree, proposer: PeerId) -> bool:
-        """Whether `proposer` has changed its mind: this member has adopted another decree from it. An honest proposer
-        does so only for a decree that somebody has adopted from another proposer, which is echoed."""
-        changed = self._adopted.proposer == proposer and not self.has_adopted(decree)
-        return changed and not self.echoes.by_another(decree, proposer)
+        """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
+        have adopted that.
+
+        If that was of `proposer` too, it has changed its mind. An honest proposer does so only for a decree that
+        somebody has adopted from another proposer, which is echoed. If that was of the coordinator, its decree may hold
+        already, and then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits
+        for a silent member for two patiences."""
+        adopted, patience_s = self._adopted, self._channel.endpoint.patience_s
+        if adopted.decree is None or adopted.decree == decree:
+            return False
+        if self.echoes.may_hold():
+            return True
+        if adopted.proposer == proposer:
+            return not self.echoes.by_another(decree, proposer)
+        recent = asyncio.get_running_loop().time() < adopted.at_s + TRY_FOR * patience_s
+        return recent and adopted.proposer == self._roster.coordinator
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._say(to, answer))

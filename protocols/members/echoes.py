@@ -137,15 +137,30 @@ class Echoes:
         """The members whose last echo is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
+    def may_hold(self) -> bool:
+        """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
+        on to its view. They are more than half, so no honest member proposes another decree after that."""
+        own, roster = self._own, self._roster
+        if own is None or own.view is not roster.view:
+            return False
+        adopted = {peer for peer, said in self._said.items() if (own.ballot, own.mark) in said}
+        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(own.view.ids))
+
     def is_silent(self, peer: PeerId) -> bool:
         """Whether no echo of `peer` has arrived in this view."""
         return peer not in self._said
 
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
-        """Whether an echo says that a third member has adopted `decree` from another proposer than `proposer`."""
-        mark, rank = mark_of(decree), self._roster.view.ids.index(proposer)
-        told = (one for peer, said in self._said.items() if peer != proposer for one in said)
-        return any(other == mark and ballot % RANKS != rank for ballot, other in told)
+        """Whether third members say that they have adopted `decree` from another proposer than `proposer`: so many that
+        one of them is honest if `proposer` lies."""
+        mark, ids = mark_of(decree), self._roster.view.ids
+        rank = ids.index(proposer)
+        told = [
+            peer
+            for peer, said in self._said.items()
+            if peer != proposer and any(other == mark and ballot % RANKS != rank for ballot, other in said)
+        ]
+        return len(told) >= max(1, _liars(len(ids)))
 
     def _on_echo(self, envelope: Envelope) -> None:
         echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own

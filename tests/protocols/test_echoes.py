@@ -10,8 +10,8 @@ from company import Company, Walker, assert_one_truth
 from conformance import over
 from simulated import simulate
 
-from samovar.protocols.members.echoes import Echo, enough_of, partners
-from samovar.protocols.members.messages import MEMBERS, Adopt, Install
+from samovar.protocols.members.echoes import RANKS, Echo, enough_of, mark_of, partners
+from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave
 from samovar.protocols.members.view import Decree, View
 
 Word = Adopt | Install
@@ -112,6 +112,112 @@ def test_a_leader_that_tells_a_second_decree_when_the_first_may_hold_is_not_foll
         await company.until(lambda: all(one.membership.view.generation > generation for one in liar.honest))
         await liar.they_go_on()
         liar.together()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_leader_and_another_that_vouches_for_its_second_decree_are_not_followed() -> None:
+    """Two of seven lie: one member has gone on by the first decree, and p6 says that it has the second from a third."""
+
+    async def play() -> None:
+        liar = Liar(7, lambda to, word: word.decree if isinstance(word, Adopt) or to == "p1" else None)
+        company = await liar.gathered()
+        say, vouch = over(company[0].endpoint, MEMBERS), over(company[6].endpoint, MEMBERS)
+        for walker in company.walkers[2:]:  # nobody asks whether the first holds
+            walker.membership._change.hearsay._ask = lambda mark: None  # type: ignore[method-assign]
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: company[1].membership.view.generation > generation)
+        first, ballot = company[1].membership._change.acceptor.latest, company[2].membership._change.promised
+        assert first is not None
+        second, victims = another(first, 7), ("p2", "p3", "p4", "p5")
+        for to in victims:
+            vouch.post(to, Echo(generation, ballot + RANKS + 3 - ballot % RANKS, mark_of(second)))
+        await asyncio.sleep(0.2)
+        for to in victims:
+            say.post(to, Adopt(generation, ballot + 2 * RANKS, second))
+        await asyncio.sleep(0.5)
+        for to in victims:
+            say.post(to, Install(second))
+        await asyncio.sleep(0.5)
+        assert all(walker.membership.view.generation == generation for walker in company.walkers[2:6])
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_leader_that_leaves_before_another_liar_proposes_moves_no_two_apart() -> None:
+    """Two of seven lie. One member is in the view of the first decree; the others have heard that all adopted it."""
+
+    async def play() -> None:
+        liar = Liar(7, lambda to, word: word.decree if isinstance(word, Adopt) or to == "p1" else None)
+        company = await liar.gathered()
+        leader, rival = company[0].membership._channel, over(company[6].endpoint, MEMBERS)
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        await company.until(lambda: company[1].membership.view.generation > generation)
+        first, ballot = company[1].membership._change.acceptor.latest, company[2].membership._change.promised
+        assert first is not None
+        second, ballot = another(first, 7), (ballot // RANKS + 1) * RANKS + 6
+        victims = ("p2", "p3", "p4", "p5")
+        for to in victims:
+            leader.post(to, Leave("it has other plans"))
+        await asyncio.sleep(0.02)
+        for to in victims:
+            rival.post(to, Adopt(generation, ballot, second))
+            rival.post(to, Echo(generation, ballot, mark_of(second)))
+            rival.post(to, Install(second))
+        await company.until(lambda: all(one.membership.view.generation > generation for one in liar.honest[:-1]))
+        views = {one.membership.view.members[0].attributes.capacity for one in liar.honest[:-1]}
+        assert views == {first.view.members[0].attributes.capacity}
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("withholds", [False, True], ids=["at once", "late"])
+@pytest.mark.parametrize("n", [4, 7])
+def test_a_member_that_proposes_another_decree_when_the_leaders_may_hold_moves_nobody_away(
+    n: int, withholds: bool
+) -> None:
+    """The last of `n` does not lead. `withholds`: it answers the leader only after it has told the others its own."""
+
+    async def play() -> None:
+        company, views = Company(n, rounds=100_000, train_s=lambda index: 0.5), defaultdict[int, set[View]](set)
+        await company.gathered(2)
+        for walker in company.walkers[:-1]:
+            walker.membership.on_view.append(lambda view: views[view.generation].add(view))
+        rival, said = company[n - 1], False
+        say, loop = rival.membership._channel.post, asyncio.get_running_loop()
+
+        def propose(answer: Adopted) -> None:
+            ballot = (answer.ballot // RANKS + 1) * RANKS + rival.membership.view.ids.index(rival.id)
+            decree = rival.membership._change.acceptor.adopted
+            assert decree is not None
+            for to in (walker.id for walker in company.walkers[1:-1]):
+                say(to, Adopt(answer.generation, ballot, another(decree, 7)))
+                say(to, Echo(answer.generation, ballot, mark_of(another(decree, 7))))
+                say(to, Install(another(decree, 7)))
+
+        def lie(to: str, message: object) -> None:
+            nonlocal said
+            if said or not isinstance(message, Adopted):
+                say(to, message)
+                return
+            said, wait_s = True, 1.2 * rival.endpoint.patience_s if withholds else 0.0
+            loop.call_later(wait_s, propose, message)
+            loop.call_later(wait_s + 0.01, say, to, message)
+
+        rival.membership._channel.post = lie  # type: ignore[method-assign]
+        generation = company[1].membership.view.generation
+        company[0].membership.renew()
+        honest = company.walkers[:-1]
+        await company.until(lambda: said and all(one.membership.view.generation > generation for one in honest))
+        reached = max(walker.sgd.state.round for walker in honest) + 4
+        await company.until(lambda: all(walker.sgd.state.round >= reached for walker in honest))
+        assert {generation: len(those) for generation, those in views.items() if len(those) > 1} == {}
+        assert_one_truth(company)
         await company.over()
 
     simulate(play(), within_s=2_000.0)
