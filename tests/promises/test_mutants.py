@@ -98,6 +98,7 @@ def test_the_first_test_that_fails_with_a_mutant_only_kills_it(hunt: Callable[..
     assert kept.sound == {"tests/test_1.py::test_it": False, "tests/test_2.py::test_it": True}
 
 
+@soak
 def test_what_killed_a_mutant_the_last_time_is_tried_first(
     hunt: Callable[..., tuple[Found, Results]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

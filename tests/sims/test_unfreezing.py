@@ -35,7 +35,7 @@ def thawing(size: int) -> Task:
     return dataclasses.replace(toy, model=model, on_round=on_round)
 
 
-@pytest.mark.parametrize("seeds", one_in(10, [range(first, first + 4) for first in range(0, 80, 4)]), ids=str)
+@pytest.mark.parametrize("seeds", one_in(20, [range(first, first + 4) for first in range(0, 80, 4)]), ids=str)
 def test_every_promise_holds_while_peers_unfreeze_a_parameter(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict, "toy_task", thawing)
     reached = Counter[str]()
