@@ -19,13 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from torch import Tensor
-
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import witness
 from ..transport import PeerId
-from ..wire.frames import PeerMisbehaved
+from ..wire.frames import Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
 from .messages import Applied, Apply
 from .store import Entry, Store, of_bytes, raw
@@ -141,8 +139,7 @@ class Chains:
 
     def _on_apply(self, envelope: Envelope) -> None:
         apply: Apply = envelope.message
-        values = of_bytes(envelope.payload, self._store.dtype) if len(envelope.payload) else None
-        entries = self._entries(apply, values)
+        entries = self._entries(apply, envelope.payload)
         envelope.done()
         before = [self._store.copies[entry.range].version for entry in entries]
         if any(version != own + 1 for version, own in zip(apply.versions, before, strict=True)):
@@ -161,12 +158,14 @@ class Chains:
         for entry in entries:
             self.after(entry.range, partial(told, entry.range))
 
-    def _entries(self, apply: Apply, values: Tensor | None) -> list[Entry]:
+    def _entries(self, apply: Apply, payload: Buffer) -> list[Entry]:
         workers, entries, at = apply.workers, list[Entry](), 0
         if len(apply.versions) != len(apply.ranges) or len(apply.clocks) != len(apply.ranges) * len(workers):
             raise PeerMisbehaved("sent entries that lack versions or clocks")
-        if values is not None and values.numel() != sum(map(self._store.size, apply.ranges)):
+        elements = sum(map(self._store.size, apply.ranges))
+        if len(payload) not in (0, elements * self._store.dtype.itemsize):
             raise PeerMisbehaved("sent entries of another size than their ranges")
+        values = of_bytes(payload, self._store.dtype) if len(payload) else None
         for place, number in enumerate(apply.ranges):
             clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
             pushed = None if values is None else values[at : at + self._store.size(number)]

@@ -95,10 +95,15 @@ class Tenure:
         self._channel.refuse(envelope, "the view has changed")
 
     def look(self) -> None:
-        """Handle the waiting messages whose ranges are settled now."""
+        """Handle the waiting messages whose ranges are settled now. One that breaks the rules is refused,
+        and the others are handled all the same."""
         held, self._held = self._held, []
         for envelope, handler in held:
-            self._admit(envelope, handler)
+            try:
+                self._admit(envelope, handler)
+            except PeerMisbehaved as error:
+                envelope.done()
+                self._channel.refuse(envelope, str(error))
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None]) -> None:
         epoch = envelope.message.epoch

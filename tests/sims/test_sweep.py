@@ -47,6 +47,7 @@ FOUND_BUGS = {
     2823: "the time that it took to gather kept out a newcomer for minutes",
     77021: "a peer that is joining may be told that it is let in no more",
     2187: "two led against each other for ever, as each promise came too late for its ballot",
+    2642: "a hostile message that had waited for a range ended the handling of all that waited with it",
     3250: "a former acceptor that did not answer was waited for without end",
     3566: "before the start two halves of a view decided, one with its senior member, one by the other's death",
     3613: "who summed with a mate that it did not reach any more took a mean that counted another twice",
