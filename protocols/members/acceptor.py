@@ -258,13 +258,13 @@ class Acceptor:
             return
         if request.ballot % RANKS != self._view.ids.index(sender):
             raise PeerMisbehaved("asked to adopt under the ballot of another member")
-        if self._is_another(request.decree, sender):
+        if self._must_wait(request.decree, sender):
             self._put_off(envelope, self._channel.endpoint.interval_s)
             return
         self.promise(request.ballot)
         self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 
-    def _is_another(self, decree: Decree, proposer: PeerId) -> bool:
+    def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
         have adopted that.
 

@@ -106,12 +106,12 @@ class Client:
                 server, lambda ask: Pull(ask, epoch, clock, ranges), answers=(Pulled, NotTaken)
             )
             pulled: Pulled = _taken(answer.message)
-            payload, at = bytes(answer.payload), 0
+            elements, nbytes, at = sum(map(self._size, ranges)), len(answer.payload), 0
+            if nbytes != elements * self._dtype.itemsize or len(pulled.updates) != len(ranges):
+                answer.done()
+                raise PeerLost(server, f"it gave {nbytes} bytes of {elements} elements in {len(ranges)} ranges")
+            values = of_bytes(answer.payload, self._dtype)
             answer.done()
-            elements = sum(map(self._size, ranges))
-            if len(payload) != elements * self._dtype.itemsize or len(pulled.updates) != len(ranges):
-                raise PeerLost(server, f"it gave {len(payload)} bytes of {elements} elements in {len(ranges)} ranges")
-            values = of_bytes(payload, self._dtype)
             _check(ranges, before, pulled.clocks)
             for number, update in zip(ranges, pulled.updates, strict=True):
                 part, updates[number] = self._ranges[number], update

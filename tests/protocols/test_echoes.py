@@ -54,6 +54,13 @@ class Liar:
     def honest(self) -> list[Walker]:
         return self.company.walkers[1:]
 
+    async def moves_one(self) -> int:
+        """A change that brings p1 to the next view. Returns the generation in which it began."""
+        generation = self.company[1].membership.view.generation
+        self.company[0].membership.renew()
+        await self.company.until(lambda: self.company[1].membership.view.generation > generation)
+        return generation
+
     def together(self) -> None:
         assert {generation: len(views) for generation, views in self.views.items() if len(views) > 1} == {}
         assert_one_truth(self.company)
@@ -98,9 +105,7 @@ def test_a_leader_that_tells_a_second_decree_when_the_first_may_hold_is_not_foll
         company = await liar.gathered()
         for walker in company.walkers[2:]:  # the leader has all the time that it needs
             walker.endpoint.reception._handlers[MEMBERS, Echo] = lambda envelope: None
-        generation = company[1].membership.view.generation
-        company[0].membership.renew()
-        await company.until(lambda: company[1].membership.view.generation > generation)
+        generation = await liar.moves_one()
         first, second, say = company[1].membership._change.acceptor.latest, True, over(company[0].endpoint, MEMBERS)
         assert first is not None
         ballot = company[2].membership._change.promised
@@ -126,9 +131,7 @@ def test_a_leader_and_another_that_vouches_for_its_second_decree_are_not_followe
         say, vouch = over(company[0].endpoint, MEMBERS), over(company[6].endpoint, MEMBERS)
         for walker in company.walkers[2:]:  # nobody asks whether the first holds
             walker.membership._change.hearsay._ask = lambda mark: None  # type: ignore[method-assign]
-        generation = company[1].membership.view.generation
-        company[0].membership.renew()
-        await company.until(lambda: company[1].membership.view.generation > generation)
+        generation = await liar.moves_one()
         first, ballot = company[1].membership._change.acceptor.latest, company[2].membership._change.promised
         assert first is not None
         second, victims = another(first, 7), ("p2", "p3", "p4", "p5")
@@ -154,9 +157,7 @@ def test_a_leader_that_leaves_before_another_liar_proposes_moves_no_two_apart() 
         liar = Liar(7, lambda to, word: word.decree if isinstance(word, Adopt) or to == "p1" else None)
         company = await liar.gathered()
         leader, rival = company[0].membership._channel, over(company[6].endpoint, MEMBERS)
-        generation = company[1].membership.view.generation
-        company[0].membership.renew()
-        await company.until(lambda: company[1].membership.view.generation > generation)
+        generation = await liar.moves_one()
         first, ballot = company[1].membership._change.acceptor.latest, company[2].membership._change.promised
         assert first is not None
         second, ballot = another(first, 7), (ballot // RANKS + 1) * RANKS + 6

@@ -39,6 +39,15 @@ def endless(n: int = 5, **more: object) -> Company:
     return Company(n, **options)  # type: ignore[arg-type]
 
 
+async def parted_site() -> Company:
+    """A site in which p3 and p4 cannot reach each other, and every peer's view says so."""
+    company = endless(sites=("east",))
+    await company.gathered(1)
+    company.part(["p3"], ["p4"])
+    await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
+    return company
+
+
 async def over(company: Company) -> None:
     for walker in company.walkers:
         walker.crash()
@@ -177,10 +186,7 @@ def test_who_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
 
 def test_of_a_site_only_those_who_reach_each_other_average_between_rounds() -> None:
     async def main() -> None:
-        company = endless(sites=("east",))
-        await company.gathered(1)
-        company.part(["p3"], ["p4"])
-        await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
+        company = await parted_site()
         mates = [walker.sgd._sites._mates() for walker in company.walkers]
         assert mates == [("p0", "p1", "p2", "p3")] * 4 + [("p4",)]
         await over(company)
@@ -192,10 +198,7 @@ def test_who_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself()
     """It cannot know whether that one took the mean."""
 
     async def main() -> None:
-        company = endless(sites=("east",))
-        await company.gathered(1)
-        company.part(["p3"], ["p4"])
-        await company.until(lambda: all(walker.membership.view.apart == PAIR for walker in company.walkers))
+        company = await parted_site()
         sgd, generation = company[3].sgd, company[3].membership.view.generation
         attempt = (generation, sgd.state.round + 1)
         mean = torch.zeros(sgd.state.vector.numel())
