@@ -58,8 +58,9 @@ class Layout:
 
     ``slots`` follow one another without gap, in the order of the model. ``dtype`` is the vector's: float64 if any
     tensor is float64, else float32 (half types are widened, so that sums of many peers keep their digits). Build one
-    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. ``later``: the frozen
-    tensors that may join it during a run (`growth`).
+    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. A layout without slots
+    is of a model whose values are all in tables. ``later``: the frozen tensors that may join it during a run
+    (`growth`).
     """
 
     slots: tuple[Slot, ...]
@@ -74,7 +75,7 @@ class Layout:
             twice = next(name for index, name in enumerate(names) if name in names[:index])
             raise ValueError(f"tensor {_quote(twice)} appears twice in the layout")
         bounds = [0, *accumulate(math.prod(slot.shape) for slot in self.slots)]
-        if not 0 < bounds[-1] <= SIZE_MAX:
+        if not bool(self.slots) <= bounds[-1] <= SIZE_MAX:
             raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got {bounds[-1]} in {len(self.slots)} tensors")
         if [(slot.start, slot.stop) for slot in self.slots] != list(pairwise(bounds)):
             raise ValueError("the slots of a layout must follow one another without gap or overlap")
@@ -119,7 +120,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Elements in the vector."""
-        return self.slots[-1].stop
+        return self.slots[-1].stop if self.slots else 0
 
     @property
     def nbytes(self) -> int:

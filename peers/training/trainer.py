@@ -12,22 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import Layout, all_finite
+from ...aggregation.vector import all_finite
 from ...protocols.conversation import Position
 from ...protocols.work import Begin, Evaluate, Steps, Update, Work
-from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
+from ..checkpoints.checkpoint import Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
 from ..task.headline import headline_of
 from ..task.model_copy import ModelCopy
+from ..task.optimizer_state import forget_if_bad
 from ..task.precision import computing
 from ..task.rng import Chance, derive
+from ..task.row_tables import RowTables
 from ..task.task import Task, TaskError, made_by
-from ..task.tensors import check_values, load_tensors, saved_tensors
+from ..task.tensors import check_values, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
 from .local_step import LocalStep
 from .replica import Write
+from .same import check_same, load_same
 from .schedule import Schedule
 from .task_hooks import Hooks, TaskRun
 
@@ -62,7 +65,7 @@ class Trainer:
         check_values(made)
         self.model = made.to(device)
         self.optimizer = task.optimizer_of(self.model)
-        self.copy = ModelCopy(self.model, self.optimizer, inner)
+        self.copy = ModelCopy(self.model, self.optimizer, inner, tables=RowTables.of(task, self.model))
         self._schedule = Schedule(task, self.optimizer, steps)
         self._step = LocalStep(task, self.model, self.optimizer, self.copy, device)
         self._batches = Batches(task, seed, data_shard, data_shards, device)
@@ -109,6 +112,13 @@ class Trainer:
         self.copy.prepare(job)
         whole = self.train(job.count, stopping, halfway=job.halfway, step=job.step) == job.count
         return self.update() if whole else None
+
+    def foresee(self, steps: int) -> Update:
+        """The update of a `Foresee`. Raises TaskError."""
+        self.at = "rows()"
+        self._batches.chance.take()
+        needed = self.copy.needed(self._batches.ahead(steps * self.task.accumulate))
+        return Update(vector=torch.empty(0), needed=needed)
 
     def begin(self, begin: Begin) -> None:
         """Apply `begin` to the model, unless it was the last one applied. Reset the counts if a round begins with
@@ -212,9 +222,7 @@ class Trainer:
         self.steps -= self._counts.steps
         self.copy.show(vector)
         self.begin_round()
-        kept = (value for state in self.optimizer.state.values() for value in state.values())
-        if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
-            self.optimizer.state.clear()
+        forget_if_bad(self.optimizer)
 
     def evaluate(self, vector: Tensor | None = None) -> dict[str, float]:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
@@ -244,6 +252,7 @@ class Trainer:
         batch = self._batches.first()
         Chance(derive(self._seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
+            self.copy.needed([batch])
             self._step.rehearse(batch)
         self.optimizer.zero_grad()
         return self.evaluate()
@@ -277,15 +286,8 @@ class Trainer:
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         self.copy.unfrozen.restore(tensors, numbers)
-        if (difference := self.copy.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
-            other = "optimizer or --inner" if "'optimizer/" in difference else "model"
-            raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
-        mine = type(self.optimizer).__name__
-        if (theirs := numbers.get("optimizer_kind", mine)) != mine:
-            raise CheckpointError(f"the checkpoint is of another optimizer than {self.task.path}: {theirs}, not {mine}")
-        saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
-        if (odd := load_tensors(self.model, saved)) is not None:
-            raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: tensor {odd!r} differs")
+        check_same(numbers, self.copy.layout, self.optimizer, self.task.path)
+        load_same(tensors, self.model, self.task.path)
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         state = optimizer_from_plain(optimizer, numbers["optimizer"])
         self._schedule.check(schedule := state.pop(_SCHEDULE, None))

@@ -44,7 +44,7 @@ class Answers:
         workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
         enlisted = tuple(sorted(copy.enlisted))
         told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
-        payload = self._store.packed(copy)
+        payload = self._store.packed(copy, fetch.at)
         task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
+from ...aggregation.rows import Rows
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -19,8 +20,10 @@ from ..wire.frames import in_words
 from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .gathering import Gathering
+from .keys import Piece
 from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
-from .store import Copy, Entry, Store, of_bytes
+from .pieces import unpacked
+from .store import Copy, Entry, Store
 from .tenure import Tenure
 
 
@@ -87,15 +90,14 @@ class Intake:
 
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
-        sizes = [self._store.size(number) for number in push.ranges]
-        wrong = self._wrong(envelope, sizes)
-        values = None if wrong else of_bytes(envelope.payload, self._store.dtype)
-        if values is not None and not all_finite(values):
-            wrong = "it has numbers that are not finite"
-        envelope.done()
-        if wrong or values is None:
-            self._channel.post(worker, NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False))
+        try:
+            pieces = self._pieces(envelope)
+        except ValueError as wrong:
+            said = NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False)
+            self._channel.post(worker, said)
             return
+        finally:
+            envelope.done()
         self._asked.append(envelope)
 
         def answer() -> None:
@@ -109,8 +111,8 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
             return
-        told, at = self._answered(envelope, len(push.ranges), answer), 0
-        for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
+        told = self._answered(envelope, len(push.ranges), answer)
+        for number, piece, read in zip(push.ranges, pieces, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
             if push.seq <= copy.clocks.get(worker, 0):
                 sometimes("a push came again")
@@ -120,10 +122,9 @@ class Intake:
             else:
                 staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
                 weight = self._weight(number, staleness, workers)
-                gathering.add(worker, push.seq, values[at : at + size], weight, last=push.last)
+                gathering.add(worker, push.seq, piece, weight, last=push.last)
                 gathering.told.append(told)
                 self.staleness[staleness] += 1
-            at += size
         self._update(push.ranges)
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
@@ -135,18 +136,19 @@ class Intake:
     def _weight(self, number: int, staleness: int, workers: int) -> float:
         """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
         1 / `workers`: each change is then one share of a mean."""
-        if not self._algorithm.by_steps and self._store.is_buffer(number):
+        if not self._algorithm.by_steps and self._store.keys.is_buffer(number):
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)
 
-    def _wrong(self, envelope: Envelope, sizes: list[int]) -> str:
+    def _pieces(self, envelope: Envelope) -> list[Piece]:
+        """The pieces of a push. Raises ValueError where they cannot be taken."""
         push: Push = envelope.message
-        due = sum(sizes) * self._store.dtype.itemsize
         if len(push.read) != len(push.ranges):
-            return f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}"
-        if len(envelope.payload) != due:
-            return f"it has {len(envelope.payload)} bytes for ranges of {due}"
-        return ""
+            raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
+        pieces = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
+            raise ValueError("it has numbers that are not finite")
+        return pieces
 
     def look(self) -> None:
         """Workers have left: make the updates for which the gathered pushes of the others are enough now."""

@@ -150,12 +150,13 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has settled is
-    left out."""
+    """The tensors and numbers that a checkpoint of this server's copies holds. Updates do not write into the tensors. A
+    copy on which no chain has settled is left out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if not copy.term:
             continue  # no chain has settled on it
+        copy.lent = True
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
@@ -168,7 +169,7 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
     for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
             raise ValueError("this run began with another model or --server-update: go on with that one")
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

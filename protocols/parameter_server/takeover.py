@@ -27,16 +27,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
+from .handover import Handover
 from .holdings import Answers
-from .messages import Copied, Fetch, Holdings, Install, Installed, Settled, Survey
+from .keys import Model
+from .messages import Holdings, Install, Installed, Settled, Survey
 from .store import NOTHING, Copy, Store, settled_at, term_of
 from .tenure import Tenure
 
@@ -56,10 +56,10 @@ class _Found:
 
 
 class Takeover:
-    """One server's part. `initial` [n]: the model with which the run begins; None: this server joined later, or was
+    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or was
     resumed from a checkpoint."""
 
-    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Tensor | None) -> None:
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
         self._initial = initial
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,6 +69,7 @@ class Takeover:
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
+        self._handover = Handover(channel, store, tenure, lambda peer, why: self.on_wrong(peer, why))
         channel.on(Install, self._on_install)
         channel.on(Settled, self._on_settled)
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
@@ -87,6 +88,7 @@ class Takeover:
 
     def close(self) -> None:
         self._repaired.clear()
+        self._handover.close()
         self._holdings.close()
         for task in (self._task, *self._tasks):
             if task is not None:
@@ -109,7 +111,9 @@ class Takeover:
     async def _repair(self, number: int) -> None:
         sometimes("a chain was repaired")
         copy, chain = self._store.copies[number], self._tenure.placement.chain(number)
-        await asyncio.gather(*(self._given(number, server, copy, copy.term, same=False) for server in chain[1:]))
+        await asyncio.gather(
+            *(self._handover.give(number, server, copy, copy.term, same=False) for server in chain[1:])
+        )
         self._repaired.discard(number)
         self._chains.settled(number)
         self._tenure.settle([number])
@@ -176,12 +180,11 @@ class Takeover:
             base = term_of(best[0])
             if own is None or holders[tenure.me] != best:
                 source = min(server for server, standing in holders.items() if standing == best)
-                own = await self._fetched(number, source)
+                own = await self._handover.fetched(number, source)
                 own.term, own.restored = base, base > 0 and best[0] != settled_at(base)
                 store.copies[number] = own
         elif self._initial is not None and known == NOTHING:
-            part = store.ranges[number]
-            own, best = store.create(number, self._initial[part.start : part.stop]), (NOTHING, NOTHING)
+            own, best = store.create(number, self._initial), (NOTHING, NOTHING)
             store.copies[number] = own
         else:
             return False
@@ -189,7 +192,7 @@ class Takeover:
         chain = tenure.placement.chain(number)
         alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
         same = [server for server in chain if alike and holders.get(server) == best]
-        given = (self._given(number, server, own, base, same=server in same) for server in chain[1:])
+        given = (self._handover.give(number, server, own, base, same=server in same) for server in chain[1:])
         await asyncio.gather(*given)
         own.term, own.restored = tenure.epoch, False
         store.known[number] = own.standing
@@ -197,46 +200,6 @@ class Takeover:
         self._chains.settled(number)
         tenure.settle([number])
         return True
-
-    async def _fetched(self, number: int, source: PeerId) -> Copy:
-        """The copy that `source` holds."""
-        while True:
-            try:
-                answer = await self._channel.ask(
-                    source, lambda ask: Fetch(ask, self._tenure.epoch, number), answers=(Copied,)
-                )
-                told: Copied = answer.message
-                copy = self._store.unpacked(number, told.names, answer.payload)
-                answer.done()
-                copy.past, copy.version, copy.updates = told.past, told.version, told.updates
-                copy.clocks = dict(zip(told.workers, told.clocks, strict=True))
-                copy.enlisted = {*told.enlisted}
-                sometimes("a range has moved")
-                return copy
-            except PeerLost:
-                pass  # as above
-            except ValueError as error:
-                self.on_wrong(source, f"it gave a copy that is none: {error}")
-            await asyncio.sleep(self._channel.endpoint.interval_s)
-
-    async def _given(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
-        """Send this copy to `server` until it has it. `base`: the term of the copy that it was made from; `same`:
-        `server` has the values already."""
-        workers, names = tuple(copy.clocks), tuple(sorted(copy.state))
-        payload = b"" if same else self._store.packed(copy)
-
-        def question(ask: int) -> Install:
-            clocks, enlisted = tuple(copy.clocks.values()), tuple(sorted(copy.enlisted))
-            head = (ask, self._tenure.epoch, number, base, copy.past, copy.version, copy.updates)
-            return Install(*head, workers, clocks, enlisted, names, same)
-
-        while True:
-            try:
-                await self._channel.ask(server, question, payload, answers=(Installed,))
-                return
-            except PeerLost:
-                pass  # it has not come to this view yet, or the membership will find it gone
-            await asyncio.sleep(self._channel.endpoint.interval_s)
 
     # As a server that is asked
 
@@ -250,13 +213,16 @@ class Takeover:
             tenure.refuse(envelope)
             return
         if install.same:
-            copy = store.copies[number]
+            copy: Copy | None = store.copies[number]
         else:
             try:
-                copy = store.unpacked(number, install.names, envelope.payload)
+                copy = self._handover.arrived(install, envelope.payload)
             except ValueError as error:
                 raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
         envelope.done()
+        if copy is None:
+            self._channel.post(envelope.sender, Installed(install.ask))
+            return
         copy.past, copy.version, copy.updates = install.past, install.version, install.updates
         copy.term, copy.restored = install.epoch, False
         copy.clocks = dict(zip(install.workers, install.clocks, strict=True))

@@ -1,0 +1,80 @@
+"""Pieces of ranges as the bytes of a message: first the numbers of all rows, as int32 in the order of the ranges, and
+then all values in the same order. The message's header tells how many rows each range has; a range of the vector has
+none there, and all its values in the payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...aggregation.rows import INDEX, Rows, ascending
+from .keys import WIRE_INDEX, Keys, Piece
+
+
+def raw(tensor: Tensor) -> bytes:
+    """The elements of a CPU tensor as bytes."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def of_bytes(payload: bytes | bytearray | memoryview, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote, as a tensor of its own."""
+    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)
+
+
+def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
+    """By piece, its number of rows, for the header; 0 for one of the vector."""
+    return tuple(len(piece) if isinstance(piece, Rows) else 0 for piece in pieces)
+
+
+def packed(pieces: Sequence[Piece]) -> bytes:
+    """The payload with these pieces."""
+    values = (raw(piece.values if isinstance(piece, Rows) else piece) for piece in pieces)
+    return b"".join((packed_ids([piece.ids for piece in pieces if isinstance(piece, Rows)]), *values))
+
+
+def packed_ids(ids: Sequence[Tensor]) -> bytes:
+    """The payload with these numbers of rows, and without values."""
+    return raw(torch.cat(list(ids)).to(WIRE_INDEX)) if ids else b""
+
+
+def ids_of(
+    keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: bytes | bytearray | memoryview
+) -> dict[int, Tensor]:
+    """By block among `ranges`, the numbers of its rows at the beginning of `payload`. Raises ValueError where these are
+    no rows of the blocks."""
+    if len(counts) != len(ranges):
+        raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
+    if any(not 0 <= many <= _rows(keys, number) for number, many in zip(ranges, counts, strict=True)):
+        raise ValueError("it has other numbers of rows than its ranges can have")
+    nbytes = sum(counts) * WIRE_INDEX.itemsize
+    if len(payload) < nbytes:
+        raise ValueError(f"it has {len(payload)} bytes, and the numbers of its rows are {nbytes}")
+    every, found, at = of_bytes(memoryview(payload)[:nbytes], WIRE_INDEX).to(INDEX), dict[int, Tensor](), 0
+    for number, many in zip(ranges, counts, strict=True):
+        if number in keys.blocks:
+            found[number], at = every[at : at + many], at + many
+            if not ascending(found[number], _rows(keys, number)):
+                table = keys.blocks[number].table
+                raise ValueError(f"it has rows that are not among the {table.rows} of table {table.name!r}, in order")
+    return found
+
+
+def unpacked(
+    keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: bytes | bytearray | memoryview
+) -> list[Piece]:
+    """The pieces of `ranges` that `packed` wrote into `payload`. Raises ValueError where it has others."""
+    ids = ids_of(keys, ranges, counts, payload)
+    shapes = [(len(ids[number]), keys.shape(number)[1]) if number in ids else keys.shape(number) for number in ranges]
+    sizes = [shape[0] * (shape[1] if len(shape) == 2 else 1) for shape in shapes]
+    head, due = sum(counts) * WIRE_INDEX.itemsize, sum(sizes) * keys.dtype.itemsize
+    if len(payload) != head + due:
+        raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
+    parts = torch.split(of_bytes(memoryview(payload)[head:], keys.dtype), sizes)
+    values = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [Rows(ids[number], value) if number in ids else value for number, value in zip(ranges, values, strict=True)]
+
+
+def _rows(keys: Keys, range: int) -> int:
+    return keys.blocks[range].rows if range in keys.blocks else 0
