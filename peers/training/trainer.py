@@ -261,8 +261,7 @@ class Trainer:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
         self.copy.notice()
         base, unfrozen = self.copy.unfrozen.to_plain()
-        state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
-        optimizer, plain = optimizer_to_plain(state)
+        optimizer, plain = optimizer_to_plain({**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()})
         tensors = saved_tensors(self.model) | base | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
@@ -298,5 +297,4 @@ class Trainer:
         self._counts = Counts(self._counts.skips, numbers["steps_in_round"], float(numbers["samples"]), losses)
         self.steps = numbers["steps"]
         self._step.restore(numbers.get("scaler"))
-        drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
-        self._batches.restore(drawn, numbers)
+        self._batches.restore({name[7:]: one for name, one in tensors.items() if name.startswith("random/")}, numbers)
