@@ -30,7 +30,7 @@ class Rows:
     values: Tensor
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.ids.shape[0]
 
     @property
     def nbytes(self) -> int:
@@ -50,12 +50,13 @@ class Rows:
 
     def plus(self, other: Rows) -> Rows:
         """The sum of two sets of rows of one table, in which a missing row counts as zeros."""
-        if not len(self) or not len(other):
-            return self if len(self) else other
+        own = self.ids.shape[0]
+        if not own or not other.ids.shape[0]:
+            return self if own else other
         ids, places = torch.unique(torch.cat((self.ids, other.ids)), return_inverse=True)
-        values = self.values.new_zeros(len(ids), self.values.shape[1])
-        values[places[: len(self)]] = self.values
-        values.index_add_(0, places[len(self) :], other.values)
+        values = self.values.new_zeros(ids.shape[0], self.values.shape[1])
+        values[places[:own]] = self.values
+        values.index_add_(0, places[own:], other.values)
         return Rows(ids, values)
 
 

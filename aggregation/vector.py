@@ -58,9 +58,8 @@ class Layout:
 
     ``slots`` follow one another without gap, in the order of the model. ``dtype`` is the vector's: float64 if any
     tensor is float64, else float32 (half types are widened, so that sums of many peers keep their digits). Build one
-    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. A layout without slots
-    is of a model whose values are all in tables. ``later``: the frozen tensors that may join it during a run
-    (`growth`).
+    with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. ``later``: the frozen
+    tensors that may join it during a run (`growth`).
     """
 
     slots: tuple[Slot, ...]
@@ -106,7 +105,9 @@ class Layout:
     @classmethod
     def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
         """The layout of tensors of these names, shapes and dtypes, one after another in this order. Raises ValueError
-        on a name that occurs twice, on a dtype that is not in `DTYPES`, and on sizes out of range."""
+        on a name that occurs twice, on a dtype that is not in `DTYPES`, on sizes out of range, and without tensors."""
+        if not rows:
+            raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got 0 in 0 tensors")
         for row in rows:
             _check_row(*row)
         bounds = [0, *accumulate(math.prod(shape) for _, shape, _ in rows)]
@@ -287,3 +288,7 @@ def _quote(name: str) -> str:
 
 def _describe(slot: Slot) -> str:
     return f"{NAMES[slot.dtype]} {slot.shape}"
+
+
+NO_LAYOUT = Layout((), torch.float32)
+"""The layout of a vector without elements, of a model whose values are all in tables."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import NAMES, Layout
+from ...aggregation.vector import NAMES, NO_LAYOUT, Layout
 from .constants import Constants
 from .gradients import summed
 from .optimizer_state import InnerState
@@ -44,7 +44,7 @@ class Averaged:
     def _first_layout(self) -> Layout:
         tensors = self._tensors()
         if self._tables and not tensors:
-            return Layout((), torch.float32)
+            return NO_LAYOUT
         first = Layout.of(tensors)
         if self._gradients or self._inner_state is not None:
             return first

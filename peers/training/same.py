@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import Layout
+from ...aggregation.vector import NO_LAYOUT, Layout
 from ..checkpoints.checkpoint import CheckpointError
 from ..task.tensors import load_tensors
 
@@ -17,7 +17,8 @@ from ..task.tensors import load_tensors
 def check_same(numbers: Mapping[str, Any], layout: Layout, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Raises CheckpointError when the checkpoint with these `numbers` is of another `layout`, or of another kind of
     optimizer, than `optimizer`. `path`: the task's file, for the message."""
-    if (difference := layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
+    plain = numbers["layout"]
+    if (difference := layout.compare(Layout.from_plain(plain) if plain else NO_LAYOUT)) is not None:
         other = "optimizer or --inner" if "'optimizer/" in difference else "model"
         raise CheckpointError(f"the checkpoint is of another {other} than {path}: {difference}")
     mine = type(optimizer).__name__

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...aggregation.rows import INDEX, Rows, ascending
+from ...aggregation.rows import INDEX, Rows
 from .keys import WIRE_INDEX, Keys, Piece
 
 
@@ -51,14 +51,22 @@ def ids_of(
     nbytes = sum(counts) * WIRE_INDEX.itemsize
     if len(payload) < nbytes:
         raise ValueError(f"it has {len(payload)} bytes, and the numbers of its rows are {nbytes}")
-    every, found, at = of_bytes(memoryview(payload)[:nbytes], WIRE_INDEX).to(INDEX), dict[int, Tensor](), 0
-    for number, many in zip(ranges, counts, strict=True):
-        if number in keys.blocks:
-            found[number], at = every[at : at + many], at + many
-            if not ascending(found[number], _rows(keys, number)):
-                table = keys.blocks[number].table
-                raise ValueError(f"it has rows that are not among the {table.rows} of table {table.name!r}, in order")
+    every = of_bytes(memoryview(payload)[:nbytes], WIRE_INDEX).to(INDEX)
+    blocks = {number: many for number, many in zip(ranges, counts, strict=True) if number in keys.blocks}
+    found = dict(zip(blocks, torch.split(every, list(blocks.values())), strict=True))
+    if not _are_rows(every, [keys.blocks[number].rows for number in blocks], list(blocks.values())):
+        raise ValueError("it has rows that are not among those of its ranges, in order and none twice")
     return found
+
+
+def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether `ids` [k] are, one block after another, `counts` numbers of `rows` rows, ascending and none twice."""
+    times = torch.tensor(counts, dtype=INDEX)
+    limits = torch.tensor(rows, dtype=INDEX).repeat_interleave(times)
+    rising = ids[1:] > ids[:-1]
+    first = times.cumsum(0) - 1  # between the last row of a block and the first of the next the numbers may fall
+    rising[first[(first >= 0) & (first < rising.shape[0])]] = True
+    return bool((ids >= 0).all()) and bool((ids < limits).all()) and bool(rising.all())
 
 
 def unpacked(

@@ -16,7 +16,7 @@ from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.handover import Handover
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import Install
-from samovar.protocols.parameter_server.pieces import counts_of, ids_of, packed, unpacked
+from samovar.protocols.parameter_server.pieces import counts_of, ids_of, packed, packed_ids, unpacked
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.store import Entry, Store
@@ -124,12 +124,28 @@ def test_whatever_arrives_is_refused_or_is_rows_of_its_ranges(payload: bytes, to
             assert tuple(piece.shape) == KEYS.shape(number)
 
 
+few_ids = st.lists(st.integers(-1, 3), max_size=3).map(lambda some: torch.tensor(some, dtype=torch.int64))
+
+
+@given(st.lists(few_ids, max_size=4))
+def test_rows_of_several_blocks_are_judged_as_those_of_each(told: list[torch.Tensor]) -> None:
+    ranges = list(KEYS.of_table["words"])[: len(told)]
+    sound = all(ascending(some, KEYS.blocks[number].rows) for number, some in zip(ranges, told, strict=True))
+    try:
+        found = ids_of(KEYS, ranges, [len(some) for some in told], packed_ids(told))
+    except ValueError:
+        assert not sound
+    else:
+        assert sound
+        assert all(torch.equal(found[number], some) for number, some in zip(ranges, told, strict=True))
+
+
 def test_rows_that_a_block_lacks_are_refused_by_the_server() -> None:
     number = KEYS.of_table["words"][0]
     payload = packed([Rows(ids(2, 3), torch.ones(2, 3))])
     assert KEYS.blocks[number].rows == 3
     for some in (payload, payload[:6]):
-        with pytest.raises(ValueError, match=r"not among the 70|numbers of its rows are"):
+        with pytest.raises(ValueError, match=r"not among those|numbers of its rows are"):
             ids_of(KEYS, [number], [2], some)
 
 
