@@ -38,7 +38,7 @@ def test_a_killed_peer_never_stalls_the_round(victim: int) -> None:
         assert company.died_s <= loss.since_s <= company.recovered_s
 
 
-def test_the_mean_divides_by_who_contributed() -> None:
+def test_the_mean_divides_by_the_contributors_alone() -> None:
     async def main() -> Company:
         company = Company(4, rounds=3)
         company.start()

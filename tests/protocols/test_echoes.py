@@ -269,7 +269,7 @@ def test_any_two_groups_that_are_enough_have_more_in_common_than_may_lie() -> No
         assert enough_of(reached) <= reached - liars, "those that do not lie are enough"
 
 
-def test_of_many_members_each_has_about_as_many_partners_and_is_one_of_theirs() -> None:
+def test_partners_of_many_members_are_mutual_few_and_connected() -> None:
     peers = [f"{index:064x}" for index in range(600)]
     of = {peer: {*partners(peers, peer)} for peer in peers}
     assert all(peer in of[other] for peer in peers for other in of[peer])

@@ -50,7 +50,7 @@ def test_sums_that_are_under_way_at_once_wait_only_while_all_stand_still(
     assert run_virtual(main()) == seconds
 
 
-def test_what_was_for_nothing_was_waiting_and_an_old_contribution_says_nothing_of_a_new_round() -> None:
+def test_a_round_begins_at_zero_and_an_old_contribution_does_not_end_its_compute() -> None:
     async def main() -> list[float]:
         meter = Meter()
         late = meter.begin(computing=True)

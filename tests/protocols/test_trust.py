@@ -176,7 +176,7 @@ def test_a_late_tick_forgives_all_and_counts_nobody_as_heard_in_the_future() -> 
     run_virtual(main())
 
 
-def test_keys_that_fill_the_places_for_what_nobody_takes_yet_leave_one_to_each_other_peer() -> None:
+def test_keys_that_fill_the_places_for_untaken_messages_leave_one_to_each_other_peer() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False
@@ -224,7 +224,7 @@ def test_a_question_that_gives_its_place_up_is_answered_with_the_reason() -> Non
     run_virtual(main())
 
 
-def test_what_nobody_takes_is_kept_within_bounds_and_its_sender_named() -> None:
+def test_untaken_messages_are_kept_within_bounds_and_their_sender_named() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False

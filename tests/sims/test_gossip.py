@@ -96,7 +96,7 @@ def test_without_guesses_peers_mix_the_more_rarely_the_longer_it_takes() -> None
 
 
 @pytest.mark.parametrize("motion", [(1.0,), (math.nan,) * 7])
-def test_numbers_that_make_no_sense_are_told_from_those_that_do(motion: tuple[float, ...]) -> None:
+def test_impossible_numbers_are_told_from_possible_numbers(motion: tuple[float, ...]) -> None:
     assert Told(1.0, 0.1).makes_sense
     assert Told(1.0, 0.1, (0.0,) * 7).makes_sense
     assert not Told(1.0, 0.1, motion).makes_sense

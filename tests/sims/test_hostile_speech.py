@@ -138,6 +138,6 @@ def test_no_message_of_a_hostile_member_kills_a_peer(seed: int) -> None:
     assert run_and_judge(world, within_s=bound_s(world.scenario))[1] is None
 
 
-def test_a_peer_that_has_an_invite_has_no_member_turned_away_by_asking_for_its_key() -> None:
+def test_a_guest_that_asks_for_a_members_key_has_no_member_turned_away() -> None:
     """Found by seed 201: a guest asked for the key of a member, which was refused when it was started anew."""
     assert judge(draw(201)).broken is None

@@ -11,7 +11,7 @@ from samovar.protocols.gossip.shares import Shares, split
 
 
 @pytest.mark.parametrize("takers", [0, 1, 3, 7])
-def test_shares_of_whole_numbers_sum_up_to_what_was_split(takers: int) -> None:
+def test_shares_of_whole_numbers_sum_up_to_the_split_vector(takers: int) -> None:
     vector = torch.tensor([-(2**40) - 3, -1, 0, 1, 5, 2**50 + 7])
     share, rest = split(vector, takers)
     assert (rest + takers * share).equal(vector)
