@@ -4,10 +4,10 @@
                                           [--turns 9] [--quick] [--json FILE]
 
 Each worker pushes a vector to the servers, which add it, and pulls the values, at the same time as the others. A time
-is that of the slowest worker; every pulled value is checked. Ours is `--protocol parameter_server` with one copy of each
-range and with all checks: `TCP`, unencrypted as the rival; `CURVE`, encrypted. The rival is a call of
-`torch.distributed.rpc` (TensorPipe over TCP) that adds a vector to the server's and returns it. The ratio is the rival's
-time over ours, turn by turn. The goals are those of two idle cores.
+is that of the slowest worker; every pulled value is checked. Ours is `--protocol parameter_server` with one copy of
+each range and with all checks: `TCP`, unencrypted as the rival; `CURVE`, encrypted. The rival is a call of
+`torch.distributed.rpc` (TensorPipe over TCP) that adds a vector to the server's and returns it. The ratio is the
+rival's time over ours, turn by turn. The goals are those of two idle cores.
 """
 
 from __future__ import annotations
