@@ -156,6 +156,6 @@ def test_a_period_that_watches_the_mean_needs_the_mean(period: str, other: dict[
         Settings(period=period, **other)  # type: ignore[arg-type]
 
 
-def test_a_motion_sampler_costs_nothing_where_nobody_looks() -> None:
+def test_an_unread_motion_sampler_costs_nothing() -> None:
     plain, watched = (auto_run(period=period, steps=64).lives[0].peer.conversation for period in ("16", "auto"))
     assert (plain.averaging.watches, watched.averaging.watches) == (False, True)

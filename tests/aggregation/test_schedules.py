@@ -98,7 +98,7 @@ def test_a_group_is_at_least_one_rank() -> None:
         Hierarchical(0)
 
 
-def test_groups_are_near_the_root_of_the_world_and_leave_nobody_over_if_they_can() -> None:
+def test_groups_are_near_the_root_of_the_world_and_leave_no_rank_over_if_they_can() -> None:
     sizes = {world: prove(Hierarchical(), world).steps for world in (16, 12, 7)}
     assert sizes == {16: 2 * 3 + 2 * 3, 12: 2 * 2 + 2 * 3, 7: 1 + 2 * 2 + 2 * 1 + 1}
     assert [nearest_to_root(world) for world in (16, 12, 7, 31)] == [4, 3, 3, 6]

@@ -48,7 +48,7 @@ def drawn(index: int) -> float:
     return torch.rand(1, generator=torch.cuda.default_generators[index]).item()
 
 
-def test_chance_begins_on_a_gpu_that_nobody_has_used_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chance_begins_from_its_seed_on_an_unused_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(monkeypatch, 2)
     Chance(7, torch.device("cuda:1")).take()
     first = drawn(1)

@@ -55,7 +55,7 @@ def test_a_key_that_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> 
     assert pair.secret not in repr(pair)
 
 
-def test_nobody_else_can_read_a_key_even_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_user_can_read_a_key_even_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, real = [], os.open
 
     def opening(path: Path, *args: int) -> int:

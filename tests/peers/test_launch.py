@@ -105,7 +105,7 @@ done()
     assert [peer.exit_code for peer in run.launch.peers] == [0, 0, 0]
 
 
-async def test_a_founder_that_is_started_anew_joins_through_a_member(tmp_path: Path) -> None:
+async def test_a_restarted_founder_joins_through_a_member(tmp_path: Path) -> None:
     script = """
 ready()
 if name != "0":
@@ -127,7 +127,7 @@ done()
     assert run.through[0] in ("through 1", "through 2")
 
 
-async def test_a_founder_that_is_started_anew_founds_the_run_where_nobody_is_a_member_yet(tmp_path: Path) -> None:
+async def test_a_restarted_founder_founds_the_run_while_no_peer_is_a_member_yet(tmp_path: Path) -> None:
     script = """
 ready()
 if name != "0":

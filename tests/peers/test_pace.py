@@ -195,7 +195,7 @@ def test_a_peer_five_times_slower_does_not_hold_the_others(pace: str) -> None:
     assert len({bits(life) for life in with_it.lives}) == 1
 
 
-def test_where_all_are_alike_their_own_pace_is_the_equal_one_to_the_bit() -> None:
+def test_the_own_pace_of_equal_peers_is_the_equal_pace_to_the_bit() -> None:
     task, alike = load_task(TASKS / "union.py"), (0.01,) * 4
     (equal, _), (own, _) = (play(task, alike, steps=64, period="8", pace=pace) for pace in ("equal", "own"))
     assert bits(equal.lives[0]) == bits(own.lives[0])

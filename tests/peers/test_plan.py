@@ -110,7 +110,7 @@ def test_the_drawing_has_a_bar_for_each_schedule_and_a_row_for_each_peer(
     assert len(strokes) == (2 if peers == 1 else 2 + 2 * min(peers, 32))  # two stand in the legend
 
 
-def test_the_file_is_called_plan_svg_if_nobody_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_called_plan_svg_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert verb("plan", "--size", "1MB", "--json", "--svg").exit_code == 0
     ElementTree.parse(tmp_path / "plan.svg")

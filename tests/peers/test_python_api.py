@@ -272,7 +272,7 @@ def saved(folder: Path, *models: nn.Module) -> Path:
     return folder
 
 
-def test_the_weights_of_a_run_are_loaded_tied_and_frozen_ones_too(here: Path) -> None:
+def test_the_tied_and_frozen_weights_of_a_run_are_loaded_too(here: Path) -> None:
     (here / "line.py").write_text(
         IMPORTS + DATA + LOSS + "def model():\n"
         "    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))\n"

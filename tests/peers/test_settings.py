@@ -133,7 +133,7 @@ def test_a_number_in_another_form_makes_the_same_settings() -> None:
     assert repr(Settings(checkpoint_every_s=-0.0)) == repr(Settings(checkpoint_every_s=0))
 
 
-def test_an_insecure_run_refuses_keys_and_a_flag_nobody_knows_is_told() -> None:
+def test_an_insecure_run_refuses_keys_and_an_unknown_flag_is_told() -> None:
     assert (
         refused(None, insecure=True, authorized="a")
         == "--authorized has no use in an insecure run: leave out one of the two"

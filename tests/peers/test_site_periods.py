@@ -272,7 +272,7 @@ def test_a_member_back_in_a_passed_turn_takes_no_mean_that_the_others_summed_ane
     assert company[2].means[0][0] == 3.0, "its own: the others' parts are in another mean"
 
 
-def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_that_differ_are_taken_by_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter(range(1, 100))
     monkeypatch.setattr(site_rounds_module, "fingerprint", lambda total: next(marks))
     company = simulate(of_a_site(3).run(), within_s=30)
@@ -281,7 +281,7 @@ def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("liar", [0, 2])
-def test_a_mate_that_tells_others_different_turns_stalls_nobody(liar: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mate_that_tells_others_different_turns_stalls_no_peer(liar: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells one mate that it is past this turn, and all others the truth: they do not sum among the same peers."""
     company, told = of_a_site(4), list[Stand]()
     honest = SiteRounds._tell

@@ -179,7 +179,7 @@ def test_a_parameter_changed_before_it_was_unfrozen_ends_the_peer_in_one_line() 
     ],
     ids=str,
 )
-def test_where_it_cannot_be_averaged_to_unfreeze_ends_the_run_in_one_line(settings: dict[str, str]) -> None:
+def test_unfreezing_a_parameter_that_cannot_be_averaged_ends_the_run_in_one_line(settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"^parameter '0\.weight' was frozen when the run began[^\n]*may be unfrozen$"):
         Played(THAWING, **settings)
 

@@ -29,5 +29,5 @@ def test_a_run_over_the_budget_is_told_with_advice() -> None:
     assert "soaked" not in [*lines(phases(FILES_MIN, BUDGET_S - 1))][-1]
 
 
-def test_of_a_part_of_the_files_nothing_is_told() -> None:
+def test_a_run_of_a_part_of_the_files_tells_nothing() -> None:
     assert [*lines(phases(FILES_MIN - 1, 2 * BUDGET_S))] == []

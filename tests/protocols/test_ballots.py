@@ -151,7 +151,7 @@ def test_the_successor_of_a_dead_leader_proposes_the_decree_that_may_hold() -> N
     with_puppet(scene)
 
 
-def test_no_view_is_decided_that_nobody_can_go_on_from() -> None:
+def test_no_view_is_decided_that_no_member_can_go_on_from() -> None:
     """In its former life p2 voted for a result, which it does not hold any more: p0 may have committed it."""
 
     async def scene(puppet: Puppet) -> None:

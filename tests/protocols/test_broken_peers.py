@@ -36,7 +36,7 @@ def test_a_contribution_that_is_not_finite_is_an_error_of_its_owner(field: str, 
     assert torch.isfinite(company[0].sgd.state.vector).all()
 
 
-def test_a_mean_that_is_not_finite_is_applied_by_nobody() -> None:
+def test_a_mean_that_is_not_finite_is_applied_by_no_peer() -> None:
     """And ends all when each by itself brings what can be, and all are as large."""
 
     async def main() -> Company:
@@ -103,7 +103,7 @@ def test_of_different_results_one_becomes_the_result_of_all(n: int, different: d
         assert all(company[int(peer[1:])].outcomes[0].caught_up for peer in wrong)
 
 
-def test_a_finished_peer_waits_for_a_peer_that_lags(monkeypatch) -> None:
+def test_a_finished_peer_stays_for_a_peer_that_lags(monkeypatch) -> None:
     """p2 has to fetch the last round's result, and whom it asks first dies: p1, though at its end, is still there."""
     disagreeing(monkeypatch, different={"p2": 1.0})
 

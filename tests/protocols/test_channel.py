@@ -195,7 +195,7 @@ def test_bytes_are_counted_for_each_channel_without_retransmissions() -> None:
     between_two(scene)
 
 
-def test_channels_that_nobody_opens_leave_nothing_behind() -> None:
+def test_channels_that_no_peer_opens_leave_nothing_behind() -> None:
     """Anybody may make up names."""
 
     async def scene(a, b) -> None:

@@ -54,7 +54,7 @@ def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:
     assert (decided.base.number, decided.donors) == (4, ("p2",))
 
 
-def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
+def test_a_result_that_no_member_can_have_committed_is_not_handed_on() -> None:
     """Else all would depend on the one who has it: should it die before another fetched it, nobody could go on."""
     roster, promises = roster_of(4)
     promises["p2"] = promise(result=Version(4, 40))

@@ -254,7 +254,7 @@ def test_records_name_the_two_peers_that_cannot_reach_each_other() -> None:
 
 
 @pytest.mark.parametrize("accused", [1, 3])
-def test_one_peers_word_gives_nobody_up(accused: int) -> None:
+def test_one_peers_word_gives_no_member_up(accused: int) -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)

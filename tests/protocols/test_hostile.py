@@ -147,7 +147,7 @@ def test_an_error_while_a_change_is_led_ends_that_change_and_not_the_peer(monkey
     assert told == ["a number of somebody's"]
 
 
-def test_a_name_is_short_and_nobody_elses() -> None:
+def test_a_name_is_short_and_unique() -> None:
     async def main() -> None:
         company = Company(3, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)

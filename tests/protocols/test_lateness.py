@@ -176,7 +176,7 @@ def test_a_device_20_times_slower_is_never_given_up() -> None:
     simulate(main())
 
 
-def test_where_all_connections_become_slow_nobody_is_given_up() -> None:
+def test_no_peer_is_given_up_where_all_connections_become_slow() -> None:
     async def main() -> None:
         company = company_of(size=10_000)
         await slowed(company, 0, 1, 2, 3)
@@ -190,7 +190,7 @@ def test_where_all_connections_become_slow_nobody_is_given_up() -> None:
     simulate(main())
 
 
-def test_of_two_peers_none_is_given_up() -> None:
+def test_neither_of_two_peers_is_given_up() -> None:
     async def main() -> None:
         company = company_of(2)
         await slowed(company, 1)

@@ -318,7 +318,7 @@ def test_newcomers_that_die_before_they_took_part_cost_the_others_nothing() -> N
     assert max(len(outcome.state.vector) and outcome.members for outcome in company[0].outcomes) == 3
 
 
-def test_of_many_learners_never_as_many_become_members_at_once_as_there_are() -> None:
+def test_many_learners_become_members_in_groups_smaller_than_the_view() -> None:
     async def play() -> list[tuple[int, int]]:
         company = Company(3, rounds=40, train_s=lambda index: 0.5)
         company.peers_max = 16
@@ -340,7 +340,7 @@ def test_of_many_learners_never_as_many_become_members_at_once_as_there_are() ->
 
 
 @pytest.mark.parametrize(("size", "takes_part"), [(200_000, False), (1_000, True)])
-def test_nobody_waits_for_a_learner_whose_connection_is_too_slow(size: int, takes_part: bool) -> None:
+def test_no_member_waits_for_a_learner_whose_connection_is_too_slow(size: int, takes_part: bool) -> None:
     async def play() -> tuple[int, int, Walker, list[str]]:
         company = Company(3, rounds=100_000, size=size, link="1gbit,5ms", train_s=lambda index: 0.5, schedule="sharded")
         company.network.links["p3"] = parse_link("400kbit,20ms")
@@ -533,7 +533,7 @@ def test_a_learner_whose_members_have_all_gone_for_good_ends(how: str) -> None:
 
 
 @pytest.mark.parametrize(("deserted", "error"), [(True, MembershipError), (False, Expelled)])
-def test_a_learner_without_members_waits_for_nobody(deserted: bool, error: type[Exception]) -> None:
+def test_a_learner_without_members_waits_for_no_peer(deserted: bool, error: type[Exception]) -> None:
     """It ends where they are gone for good, and comes anew where they may have gone on without it."""
     alone: Any = SimpleNamespace(me=SimpleNamespace(life=1), leaders=(), deserted=deserted)
     alone.view = SimpleNamespace(by_seniority=("p0",))

@@ -298,7 +298,7 @@ def test_a_script_that_hangs_between_steps_is_named(way: str, tmp_path: Path, mo
 # ---- real processes
 
 
-def test_of_a_hung_data_loader_all_are_told_and_with_a_patience_the_others_finish(
+def test_all_peers_are_told_of_a_hung_data_loader_and_with_a_patience_the_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 1.0)  # in which a peer that hangs may end by itself

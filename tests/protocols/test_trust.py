@@ -123,7 +123,7 @@ def test_one_key_on_two_machines_is_cut_off_instead_of_flapping_for_ever() -> No
     run_virtual(main())
 
 
-def test_a_listener_or_handler_that_fails_stops_nobody_else() -> None:
+def test_a_failed_listener_or_handler_stops_no_other() -> None:
     async def main() -> None:
         faults: list[dict] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
@@ -151,7 +151,7 @@ def test_a_listener_or_handler_that_fails_stops_nobody_else() -> None:
     run_virtual(main())
 
 
-def test_a_late_tick_forgives_all_and_counts_nobody_as_heard_in_the_future() -> None:
+def test_a_late_tick_forgives_all_and_counts_no_peer_as_heard_in_the_future() -> None:
     """A process that stood still for an hour does not think that everybody else did."""
 
     async def main() -> None:

@@ -28,7 +28,7 @@ async def town() -> AsyncIterator[Town]:
 
 
 @pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "not admitted"])
-async def test_only_an_admitted_key_gets_in_and_nothing_of_another_reaches_anybody(town: Town, admitted: bool) -> None:
+async def test_only_an_admitted_key_gets_in_and_no_message_of_another_key_arrives(town: Town, admitted: bool) -> None:
     b, friend, keys = town.station(), town.station(), KeyPair.new()
     if admitted:
         b.transport.admit(keys.public)
@@ -186,7 +186,7 @@ async def test_the_bytes_that_are_counted_are_the_bytes_that_cross_the_wire(town
             assert posted == received == crossed() - before
 
 
-async def test_silent_connections_hold_up_nobody_and_are_closed(town: Town) -> None:
+async def test_silent_connections_hold_up_no_peer_and_are_closed(town: Town) -> None:
     """500 of them, as in CVE-2020-15166; some begin a handshake and stop in its middle."""
     a, b, late = [await town.endpoint() for _ in range(3)]
     solve(b)
@@ -217,7 +217,7 @@ async def test_a_large_frame_on_a_slow_way_is_not_cut(town: Town) -> None:
     assert a.reconnected.empty()
 
 
-async def test_a_connection_that_takes_nothing_holds_up_nobody_else(town: Town) -> None:
+async def test_a_connection_that_takes_nothing_holds_up_no_other_peer(town: Town) -> None:
     a, stuck, c = town.station(), town.station(), town.station()
     proxy, address = await town.proxy(stuck.address)
     a.call(stuck, address)

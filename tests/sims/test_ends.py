@@ -228,7 +228,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_training_and_is_told() -> None:
         assert life.disk.kept.numbers["state"]["round"] == STEPS // PERIOD
 
 
-def test_where_the_last_checkpoint_cannot_be_written_the_end_says_so() -> None:
+def test_an_end_whose_last_checkpoint_cannot_be_written_says_so() -> None:
     world, _ = with_full_disks(fault(Kind.FULL_DISK, 1))
     for life in world.lives:
         assert life.result is not None

@@ -199,7 +199,7 @@ def test_an_asymmetric_partition_lets_one_way_pass() -> None:
 
 
 @pytest.mark.parametrize("peers", [4, 5, 6, 8])
-def test_in_a_ring_of_majorities_each_reaches_more_than_half_and_nobody_all(peers: int) -> None:
+def test_in_a_ring_of_majorities_each_peer_reaches_more_than_half_and_none_reaches_all(peers: int) -> None:
     cut = Counter[int]()
     network = Network(LinkSpec(bandwidth_Bps=1e6, latency_s=0.1), seed=1)
     world = World(toy_task(), Scenario.plain(Settings(peers=peers, device="cpu")))
@@ -375,7 +375,7 @@ def test_a_clog_is_over_when_all_is_healed() -> None:
     assert world.finished() == EVERYBODY
 
 
-def test_the_time_of_day_jumps_for_everybody() -> None:
+def test_the_time_of_day_jumps_for_all_peers() -> None:
     world = Lived(Kind.CLOCK, factor=3600.0)
     for peer in world.ids:
         assert world.gained_s(peer) == pytest.approx(3600.0)
@@ -443,7 +443,7 @@ class Heard:
         self.happened = network.happened
 
 
-def test_without_noise_all_arrives_once_and_in_order() -> None:
+def test_without_noise_all_messages_arrive_once_and_in_order() -> None:
     heard = Heard(Noise())
     assert heard.headers == list(range(100))
     assert not heard.happened

@@ -207,7 +207,7 @@ def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
     return min(made[f"{peer}.0"] for peer in range(5))
 
 
-def test_a_slow_peer_delays_nobody_where_pairs_average() -> None:
+def test_a_slow_peer_delays_no_other_peer_where_pairs_average() -> None:
     assert exchanges_beside_a_slow_peer("ad_psgd", 0.5) >= 0.9 * exchanges_beside_a_slow_peer("ad_psgd", 0.05)
     assert exchanges_beside_a_slow_peer("d_psgd", 0.5) < 0.5 * exchanges_beside_a_slow_peer("d_psgd", 0.05)
 

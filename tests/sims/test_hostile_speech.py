@@ -105,7 +105,7 @@ def test_every_kind_is_said_and_can_be_sent() -> None:
     assert said["too large"] < 300
 
 
-def test_a_kind_that_the_run_has_not_is_not_said_until_it_is_heard() -> None:
+def test_a_message_kind_that_the_run_lacks_is_not_sent_until_it_is_heard() -> None:
     """Else a run would depend on what its process has imported besides."""
 
     @message("imported")

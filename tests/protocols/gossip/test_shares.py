@@ -35,7 +35,7 @@ def test_the_next_question_of_a_taker_tells_whether_it_took_the_last_share(took:
     assert shares.back() == [], "each comes back once"
 
 
-def test_of_a_state_that_is_given_up_nothing_comes_back() -> None:
+def test_a_share_of_a_state_that_is_given_up_does_not_come_back() -> None:
     shares = Shares()
     shares.given("a", ask=5, round=1, share=torch.ones(3))
     shares.come_back(1, torch.ones(3), ["b"])

@@ -85,7 +85,7 @@ def test_lost_probes_make_few_suspects_and_no_dead_by_links_too() -> None:
     assert are_well(crowd)
 
 
-def test_when_a_third_is_lost_at_once_the_others_make_one_graph_again() -> None:
+def test_two_thirds_of_the_peers_make_one_graph_again_when_a_third_is_lost_at_once() -> None:
     crowd = founded(150, seed=3)
     for index in range(0, 150, 3):
         crowd.end(index)

@@ -107,7 +107,7 @@ def test_no_more_keys_get_in_than_an_invite_is_for_once_members_have_heard_of_it
     founded(Invitation(GUEST, 3))(scene)
 
 
-def test_of_keys_that_come_at_once_each_member_lets_in_as_many_as_the_invite_says_at_most() -> None:
+def test_each_member_lets_in_at_most_the_invited_number_of_keys_that_come_at_once() -> None:
     async def scene(swarm: Swarm) -> None:
         told = await asyncio.gather(*(comes(swarm, f"p{4 + n}", f"p{n % 2}", n) for n in range(6)))
         assert 1 <= [*told].count("") <= 2
@@ -170,7 +170,7 @@ def test_a_newcomer_of_another_run_or_model_is_told_so() -> None:
     founded(None)(scene)
 
 
-def test_newcomers_get_shards_of_the_data_that_nobody_has() -> None:
+def test_newcomers_get_unassigned_shards_of_the_data() -> None:
     async def main() -> None:
         swarm = Swarm(4)
         await swarm.come("p0")
