@@ -156,8 +156,9 @@ class Conversation(Protocol):
         ...
 
     async def settle(self) -> Outcome | None:
-        """Called when the run is stopped on this peer: cancel the exchange under way. If it is over already, returns
-        its outcome; else None."""
+        """Called before the last checkpoint when this peer stops before the run is over, or its training failed: cancel
+        the exchange that is under way behind local steps, and wait for that. Returns its outcome if this peer had
+        finished it already; None: it had not, or no exchange was under way."""
         ...
 
     def close(self) -> None:
