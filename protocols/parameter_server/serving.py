@@ -110,8 +110,8 @@ class Serving:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        return []
 
     def position(self) -> Position:
         tensors, numbers = saved(self._parts.store)
