@@ -194,7 +194,7 @@ def evaluate(model): return model(torch.randn(4, 2)).mean()
         ("def loss(model, batch): return 3", "loss() must return a scalar tensor, got a int"),
         ("def samples(batch): return None", "samples() must return a number, 0 or more, got None"),
         ("def clip(model): raise ValueError('of the user')", "of the user"),
-        ("def evaluate(model): return 'good'", "evaluate() is to return a number"),
+        ("def evaluate(model): return 'good'", "evaluate() returned 'good'; a number"),
         ("def setup(run): raise ValueError('no such disk')", "no such disk"),
         ("def optimizer(model): return 3", "optimizer() must return a Optimizer, got a int"),
     ],

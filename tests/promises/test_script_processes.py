@@ -84,6 +84,18 @@ def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -
     assert [(tmp_path / f"run/peer-{n}.log").read_text() for n in "01"] == ["threads 1\n"] * 2
 
 
+def test_a_scripts_metrics_are_shown_by_their_own_names_those_of_its_last_model_too(tmp_path: Path) -> None:
+    body = "for n in range(8): step(); run.metrics({'perplexity': 19.5 - n})\nrun.leave()"
+    path = script(tmp_path, body)
+    path.write_text(path.read_text().replace("(optimizer, model)", "(optimizer, model, {'perplexity': 'lower nats'})"))
+    ended = samovar_verb(tmp_path, "train", path, *ALONE)
+    assert ended.code == 0, ended.err
+    assert "perplexity 12.50 nats" in ended.out
+    result = samovar.Result.read(tmp_path / "run")
+    assert (result.metrics, result.metric_scales) == ({"perplexity": 12.5}, {"perplexity": "lower nats"})
+    assert [record.metrics for record in result.records] == [{"perplexity": 17.5}, {"perplexity": 13.5}]
+
+
 def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
     body = "for _ in range(6 if first else 20): step()\nif not first: run.leave()"
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
