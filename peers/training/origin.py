@@ -4,6 +4,7 @@ goes on from the checkpoint must have too."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch.optim import Optimizer
@@ -41,6 +42,12 @@ def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Tas
 def another(what: str, numbers: Mapping[str, Any], task: Task, why: str) -> CheckpointError:
     """The error of a checkpoint that is of another model or optimizer (`what`) than the task's. It names the task that
     wrote the checkpoint, if that is another one."""
-    wrote = numbers.get("task", task.path.name)
-    whose = "" if wrote == task.path.name else f"of another task ({wrote}), "
-    return CheckpointError(f"the checkpoint is {whose}of another {what} than {task.path}: {why}")
+    whose = whose_checkpoint(numbers, task.path)
+    return CheckpointError(f"the checkpoint is {whose and whose + ', '}of another {what} than {task.path}: {why}")
+
+
+def whose_checkpoint(numbers: Mapping[str, Any], path: Path) -> str:
+    """'of another task (digits.py)', if the task at `path` has another file name than the one that wrote the checkpoint
+    with these `numbers`; else ''. Checkpoints of earlier versions do not tell."""
+    wrote = numbers.get("task", path.name)
+    return "" if wrote == path.name else f"of another task ({wrote})"
