@@ -166,6 +166,33 @@ def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
     assert said.splitlines()[-1] == "KeyboardInterrupt"
 
 
+TASK = """
+import torch
+def model(): return torch.nn.Linear(3, 1)
+def data(part, parts): return [torch.ones(4, 3)]
+def loss(model, batch): return model(batch).square().mean()
+"""
+
+
+def test_a_joiner_that_leaves_before_its_first_round_says_so_and_how_to_join_again(tmp_path: Path) -> None:
+    path, task = script(tmp_path, ""), tmp_path / "task.py"
+    path.write_text(path.read_text().replace("samovar.join()", "samovar.join(peers=3, patience_s=10_000)"))
+    task.write_text(TASK)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with Forked([sys.executable, str(path)], cwd=tmp_path, env={**os.environ}, **pipes) as founder:
+        assert founder.stderr is not None
+        way = re.search(r"samovar\.join\('(tcp://\S+)', invite='(\S+)'\)", founder.stderr.readline())
+        assert way is not None
+        late = Live(tmp_path, "join", way[1], task, "--invite", way[2], "--run", "late", run="late")
+        late.until(lambda: [*(tmp_path / "late").glob("peer-*.jsonl")], "its records")
+        late.signal(signal.SIGINT)
+        ended = late.end()
+        founder.kill()
+    assert ended.code == 130, ended.err
+    again = "to join again, give the same command and another --run"
+    assert ended.out.splitlines() == [f"stopped: this peer has left before its first round; {again}"]
+
+
 def test_ctrl_c_under_the_launcher_ends_the_scripts_in_good_order(tmp_path: Path) -> None:
     run = Live(tmp_path, "train", script(tmp_path, "while True: step()"), *TRAIN, "--json")
     run.until(lambda: run.rounds() >= 3, "round 3")
