@@ -139,7 +139,7 @@ ENDS = {
         evaluated_by(fails(ZeroDivisionError("by zero"))), says="in evaluate|peers are left"
     ),
     "an evaluation that gives no number": End(
-        evaluated_by(lambda model: "good"), says="is to return a number|peers are left"
+        evaluated_by(lambda model: "good"), says="numbers by name, is due|peers are left"
     ),
     "the others went on without it": End(
         at_once=failing_membership(MembershipError("the others went on")), says="the others went on"
