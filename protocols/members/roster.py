@@ -52,8 +52,7 @@ class Roster(Waiting):
         self.apart: tuple[Edge, ...] = ()
         """Pairs of members that cannot reach each other, for the next view."""
         self.missed = self.suspect
-        """Called with a member that this peer has lost or caught lying, and the reason. By default it is marked as
-        gone; `Edges` may mark only the edge to it as broken."""
+        """Called with a member that this peer has lost or caught lying, and the reason."""
         self.addresses: dict[PeerId, str] = {}
         """Addresses of the other members; of the last known members when this peer is not a member."""
         self.on_news: list[Callable[[], None]] = []
@@ -93,8 +92,7 @@ class Roster(Waiting):
 
     @property
     def near(self) -> list[PeerId]:
-        """Members of the view, in its order: those to which the view lists no broken edge of this peer, and in any case
-        the coordinator. This peer is among them if it is a member."""
+        """The members to which the view lists no broken edge of this peer, itself if it is one; and the coordinator."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
@@ -185,8 +183,7 @@ class Roster(Waiting):
     def watch(self) -> None:
         """Choose the peers that heartbeats watch. The coordinator: all, newcomers too. Another member: the coordinator
         and the next in rank, or all while a member is gone, so that several deaths show at once. A member that has
-        finished: all that have not. A learner: the coordinator. A peer in no view: none. Only the coordinator watches
-        across a broken edge, or is watched across one."""
+        finished: all that have not. A learner: the coordinator. A peer in no view: none."""
         coordinator, near = self.coordinator or self.id, [peer for peer in self.near if peer not in self.gone]
         if self.learns:
             watched = {coordinator}
