@@ -92,11 +92,13 @@ class GloVe(nn.Module):
 
     def forward(self, word: Tensor, context: Tensor) -> Tensor:
         one, other = self.words(word), self.contexts(context)
-        return (one[:, :-1] * other[:, :-1]).sum(1) + one[:, -1] + other[:, -1]
+        product: Tensor = (one[:, :-1] * other[:, :-1]).sum(1)
+        return product + one[:, -1] + other[:, -1]
 
     def vectors(self) -> Tensor:
         """The sum of a word's two vectors [words, WIDTH], of unit length."""
-        return nn.functional.normalize((self.words.weight + self.contexts.weight).detach()[:, :-1])
+        both: Tensor = (self.words.weight + self.contexts.weight).detach()[:, :-1]
+        return both / both.norm(dim=1, keepdim=True)
 
 
 def model() -> GloVe:
@@ -131,7 +133,8 @@ def loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
     """Equation 8: the mean of f(x) (w v + b + c - log x)^2, f(x) = min(1, (x / X_MAX)^ALPHA)."""
     word, context, times = batch
     weight = (times / X_MAX).pow(ALPHA).clamp(max=1.0)
-    return (weight * (model(word, context) - times.log()).square()).mean()
+    error: Tensor = model(word, context) - times.log()
+    return (weight * error.square()).mean()
 
 
 def evaluate(model: nn.Module) -> dict[str, float]:

@@ -29,8 +29,8 @@ from ..task.tensors import check_values, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
 from .local_step import LocalStep
+from .origin import another, check_groups, origin_of, restore_model
 from .replica import Write
-from .same import check_same, load_same
 from .schedule import Schedule
 from .task_hooks import Hooks, TaskRun
 
@@ -269,12 +269,11 @@ class Trainer:
         tensors |= {"losses": torch.stack(losses) if losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
-            "optimizer_kind": type(self.optimizer).__name__,
             "scaler": self._step.to_plain(),
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._counts.samples,
-            "layout": self.copy.layout.to_plain(),
+            **origin_of(self.task, self.copy.layout, self.optimizer),
             **unfrozen,
             **place,
         }
@@ -284,12 +283,12 @@ class Trainer:
         """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
-        self.copy.unfrozen.restore(tensors, numbers)
-        check_same(numbers, self.copy.layout, self.optimizer, self.task.path)
-        load_same(tensors, self.model, self.task.path)
+        restore_model(snapshot, self.task, self.model, self.copy)
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         state = optimizer_from_plain(optimizer, numbers["optimizer"])
-        self._schedule.check(schedule := state.pop(_SCHEDULE, None))
+        check_groups(state, numbers, self.task, self.optimizer)
+        if wrong := self._schedule.unlike(schedule := state.pop(_SCHEDULE, None)):
+            raise another("lr_schedule()", numbers, self.task, wrong)
         self.optimizer.load_state_dict(state)
         self._schedule.restore(schedule)
         self.copy.restored()

@@ -28,7 +28,7 @@ from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
 from .keys import Piece
 from .messages import Applied, Apply
-from .pieces import counts_of, packed, unpacked
+from .pieces import counts_of, of_pieces, unpacked
 from .store import Entry, Store
 from .tenure import Tenure
 
@@ -115,7 +115,7 @@ class Chains:
             self._all_have(reached)
             return
         pieces = [entry.pushed for entry in entries if entry.pushed is not None]
-        payload, rows = packed(pieces), counts_of(pieces) or (0,) * len(entries)
+        payload, rows = of_pieces(pieces), counts_of(pieces) or (0,) * len(entries)
         clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
         workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
 
@@ -128,7 +128,7 @@ class Chains:
         task.add_done_callback(self._tasks.discard)
 
     async def _ask(
-        self, successor: PeerId, question: Callable[[int], Apply], payload: bytes, reached: dict[int, int]
+        self, successor: PeerId, question: Callable[[int], Apply], payload: Buffer, reached: dict[int, int]
     ) -> None:
         try:
             await self._channel.ask(successor, question, payload, answers=(Applied,))

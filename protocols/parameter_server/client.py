@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from ...aggregation.rows import Rows
@@ -33,7 +32,8 @@ from ..wire.frames import PAYLOAD_BYTES_MAX
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .messages import Early, Enlist, Enlisted, Holdings, NotTaken, Pull, Pulled, Push, Pushed, Survey
-from .pieces import of_bytes, packed, packed_ids
+from .pieces import of_bytes, packed
+from .placement import Placement
 from .shares import Pushes, Shares
 from .store import NOTHING, settled_at
 from .tenure import placement_of
@@ -80,6 +80,8 @@ class Client:
         self._known = [NOTHING] * len(keys)
         """By range, the standing of the copy with whose chain this worker has had its last exchange."""
         self._surveys: list[Envelope] = []
+        self._placed: tuple[int, Placement] | None = None
+        """The generation of a view and the chains in it; None: none were asked for."""
         channel.on(Survey, self._on_survey)
         presence.on_view.append(self._on_view)
         self._news = asyncio.Event()
@@ -104,33 +106,31 @@ class Client:
             pulling.cancel()
 
     async def _pull(self, clock: int, shares: Shares) -> Values:
-        keys, found = self._keys, dict[int, Tensor]()
-        updates, clocks, late = [0] * len(keys), [clock], [""]
+        keys, found = self._keys, shares.blank()
+        updates, clocks, late = dict.fromkeys(range(len(keys)), 0), [clock], [""]
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             before = self._told(ranges)
-            ids = [shares.ids[number] for number in ranges if number in keys.blocks]
+            payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
+            rows = shares.counts(ranges)
             answer = await self._channel.ask(
-                server,
-                lambda ask: Pull(ask, epoch, clock, ranges, shares.counts(ranges)),
-                packed_ids(ids),
-                answers=(Pulled, NotTaken),
+                server, lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, answers=(Pulled, NotTaken)
             )
             pulled: Pulled = _taken(answer.message)
-            sizes, nbytes = [shares.size(number) for number in ranges], len(answer.payload)
-            if nbytes != sum(sizes) * keys.dtype.itemsize or len(pulled.updates) != len(ranges):
+            elements, nbytes = sum(map(shares.size, ranges)), len(answer.payload)
+            if nbytes != elements * keys.dtype.itemsize or len(pulled.updates) != len(ranges):
                 answer.done()
-                raise PeerLost(server, f"it gave {nbytes} bytes of {sum(sizes)} elements in {len(ranges)} ranges")
-            values = torch.split(of_bytes(answer.payload, keys.dtype), sizes)
+                raise PeerLost(server, f"it gave {nbytes} bytes of {elements} elements in {len(ranges)} ranges")
+            values = of_bytes(answer.payload, keys.dtype)
             answer.done()
             _check(ranges, before, pulled.clocks)
-            for number, update, value in zip(ranges, pulled.updates, values, strict=True):
-                found[number], updates[number] = value, update
+            shares.put(values, ranges, found)
+            updates.update(zip(ranges, pulled.updates, strict=True))
             clocks.extend(pulled.clocks)
             late.append(pulled.late)
 
         await self._with_all(exchange, shares, tail=True)
-        return Values(shares.vector(found), shares.rows(found), tuple(updates), max(clocks), late[-1])
+        return Values(found.vector, found.rows, tuple(updates.values()), max(clocks), late[-1])
 
     def push(self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
@@ -172,7 +172,7 @@ class Client:
 
     async def _push(self, seq: int, pushes: Pushes, shares: Shares, read: tuple[int, ...], *, last: bool) -> None:
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
-            payload = packed([shares.piece(number, pushes) for number in ranges])
+            payload = shares.payload(ranges, pushes)
             known, before = tuple(read[number] for number in ranges), self._told(ranges)
             answer = await self._channel.ask(
                 server,
@@ -216,7 +216,7 @@ class Client:
         served_s = now()
         while left:
             view = await self._presence.view()
-            if placement_of(view, self._copies).servers:
+            if self._placement(view).servers:
                 served_s = now()
             elif now() - served_s > SERVERLESS_PATIENCES * self._channel.endpoint.patience_s:
                 raise LostRange("no server is left, and none has come back: go on from the checkpoints with --resume")
@@ -224,9 +224,15 @@ class Client:
             if left and not self._presence.has_left(view):
                 await self._presence.pause()
 
+    def _placement(self, view: View) -> Placement:
+        """The chains in `view`; those of the last view are kept."""
+        if self._placed is None or self._placed[0] != view.generation:
+            self._placed = view.generation, placement_of(view, self._copies)
+        return self._placed[1]
+
     async def _in_view(self, view: View, exchange: _Exchange, shares: Shares, left: set[int], *, tail: bool) -> None:
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
-        placement = placement_of(view, self._copies)
+        placement = self._placement(view)
         for number in sorted(left):
             if chain := placement.chain(number):
                 of[chain[-1 if tail else 0]].append(number)

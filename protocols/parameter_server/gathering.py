@@ -34,11 +34,11 @@ class Gathering:
         if isinstance(pushed, Rows):
             assert self.total is None or isinstance(self.total, Rows)
             self.total = pushed.times(weight) if self.total is None else self.total.plus(pushed.times(weight))
-        elif self.total is None:
-            self.total = pushed * weight if weight != 1.0 else pushed.clone()
-        else:
+        elif self.total is not None:
             assert not isinstance(self.total, Rows)
-            self.total.add_(pushed, alpha=weight)
+            self.total = self.total.add(pushed, alpha=weight)  # a first push may lie in memory of its message
+        else:
+            self.total = pushed if weight == 1.0 else pushed * weight
         self.pushes.append((worker, seq))
         self.seqs[worker] = seq
         if last:

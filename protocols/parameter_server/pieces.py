@@ -10,17 +10,22 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, Rows
+from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys, Piece
 
 
-def raw(tensor: Tensor) -> bytes:
-    """The elements of a CPU tensor as bytes."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def raw(tensors: Sequence[Tensor]) -> Buffer:
+    """The elements of these CPU tensors, one tensor after another, as bytes. Those of a single tensor are not copied:
+    it must not change any more."""
+    buffers = [one.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in tensors if one.numel()]
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
 
-def of_bytes(payload: bytes | bytearray | memoryview, dtype: torch.dtype) -> Tensor:
-    """The elements [m] that `raw` wrote, as a tensor of its own."""
-    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)
+def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote. The tensor may share the memory of `payload`, so nobody may write into it."""
+    if not len(payload):
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
 
 
 def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
@@ -28,20 +33,18 @@ def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
     return tuple(len(piece) if isinstance(piece, Rows) else 0 for piece in pieces)
 
 
-def packed(pieces: Sequence[Piece]) -> bytes:
-    """The payload with these pieces."""
-    values = (raw(piece.values if isinstance(piece, Rows) else piece) for piece in pieces)
-    return b"".join((packed_ids([piece.ids for piece in pieces if isinstance(piece, Rows)]), *values))
+def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
+    """The payload with these numbers of rows, and these values. They must not change any more."""
+    return raw([*([torch.cat(list(ids)).to(WIRE_INDEX)] if ids else []), *values])
 
 
-def packed_ids(ids: Sequence[Tensor]) -> bytes:
-    """The payload with these numbers of rows, and without values."""
-    return raw(torch.cat(list(ids)).to(WIRE_INDEX)) if ids else b""
+def of_pieces(pieces: Sequence[Piece]) -> Buffer:
+    """The payload with these pieces, which must not change any more."""
+    ids = [piece.ids for piece in pieces if isinstance(piece, Rows)]
+    return packed(ids, [piece.values if isinstance(piece, Rows) else piece for piece in pieces])
 
 
-def ids_of(
-    keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: bytes | bytearray | memoryview
-) -> dict[int, Tensor]:
+def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
     """By block among `ranges`, the numbers of its rows at the beginning of `payload`. Raises ValueError where these are
     no rows of the blocks."""
     if len(counts) != len(ranges):
@@ -69,9 +72,7 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
     return bool((ids >= 0).all()) and bool((ids < limits).all()) and bool(rising.all())
 
 
-def unpacked(
-    keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: bytes | bytearray | memoryview
-) -> list[Piece]:
+def unpacked(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> list[Piece]:
     """The pieces of `ranges` that `packed` wrote into `payload`. Raises ValueError where it has others."""
     ids = ids_of(keys, ranges, counts, payload)
     shapes = [(len(ids[number]), keys.shape(number)[1]) if number in ids else keys.shape(number) for number in ranges]

@@ -11,7 +11,7 @@ peers. When a server joins, a chain changes only where the new server enters it;
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -44,6 +44,16 @@ def blocks_of(table: Table, row_bytes: int) -> int:
     if row_bytes > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a row of table {table.name!r} is {row_bytes} bytes, at most {PAYLOAD_BYTES_MAX} are sent")
     return min(table.rows, max(BLOCKS_MIN, -(-table.rows // (PAYLOAD_BYTES_MAX // row_bytes))))
+
+
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """The same elements in the fewest parts: a part that begins where the one before it ends is joined to it."""
+    whole: list[Part] = []
+    for start, stop in parts:
+        if whole and whole[-1].stop == start:
+            start = whole.pop().start
+        whole.append(Part(start, stop))
+    return whole
 
 
 def _cut(whole: Part, most: int) -> tuple[Part, ...]:

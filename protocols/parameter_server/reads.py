@@ -16,7 +16,7 @@ from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
-from ..wire.frames import in_words
+from ..wire.frames import Buffer, in_words
 from .messages import NotTaken, Pull, Pulled, Read
 from .pieces import ids_of, raw
 from .store import Store
@@ -127,9 +127,11 @@ class Reads:
         for number, copy in zip(pull.ranges, copies, strict=True):
             witness(Read(number, reader, pull.clock, copy.counted()))
         ids = one.ids
-        payload = b"".join(
-            raw(copy.values[ids[number]] if number in ids else copy.values)
-            for number, copy in zip(pull.ranges, copies, strict=True)
+        payload = raw(
+            [
+                copy.values[ids[number]] if number in ids else copy.values
+                for number, copy in zip(pull.ranges, copies, strict=True)
+            ]
         )
         clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
@@ -137,6 +139,6 @@ class Reads:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, reader: PeerId, pulled: Pulled, payload: bytes) -> None:
+    async def _send(self, reader: PeerId, pulled: Pulled, payload: Buffer) -> None:
         with contextlib.suppress(PeerLost):
             await self._channel.send(reader, pulled, payload)

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, Rows, ascending, share
-from .keys import Keys, Piece
+from ..wire.frames import Buffer
+from .keys import Keys
+from .pieces import packed
+from .placement import merged
 
 
 @dataclass(frozen=True, slots=True)
 class Pushes:
-    """The values of one push: `vector` [n], and by table the `rows` that it is about; none of a table without an
-    entry."""
+    """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
+    an entry."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
@@ -76,32 +79,35 @@ class Shares:
         """The bytes of these in a message."""
         return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
 
-    def piece(self, range: int, pushes: Pushes) -> Piece:
-        """The part of a push that is for one range."""
-        block = self._keys.blocks.get(range)
-        if block is None:
-            part = self._keys.parts[range]
-            return pushes.vector[part.start : part.stop]
-        places = self._places[range]
-        if not len(places):
-            return Rows(places, torch.empty(0, block.table.width, dtype=self._keys.dtype))
-        return Rows(self.ids[range], pushes.rows[block.table.name].values[places])
+    def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
+        """The parts of a push that are for `ranges`, ascending, as the payload of a message."""
+        blocks = [number for number in ranges if number in self.ids]
+        parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
+        values = [pushes.vector[part.start : part.stop] for part in parts]
+        for number in blocks:
+            if (places := self._places[number]).shape[0]:
+                values.append(pushes.rows[self._keys.blocks[number].table.name].values[places])
+        return packed([self.ids[number] for number in blocks], values)
 
-    def vector(self, found: Mapping[int, Tensor]) -> Tensor:
-        """The whole vector [n], of the values that were found by range."""
-        vector = torch.empty(self._keys.vector_size, dtype=self._keys.dtype)
-        for number, part in enumerate(self._keys.parts):
-            vector[part.start : part.stop] = found[number]
-        return vector
+    def blank(self) -> Pushes:
+        """A vector and the wanted rows, whose values are still to be `put`."""
+        dtype, every = self._keys.dtype, self._keys.tables
+        rows = {
+            table.name: Rows(ids, torch.empty(ids.shape[0], table.width, dtype=dtype))
+            for table in every
+            if (ids := self._wanted.get(table.name)) is not None
+        }
+        return Pushes(torch.empty(self._keys.vector_size, dtype=dtype), rows)
 
-    def rows(self, found: Mapping[int, Tensor]) -> dict[str, Rows]:
-        """By table, the wanted rows, of the values that were found by range."""
-        rows = dict[str, Rows]()
-        for table in self._keys.tables:
-            if (ids := self._wanted.get(table.name)) is None:
-                continue
-            values = torch.empty(len(ids), table.width, dtype=self._keys.dtype)
-            for number in self._keys.of_table[table.name]:
-                values[self._places[number]] = found[number].view(-1, table.width)
-            rows[table.name] = Rows(ids, values)
-        return rows
+    def put(self, values: Tensor, ranges: Sequence[int], into: Pushes) -> None:
+        """Write the pulled `values` [m] of `ranges`, ascending, and of their wanted rows into the vector and the
+        rows."""
+        keys, at = self._keys, 0
+        for part in merged(keys.parts[number] for number in ranges if number not in self.ids):
+            size = part.stop - part.start
+            into.vector[part.start : part.stop], at = values[at : at + size], at + size
+        for number in ranges:
+            if number in self.ids and (size := self.size(number)):
+                table = keys.blocks[number].table
+                into.rows[table.name].values[self._places[number]] = values[at : at + size].view(-1, table.width)
+                at += size

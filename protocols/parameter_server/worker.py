@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,8 +136,9 @@ class Worker:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        outcome, self.state.outcome = self.state.outcome, None
+        return [] if outcome is None else [outcome]
 
     def position(self) -> Position:
         state = self.state

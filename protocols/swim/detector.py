@@ -23,8 +23,8 @@ _ERRANDS_MAX = 64
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One probe of `target`. `helpers`: the peers that were asked for help; `helped`: one of them has answered, whether
-    or not the target answered it."""
+    """One probe of `target`, begun at `began_s` on the loop's clock. `helpers`: the peers that were asked for help;
+    `helped`: one of them has answered, even if only that the target did not answer it."""
 
     number: int
     target: PeerId
@@ -66,7 +66,8 @@ class Detector:
         self._order.insert(self._chance.randint(0, len(self._order)), peer)
 
     def hasten(self, peer: PeerId) -> None:
-        """Probe `peer` in each period beside the member whose turn it is, until `calm`."""
+        """Probe `peer` beside the member whose turn it is, until `calm`: in each period, or in turn with others where
+        more are to be probed so than `Timing.extra`."""
         self._urgent.setdefault(peer)
 
     def calm(self, peer: PeerId) -> None:
@@ -153,7 +154,7 @@ class Detector:
         self._errands[self._number] = Errand(asker, number, target, now_s + self._timing.direct * self._timing.period_s)
         return self._number
 
-    def in_vain(self, now_s: float) -> list[Errand]:
+    def expired_errands(self, now_s: float) -> list[Errand]:
         """Remove and return the errands whose targets have not answered in time."""
         over = [number for number, errand in self._errands.items() if errand.until_s <= now_s]
         return [self._errands.pop(number) for number in over]

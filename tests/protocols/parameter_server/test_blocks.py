@@ -16,7 +16,7 @@ from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.handover import Handover
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import Install
-from samovar.protocols.parameter_server.pieces import counts_of, ids_of, packed, packed_ids, unpacked
+from samovar.protocols.parameter_server.pieces import counts_of, ids_of, of_pieces, packed, unpacked
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.store import Entry, Store
@@ -60,18 +60,22 @@ def test_a_message_can_carry_every_block_and_tables_have_a_limit() -> None:
 def test_what_is_pushed_arrives_and_what_was_pulled_is_put_together() -> None:
     pushed = pushes(words=ids(0, 1, 32, 69), few=ids(1))
     shares, every = Shares.of(KEYS, pushed), range(len(KEYS))
-    pieces = [shares.piece(number, pushed) for number in every]
-    arrived = unpacked(KEYS, every, counts_of(pieces), packed(pieces))
+    arrived = unpacked(KEYS, every, shares.counts(every), shares.payload(every, pushed))
+    again = unpacked(KEYS, every, counts_of(arrived), of_pieces(arrived))
+    assert bytes(of_pieces(again)) == bytes(shares.payload(every, pushed)), "it goes on to the next of the chain"
     store = Store(KEYS, Adagrad(1.0))
     for number, piece in zip(every, arrived, strict=True):
         store.copies[number] = store.create(number, MODEL)
         store.enter(Entry(number, piece, {}))
-    found = {number: store.copies[number].values[shares.ids[number]] for number in KEYS.blocks}
-    found |= {number: store.copies[number].values for number in range(2)}
-    rows = shares.rows(found)
-    assert torch.equal(shares.vector(found), MODEL.vector - 1), "the first step of Adagrad is the rate"
-    assert torch.equal(rows["words"].values, MODEL.tables["words"][[0, 1, 32, 69]] - 1)
-    assert rows["few"].values.tolist() == [[5.0]]
+    found = [
+        store.copies[number].values[shares.ids[number]] if number in KEYS.blocks else store.copies[number].values
+        for number in every
+    ]
+    pulled = shares.blank()
+    shares.put(torch.cat([values.flatten() for values in found]), every, pulled)
+    assert torch.equal(pulled.vector, MODEL.vector - 1), "the first step of Adagrad is the rate"
+    assert torch.equal(pulled.rows["words"].values, MODEL.tables["words"][[0, 1, 32, 69]] - 1)
+    assert pulled.rows["few"].values.tolist() == [[5.0]]
     assert sum(int((copy.state["squares"] != 0).sum()) for copy in store.copies.values()) == 5 + 4 * 3 + 1
 
 
@@ -132,7 +136,7 @@ def test_rows_of_several_blocks_are_judged_as_those_of_each(told: list[torch.Ten
     ranges = list(KEYS.of_table["words"])[: len(told)]
     sound = all(ascending(some, KEYS.blocks[number].rows) for number, some in zip(ranges, told, strict=True))
     try:
-        found = ids_of(KEYS, ranges, [len(some) for some in told], packed_ids(told))
+        found = ids_of(KEYS, ranges, [len(some) for some in told], packed(told, []))
     except ValueError:
         assert not sound
     else:
@@ -142,7 +146,7 @@ def test_rows_of_several_blocks_are_judged_as_those_of_each(told: list[torch.Ten
 
 def test_rows_that_a_block_lacks_are_refused_by_the_server() -> None:
     number = KEYS.of_table["words"][0]
-    payload = packed([Rows(ids(2, 3), torch.ones(2, 3))])
+    payload = of_pieces([Rows(ids(2, 3), torch.ones(2, 3))])
     assert KEYS.blocks[number].rows == 3
     for some in (payload, payload[:6]):
         with pytest.raises(ValueError, match=r"not among those|numbers of its rows are"):

@@ -1,0 +1,71 @@
+"""The origin of a checkpoint: the task that wrote it, and the properties of its model and optimizer that a task which
+goes on from the checkpoint must have too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from ...aggregation.vector import NO_LAYOUT, Layout
+from ..checkpoints.checkpoint import CheckpointError, Snapshot
+from ..task.model_copy import ModelCopy
+from ..task.task import Task
+from ..task.tensors import load_tensors
+
+
+def origin_of(task: Task, layout: Layout, optimizer: Optimizer) -> dict[str, Any]:
+    """The numbers of a checkpoint that `check_origin` reads."""
+    return {"task": task.path.name, "optimizer_kind": type(optimizer).__name__, "layout": layout.to_plain()}
+
+
+def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimizer: Optimizer) -> None:
+    """Raises CheckpointError when the checkpoint with these `numbers` is of another model or optimizer than the task's,
+    which have `layout` and are `optimizer`."""
+    plain = numbers["layout"]
+    if (difference := layout.compare(Layout.from_plain(plain) if plain else NO_LAYOUT)) is not None:
+        what = "optimizer or --inner" if difference.startswith("tensor 'optimizer/") else "model"
+        raise another(what, numbers, task, difference)
+    mine = type(optimizer).__name__
+    if (theirs := numbers.get("optimizer_kind", mine)) != mine:
+        raise another("optimizer", numbers, task, f"{theirs}, not {mine}")
+
+
+def restore_model(snapshot: Snapshot, task: Task, model: nn.Module, copy: ModelCopy) -> None:
+    """Copy the model in a checkpoint into the task's `model`, of which `copy` is the copy. Raises CheckpointError when
+    it is another model, or of another optimizer."""
+    tensors, numbers = snapshot.tensors, snapshot.numbers
+    try:
+        copy.unfrozen.restore(tensors, numbers)
+    except ValueError as error:
+        raise another("model", numbers, task, str(error)) from None
+    check_origin(numbers, task, copy.layout, copy.optimizer)
+    saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
+    if (odd := load_tensors(model, saved)) is not None:
+        raise another("model", numbers, task, f"tensor {odd!r} differs")
+
+
+def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Task, optimizer: Optimizer) -> None:
+    """Raises CheckpointError when the optimizer's `state` in the checkpoint has other parameter groups."""
+    mine, theirs = (
+        [len(group["params"]) for group in groups] for groups in (optimizer.param_groups, state["param_groups"])
+    )
+    if mine != theirs:
+        raise another("optimizer", numbers, task, f"its groups have {theirs} parameters there and {mine} here")
+
+
+def another(what: str, numbers: Mapping[str, Any], task: Task, why: str) -> CheckpointError:
+    """The error of a checkpoint that is of another model or optimizer (`what`) than the task's. It names the task that
+    wrote the checkpoint, if that is another one."""
+    whose = whose_checkpoint(numbers, task.path)
+    return CheckpointError(f"the checkpoint is {whose and whose + ', '}of another {what} than {task.path}: {why}")
+
+
+def whose_checkpoint(numbers: Mapping[str, Any], path: Path) -> str:
+    """'of another task (digits.py)', if the task at `path` has another file name than the one that wrote the checkpoint
+    with these `numbers`; else ''. Checkpoints of earlier versions do not tell."""
+    wrote = numbers.get("task", path.name)
+    return "" if wrote == path.name else f"of another task ({wrote})"
