@@ -91,14 +91,14 @@ class GloVe(nn.Module):
             nn.init.uniform_(table.weight, -0.5 / WIDTH, 0.5 / WIDTH)
 
     def forward(self, word: Tensor, context: Tensor) -> Tensor:
-        one, other = self.words(word), self.contexts(context)
-        product: Tensor = (one[:, :-1] * other[:, :-1]).sum(1)
-        return product + one[:, -1] + other[:, -1]
+        one: Tensor = self.words(word)
+        other: Tensor = self.contexts(context)
+        return (one[:, :-1] * other[:, :-1]).sum(1) + one[:, -1] + other[:, -1]
 
     def vectors(self) -> Tensor:
         """The sum of a word's two vectors [words, WIDTH], of unit length."""
         both: Tensor = (self.words.weight + self.contexts.weight).detach()[:, :-1]
-        return both / both.norm(dim=1, keepdim=True)
+        return nn.functional.normalize(both)
 
 
 def model() -> GloVe:
