@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
-from .echoes import RANKS, Echoes
+from .echoes import Echoes, proposer_of
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import TRY_FOR, Roster
@@ -256,7 +256,7 @@ class Acceptor:
         request, sender = envelope.message, envelope.sender
         if not self._heeds(envelope, request):
             return
-        if request.ballot % RANKS != self._view.ids.index(sender):
+        if proposer_of(self._view.ids, request.ballot) != sender:
             raise PeerMisbehaved("asked to adopt under the ballot of another member")
         if self._must_wait(request.decree, sender):
             self._put_off(envelope, self._channel.endpoint.interval_s)

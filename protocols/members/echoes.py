@@ -21,7 +21,7 @@ On failure: a member whose echo has not come is asked (`hearsay`).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -58,10 +58,21 @@ def mark_of(decree: Decree) -> int:
     return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
 
 
+def proposer_of(ids: Sequence[PeerId], ballot: int) -> PeerId | None:
+    """The member of the view with these `ids` that may propose under `ballot`; None: there is none."""
+    rank = ballot % RANKS
+    return ids[rank] if ballot > 0 and rank < len(ids) else None
+
+
 def enough_of(reached: int) -> int:
     """How many of the `reached` members have to tell of one decree before one of them goes on to its view. The member
     that counts is included in both numbers."""
     return (reached + _liars(reached)) // 2 + 1
+
+
+def honest_of(reached: int) -> int:
+    """How many of `enough_of` the `reached` members are honest at least, where fewer than a third of all lie."""
+    return enough_of(reached) - _liars(reached)
 
 
 def _liars(reached: int) -> int:
@@ -136,6 +147,14 @@ class Echoes:
     def same(self, mark: int) -> set[PeerId]:
         """The members whose last echo is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
+
+    def tellers(self, decree: Decree) -> dict[PeerId, int]:
+        """The members that have told that they adopted `decree`, and the highest ballot under which each did."""
+        mark, told = mark_of(decree), dict[PeerId, int]()
+        for peer, said in self._said.items():
+            if ballots := [ballot for ballot, other in said if other == mark]:
+                told[peer] = max(ballots)
+        return told
 
     def may_hold(self) -> bool:
         """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
