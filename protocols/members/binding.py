@@ -3,7 +3,8 @@
 Paxos lets a proposer propose the decree adopted under the highest ballot, whichever promise tells of it. So one member
 that lies in its promise could have any view decided. Here a decree binds the proposer only if
 
- 1. it may be chosen: the members that tell of it, and those that have not promised, are a quorum together; or
+ 1. it may be chosen: the members that tell of it, and those that have not promised, are a quorum together, or more than
+    half; or
  2. so many members besides its proposer tell of it that a member may have gone on to its view (`echoes.honest_of`), as
     others may hide that they have adopted it; or
  3. it is this proposer's own.
@@ -16,7 +17,10 @@ promised tells of D under b or a higher ballot, because every later proposal is 
 binds under b; no other decree has been proposed under b or a higher ballot. Without the members that have not promised
 this would not hold: of A and the smallest quorum of 5 promises, only one member may tell of D. Hence a decree that
 nobody proposed is decided only if the members that lie and those that do not promise are a quorum together, or more
-than a third lie.
+than a third lie. (With a fixed quorum, what holds of the smaller of it and a majority holds.)
+A proposer that was restarted counts among those that have not promised: it asks the others before its own adoption is
+on record. More than half count also where the user has fixed a larger quorum, because an acceptor that knows of so many
+adopts no other decree (`Echoes.may_hold`).
 A member that has said that another decree of this generation holds does not count among those that have not promised:
 where nobody lies, that one is chosen. So a leader that lies alone, and has one member go on to a view, cannot have a
 second decree preferred by a higher ballot.
@@ -44,14 +48,16 @@ def binding(
     """The decree that this peer has to propose after the members in `promises` have promised; None: it is free to make
     a new one."""
     ids, me = roster.view.ids, roster.id
+    silent = set(ids).difference(promises)
+    restarted = {peer for peer, promise in promises.items() if promise.former}
     for ballot, decree in _reported(promises):
         tell = {peer for peer, highest in echoes.tellers(decree).items() if highest >= ballot}
         tell |= {peer for peer, one in promises.items() if one.decree == decree and one.adopted >= ballot}
-        missing = set(ids).difference(promises, hearsay.of_another(decree))
-        proposer = proposer_of(ids, ballot)
-        if proposer == me and me in tell:
-            return decree
-        if quorum.enough(tell | missing) or len(tell - {proposer}) >= honest_of(len(ids)):
+        proposer = {proposer_of(ids, ballot)}
+        possible = tell | (silent | restarted & proposer) - hearsay.of_another(decree)
+        own = proposer == {me} <= tell
+        majority = quorum.enough(possible) or len(possible) >= roster.view.majority()
+        if own or majority or len(tell - proposer) >= honest_of(len(ids)):
             return decree
         sometimes("an adopted decree does not bind")
     return None

@@ -158,12 +158,15 @@ class Echoes:
 
     def may_hold(self) -> bool:
         """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
-        on to its view. They are more than half, so no honest member proposes another decree after that."""
+        on to its view. They are more than half, so no honest member proposes another decree after that. In a view of
+        more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
+        choice, so it errs seldom where much more or much less than that share has adopted it."""
         own, roster = self._own, self._roster
         if own is None or own.view is not roster.view:
             return False
-        adopted = {peer for peer, said in self._said.items() if (own.ballot, own.mark) in said}
-        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(own.view.ids))
+        counted = self._counted(own.proposer)
+        adopted = {peer for peer, said in self._said.items() if peer in counted and (own.ballot, own.mark) in said}
+        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(counted))
 
     def is_silent(self, peer: PeerId) -> bool:
         """Whether no echo of `peer` has arrived in this view."""
@@ -172,14 +175,18 @@ class Echoes:
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether third members say that they have adopted `decree` from another proposer than `proposer`: so many that
         one of them is honest if `proposer` lies."""
-        mark, ids = mark_of(decree), self._roster.view.ids
-        rank = ids.index(proposer)
+        mark, counted = mark_of(decree), self._counted(proposer)
         told = [
             peer
             for peer, said in self._said.items()
-            if peer != proposer and any(other == mark and ballot % RANKS != rank for ballot, other in said)
+            if peer in counted - {proposer}
+            and any(other == mark and proposer_of(self._roster.view.ids, ballot) != proposer for ballot, other in said)
         ]
-        return len(told) >= max(1, _liars(len(ids)))
+        return len(told) >= max(1, _liars(len(counted)))
+
+    def _counted(self, proposer: PeerId) -> set[PeerId]:
+        """The members whose adoptions this peer hears of: its partners, itself, and `proposer`, which asks it."""
+        return {proposer, self._roster.id, *partners(self._roster.view.ids, self._roster.id)}
 
     def _on_echo(self, envelope: Envelope) -> None:
         echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own

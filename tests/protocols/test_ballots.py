@@ -18,8 +18,11 @@ from samovar.protocols.local_sgd.commit import Commit
 from samovar.protocols.local_sgd.rounds import Contribution, Result
 from samovar.protocols.local_sgd.state import State, state_fingerprint
 from samovar.protocols.local_sgd.trial import Trial
+from samovar.protocols.members.acceptor import _FREE
+from samovar.protocols.members.echoes import RANKS
 from samovar.protocols.members.errors import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.roster import TRY_FOR
 from samovar.protocols.members.view import Decree, Version
 
 
@@ -121,6 +124,31 @@ def test_nobody_has_a_decree_adopted_under_the_ballot_of_another() -> None:
         assert puppet.walker.membership._change.acceptor.adopted is None
 
     with_puppet(scene)
+
+
+def test_an_adoption_that_waits_costs_its_proposer_one_try() -> None:
+    """It waits because its receiver has adopted the coordinator's; after that the proposer is answered as before."""
+
+    async def main() -> None:
+        company = Company(5, rounds=100_000)
+        await company.gathered(rounds=1)
+        acceptor, rival, view = company[1].membership._change.acceptor, company[4], company[1].membership.view
+        say, rank, answers = over(rival.endpoint, MEMBERS), view.ids.index("p4"), list[Promise | Adopted]()
+        acceptor._answer = lambda to, answer: answers.append(answer)  # type: ignore[method-assign]
+        coordinator = company[1].membership.coordinator
+        assert acceptor.latest is not None and coordinator not in (None, "p1", "p4")
+        acceptor.adopt(RANKS, replace(acceptor.latest, given=True), coordinator)
+        say.post("p1", Adopt(view.generation, 2 * RANKS + rank, replace(acceptor.latest, given=False)))
+        began_s = asyncio.get_running_loop().time()
+        await company.until(lambda: answers != [])
+        assert asyncio.get_running_loop().time() >= began_s + TRY_FOR * PATIENCE_S - 1.0
+        for counter in range(3, 3 + _FREE - 1):
+            say.post("p1", Propose(view.generation, counter * RANKS + rank))
+            await asyncio.sleep(0.2)
+            assert len(answers) == counter - 1
+        await company.over()
+
+    simulate(main())
 
 
 def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:

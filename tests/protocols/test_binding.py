@@ -39,6 +39,7 @@ def bound(
     echoed: Mapping[int, tuple[int, Decree]] | None = None,
     holders: Mapping[int, Decree] | None = None,
     started: bool = True,
+    quorum: int | None = None,
 ) -> Decree | None:
     """What binds the member `me` of `n` (by default the first that has promised). `echoed`: the ballots and decrees of
     the echoes; `holders`: members that say that a decree holds."""
@@ -50,7 +51,7 @@ def bound(
     hearsay: Any = SimpleNamespace(
         of_another=lambda decree: {f"p{one}" for one, held in (holders or {}).items() if held != decree}
     )
-    return binding(roster, Quorum(roster, None), echoes, hearsay, {f"p{i}": one for i, one in promises.items()})
+    return binding(roster, Quorum(roster, quorum), echoes, hearsay, {f"p{i}": one for i, one in promises.items()})
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -93,6 +94,16 @@ def test_a_proposer_keeps_to_its_own_decree_that_few_have_adopted(n: int) -> Non
     for me in range(n):
         promises = {one: told(RANKS + me, plan(1)) if one == me else told() for one in range(n)}
         assert bound(n, promises, me=me) == plan(1)
+
+
+@pytest.mark.parametrize("quorum", [3, 5])
+def test_of_a_restarted_proposer_and_of_a_larger_quorum_half_and_one_bind(quorum: int) -> None:
+    """Its own adoption may not be on record; and more than half adopt no other decree when they know of each other."""
+    adopted = told(RANKS, plan(1))
+    five = {0: replace(told(), former=True), 1: adopted, 2: adopted, 3: told(), 4: told()}
+    assert bound(5, five, me=4, quorum=quorum) == plan(1)
+    assert bound(5, five | {0: told()}, me=4, quorum=quorum) is None, "then the proposer has told all that it adopted"
+    assert bound(5, five | {0: adopted}, me=4, quorum=quorum) == plan(1)
 
 
 @pytest.mark.parametrize("n", range(3, 14))
@@ -159,6 +170,31 @@ def test_a_member_that_promises_a_decree_that_nobody_proposed_has_no_view_decide
         assert all({walker.id for walker in honest} <= {*one.ids} for one in views)
         refused = {peer for walker in honest for peer in walker.endpoint.refused}
         assert refused == ({liar.id} if proposer in honest else set()), "the leader knows of one lie"
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+def test_a_leader_that_adopted_the_decree_of_one_that_died_is_followed_by_whom_it_asked_before() -> None:
+    """Of five, two die at once: one had told the leader alone of its decree, and nobody echoes it."""
+
+    async def play() -> None:
+        company = Company(5, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        view, acceptor = company[0].membership.view, company[0].membership._change.acceptor
+        by_seniority = sorted(company.walkers, key=lambda walker: view.by_seniority.index(walker.id))
+        first, leader, member, other, last = by_seniority
+        assert acceptor.latest is not None
+        mine, theirs = (another(replace(acceptor.latest, view=replace(view, generation=4)), which) for which in (1, 2))
+        acceptor = leader.membership._change.acceptor
+        for ballot, decree, proposer in ((RANKS, mine, leader), (2 * RANKS, theirs, first)):
+            acceptor.adopt(ballot + view.ids.index(proposer.id), decree, proposer.id)
+        leader.membership._channel.post(member.id, Adopt(3, RANKS + view.ids.index(leader.id), mine))
+        await company.until(lambda: member.membership._change.acceptor.has_adopted(mine))
+        first.crash()
+        last.crash()
+        await company.until(lambda: all(one.membership.view.generation == 4 for one in (leader, member, other)))
+        assert member.membership.view.members[0].attributes.capacity == theirs.view.members[0].attributes.capacity
         await company.over()
 
     simulate(play(), within_s=2_000.0)

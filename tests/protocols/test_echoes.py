@@ -9,10 +9,12 @@ import pytest
 from company import Company, Walker, assert_one_truth
 from conformance import over
 from simulated import simulate
+from test_decrees import roster_of
 
-from samovar.protocols.members.echoes import RANKS, Echo, enough_of, mark_of, partners
+from samovar.protocols.channel import Envelope
+from samovar.protocols.members.echoes import RANKS, Echo, Echoes, enough_of, mark_of, partners
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave
-from samovar.protocols.members.view import Decree, View
+from samovar.protocols.members.view import Decree, Version, View
 
 Word = Adopt | Install
 
@@ -279,3 +281,16 @@ def test_of_many_members_each_has_about_as_many_partners_and_is_one_of_theirs() 
         found = set[str]().union(*(of[peer] for peer in found)) - reached
         reached |= found
     assert len(reached) == 600, "they are in one piece"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.85])
+def test_in_a_large_view_a_member_knows_by_its_partners_that_enough_have_adopted(share: float) -> None:
+    """It hears of no others, and those are fewer than enough of all."""
+    roster, _ = roster_of(200)
+    echoes, decree = Echoes(roster._channel, roster), Decree(View(8, (), True), Version(3, 30), (), ())
+    echoes.adopted(RANKS + 199, decree, "p199")
+    heard = partners(roster.view.ids, roster.id)
+    for peer in heard[: int(share * len(heard))]:
+        echoes._on_echo(Envelope(peer, Echo(7, RANKS + 199, mark_of(decree)), b"", 0))
+    assert echoes.may_hold() is (share > 2 / 3)
+    assert echoes.by_another(decree, "p198"), "one of so many is honest"
