@@ -162,8 +162,8 @@ class Echoes:
         more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
         choice, so it errs seldom where much more or much less than that share has adopted it."""
         own, roster = self._own, self._roster
-        if own is None or own.view is not roster.view:
-            return False
+        if own is None or own.view is not roster.view or roster.id not in own.view.ids:
+            return False  # it votes for a former life, and hears no echoes
         counted = self._counted(own.proposer)
         adopted = {peer for peer, said in self._said.items() if peer in counted and (own.ballot, own.mark) in said}
         return len(adopted | {own.proposer, roster.id}) >= enough_of(len(counted))

@@ -15,7 +15,7 @@ from test_echoes import Liar, another
 from samovar.protocols.channel import Envelope
 from samovar.protocols.members.binding import binding
 from samovar.protocols.members.echoes import RANKS, enough_of
-from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave, Promise, Propose
+from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Leave, Promise, Propose
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.view import Decree, Version, View
 

@@ -14,7 +14,7 @@ from test_decrees import roster_of
 from samovar.protocols.channel import Envelope
 from samovar.protocols.members.echoes import RANKS, Echo, Echoes, enough_of, mark_of, partners
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave
-from samovar.protocols.members.view import Decree, Version, View
+from samovar.protocols.members.view import NOBODY, Decree, Version, View
 
 Word = Adopt | Install
 
@@ -294,3 +294,11 @@ def test_in_a_large_view_a_member_knows_by_its_partners_that_enough_have_adopted
         echoes._on_echo(Envelope(peer, Echo(7, RANKS + 199, mark_of(decree)), b"", 0))
     assert echoes.may_hold() is (share > 2 / 3)
     assert echoes.by_another(decree, "p198"), "one of so many is honest"
+
+
+def test_one_that_votes_for_a_former_life_takes_nothing_for_decided() -> None:
+    """It is in no view, and hears no echoes; else it would adopt no other decree ever."""
+    roster, _ = roster_of(5)
+    roster.view, echoes = NOBODY, Echoes(roster._channel, roster)
+    echoes.adopted(RANKS, Decree(View(8, (), True), Version(3, 30), (), ()), "p1")
+    assert not echoes.may_hold()
