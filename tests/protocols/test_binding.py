@@ -55,7 +55,7 @@ def bound(
 
 
 @pytest.mark.parametrize("n", range(1, 8))
-def test_where_nobody_lies_no_two_decrees_are_ever_chosen(n: int) -> None:
+def test_honest_members_never_choose_two_decrees(n: int) -> None:
     """Random proposers, of which each hears a random quorum and is adopted by random members; several at a time."""
     for seed in range(60):
         draw = random.Random(f"{n} {seed}")
@@ -83,7 +83,7 @@ def test_where_nobody_lies_no_two_decrees_are_ever_chosen(n: int) -> None:
         assert len(chosen) <= 1, seed
 
 
-def test_before_the_start_what_half_with_the_most_senior_have_chosen_binds() -> None:
+def test_before_the_start_a_decree_of_the_half_with_the_most_senior_binds() -> None:
     for n in (2, 4, 6):
         half = {one: told(RANKS, plan(1)) if one < n // 2 else told() for one in range(n)}
         assert bound(n, half, me=n - 1, started=False) == plan(1)
@@ -97,7 +97,7 @@ def test_a_proposer_keeps_to_its_own_decree_that_few_have_adopted(n: int) -> Non
 
 
 @pytest.mark.parametrize("quorum", [3, 5])
-def test_of_a_restarted_proposer_and_of_a_larger_quorum_half_and_one_bind(quorum: int) -> None:
+def test_more_than_half_bind_under_a_larger_quorum_and_beside_a_restarted_proposer(quorum: int) -> None:
     """Its own adoption may not be on record; and more than half adopt no other decree when they know of each other."""
     adopted = told(RANKS, plan(1))
     five = {0: replace(told(), former=True), 1: adopted, 2: adopted, 3: told(), 4: told()}
@@ -118,7 +118,7 @@ def test_a_decree_that_only_liars_tell_of_does_not_bind(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", range(4, 14))
-def test_a_decree_to_whose_view_one_member_has_gone_binds_though_liars_hide_it(n: int) -> None:
+def test_a_decree_in_whose_view_a_member_is_binds_though_liars_hide_it(n: int) -> None:
     """The leader p0 lies with as many as may, and a member that has gone on to the view promises nothing."""
     liars, ballot = (n - 1) // 3, RANKS
     honest = range(liars, liars + enough_of(n) - liars)
@@ -139,7 +139,7 @@ def test_a_leader_that_lies_alone_has_no_second_decree_preferred(n: int) -> None
 @pytest.mark.parametrize("dies", [False, True], ids=["the leader lives", "the leader died"])
 @pytest.mark.parametrize("alleged", ["the first", "the second", "its own"])
 @pytest.mark.parametrize("n", [4, 5, 7])
-def test_a_member_that_promises_a_decree_that_nobody_proposed_has_no_view_decided(
+def test_a_false_promise_of_one_member_decides_no_view(
     n: int, alleged: str, dies: bool
 ) -> None:
     """It says to each leader that it has adopted that of the first or second in seniority, or its own."""
@@ -175,7 +175,7 @@ def test_a_member_that_promises_a_decree_that_nobody_proposed_has_no_view_decide
     simulate(play(), within_s=2_000.0)
 
 
-def test_a_leader_that_adopted_the_decree_of_one_that_died_is_followed_by_whom_it_asked_before() -> None:
+def test_a_leader_that_adopted_a_dead_members_decree_is_followed_by_a_member_that_has_its_earlier_one() -> None:
     """Of five, two die at once: one had told the leader alone of its decree, and nobody echoes it."""
 
     async def play() -> None:
