@@ -139,9 +139,7 @@ def test_a_leader_that_lies_alone_has_no_second_decree_preferred(n: int) -> None
 @pytest.mark.parametrize("dies", [False, True], ids=["the leader lives", "the leader died"])
 @pytest.mark.parametrize("alleged", ["the first", "the second", "its own"])
 @pytest.mark.parametrize("n", [4, 5, 7])
-def test_a_false_promise_of_one_member_decides_no_view(
-    n: int, alleged: str, dies: bool
-) -> None:
+def test_a_false_promise_of_one_member_decides_no_view(n: int, alleged: str, dies: bool) -> None:
     """It says to each leader that it has adopted that of the first or second in seniority, or its own."""
 
     async def play() -> None:
