@@ -268,11 +268,11 @@ class Acceptor:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
         have adopted that.
 
-        If that was of `proposer` too, it has changed its mind. An honest proposer does so only for a decree that
-        somebody has adopted from another proposer, which is echoed; the echo may be lost with its sender. If that was
-        of the coordinator, its decree may hold already, and then a liar may ask for another one. So the coordinator has
-        the time to say that it holds: it waits for a silent member for two patiences. As coordinator this member knows
-        itself whether its own decree holds."""
+        If that was of `proposer` too, it has changed its mind. An honest proposer never does so once more than half
+        have adopted it, and otherwise only for a decree that somebody has adopted from another proposer, which is
+        echoed; the echo may be lost with its sender. If that was of the coordinator, its decree may hold already, and
+        then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits for a silent
+        member for two patiences. As coordinator this member knows itself whether its own decree holds."""
         adopted, patience_s = self._adopted, self._channel.endpoint.patience_s
         if adopted.decree is None or adopted.decree == decree:
             return False
@@ -280,7 +280,7 @@ class Acceptor:
             return True
         recent = asyncio.get_running_loop().time() < adopted.at_s + TRY_FOR * patience_s
         if adopted.proposer == proposer:
-            return recent and not self.echoes.by_another(decree, proposer)
+            return (recent or self.echoes.is_chosen()) and not self.echoes.by_another(decree, proposer)
         return recent and adopted.proposer == self._roster.coordinator != self._roster.id
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:

@@ -161,12 +161,24 @@ class Echoes:
         on to its view. They are more than half, so no honest member proposes another decree after that. In a view of
         more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
         choice, so it errs seldom where much more or much less than that share has adopted it."""
+        adopted, counted = self._adopters()
+        return adopted > 0 and adopted >= enough_of(counted)
+
+    def is_chosen(self) -> bool:
+        """Whether more than half of the members have adopted this peer's last adoption, under the same ballot, so that
+        its proposer, if it is honest, proposes no other decree. Two groups may find this of two decrees of a liar."""
+        adopted, counted = self._adopters()
+        return 2 * adopted > counted
+
+    def _adopters(self) -> tuple[int, int]:
+        """The number of members that have adopted this peer's last adoption, under the same ballot, as far as it knows;
+        and the number of those that it hears of. Both 0 if it votes for a former life, which hears no echoes."""
         own, roster = self._own, self._roster
         if own is None or own.view is not roster.view or roster.id not in own.view.ids:
-            return False  # it votes for a former life, and hears no echoes
+            return 0, 0
         counted = self._counted(own.proposer)
         adopted = {peer for peer, said in self._said.items() if peer in counted and (own.ballot, own.mark) in said}
-        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(counted))
+        return len(adopted | {own.proposer, roster.id}), len(counted)
 
     def is_silent(self, peer: PeerId) -> bool:
         """Whether no echo of `peer` has arrived in this view."""
