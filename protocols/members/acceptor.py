@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
-from .echoes import RANKS, Echoes
+from .echoes import Echoes, proposer_of
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import TRY_FOR, Roster
@@ -206,7 +206,7 @@ class Acceptor:
         leads = envelope.sender == self._roster.coordinator
         if not self.makes_sense(question.ballot, FAR_AHEAD_MAX if leads else _AHEAD_MAX):
             raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
-        return not self._postponed(envelope)
+        return True
 
     def _postponed(self, envelope: Envelope) -> bool:
         """Whether a question is postponed: its sender is not the coordinator as far as this member knows, and has led
@@ -251,38 +251,39 @@ class Acceptor:
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        if self._heeds(envelope, proposal):
+        if self._heeds(envelope, proposal) and not self._postponed(envelope):
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
         request, sender = envelope.message, envelope.sender
         if not self._heeds(envelope, request):
             return
-        if request.ballot % RANKS != self._view.ids.index(sender):
+        if proposer_of(self._view.ids, request.ballot) != sender:
             raise PeerMisbehaved("asked to adopt under the ballot of another member")
         if self._must_wait(request.decree, sender):
             self._put_off(envelope, self._channel.endpoint.interval_s)
-            return
-        self.promise(request.ballot)
-        self._answer(sender, self.adopt(request.ballot, request.decree, sender))
+        elif not self._postponed(envelope):
+            self.promise(request.ballot)
+            self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 
     def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
         have adopted that.
 
-        If that was of `proposer` too, it has changed its mind. An honest proposer does so only for a decree that
-        somebody has adopted from another proposer, which is echoed. If that was of the coordinator, its decree may hold
-        already, and then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits
-        for a silent member for two patiences."""
+        If that was of `proposer` too, it has changed its mind. An honest proposer never does so once more than half
+        have adopted it, and otherwise only for a decree that somebody has adopted from another proposer, which is
+        echoed; the echo may be lost with its sender. If that was of the coordinator, its decree may hold already, and
+        then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits for a silent
+        member for two patiences. As coordinator this member knows itself whether its own decree holds."""
         adopted, patience_s = self._adopted, self._channel.endpoint.patience_s
         if adopted.decree is None or adopted.decree == decree:
             return False
         if self.echoes.may_hold():
             return True
-        if adopted.proposer == proposer:
-            return not self.echoes.by_another(decree, proposer)
         recent = asyncio.get_running_loop().time() < adopted.at_s + TRY_FOR * patience_s
-        return recent and adopted.proposer == self._roster.coordinator
+        if adopted.proposer == proposer:
+            return (recent or self.echoes.is_chosen()) and not self.echoes.by_another(decree, proposer)
+        return recent and adopted.proposer == self._roster.coordinator != self._roster.id
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._say(to, answer))
