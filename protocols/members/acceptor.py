@@ -197,6 +197,9 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
+        if self._latest is None and envelope.sender in self._roster.addresses:
+            self._put_off(envelope, self._channel.endpoint.patience_s)  # this peer may soon be in the view, or know it
+            return False
         if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
             self._put_off(envelope, self._channel.endpoint.patience_s)
         if not self.of_now(envelope, question.generation) or not self.votes:
