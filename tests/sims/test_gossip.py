@@ -223,8 +223,7 @@ def test_a_peer_whose_step_hangs_is_reported_by_the_peers_that_wait_for_it_and_n
 
 @pytest.mark.parametrize(("membership", "seed"), [("views", 0), ("views", 1), ("swim", 0)])
 def test_a_newcomer_is_let_in_as_long_as_one_peer_trains(membership: str, seed: int) -> None:
-    """Three of four have finished, the coordinator among them, when the newcomer asks one of these. `seed` chooses it.
-    """
+    """Three of four have finished, the coordinator among them, when the newcomer asks that which `seed` chooses."""
     link = parse_link("1gbit,1ms")
     groups = tuple(Group(peers=peers, link=link, step_s=step_s) for peers, step_s in ((3, 0.01), (1, 0.2), (1, 0.01)))
     settings = Settings(

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from conformance import eventually
 from live import ROOT
 from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 
@@ -69,8 +70,7 @@ def test_a_share_that_was_taken_stays_so_although_its_taker_held_the_giver_for_d
         meet()
         question = asyncio.create_task(exchanges["taker"].take("giver", 1))
         await exchanges["giver"].publish(Published(1, 1, torch.ones(3)), ["taker"])
-        while "taker" not in shares._open:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: "taker" in shares._open)
         network.cut("taker", "giver")
         await question
         exchanges["taker"].gone("giver")
@@ -78,7 +78,7 @@ def test_a_share_that_was_taken_stays_so_although_its_taker_held_the_giver_for_d
         network.join("taker", "giver")
         meet()
         question = asyncio.create_task(exchanges["taker"].take("giver", 2))
-        await asyncio.sleep(1.0)
+        await eventually(lambda: "taker" in exchanges["giver"].giving._wanted)
         await exchanges["giver"].publish(Published(2, 2, torch.ones(3)), ["taker"])
         await question
         assert shares.back() == []
