@@ -229,7 +229,7 @@ def test_a_peer_that_has_finished_says_so_to_one_that_it_does_not_know() -> None
     founded(None)(scene)
 
 
-def test_who_has_finished_hears_of_the_others_ends_although_links_broke_meanwhile() -> None:
+def test_a_peer_that_has_finished_hears_of_the_others_ends_although_links_broke_meanwhile() -> None:
     """No member is declared dead, because the others reach both ends of the broken link."""
 
     async def scene(swarm: Swarm) -> None:
