@@ -289,7 +289,7 @@ def test_a_joiner_at_the_end_is_told_that_the_run_is_over() -> None:
     simulate(main())
 
 
-def test_a_change_that_begins_while_a_newcomer_still_confirms_its_first_view_waits_for_nobody() -> None:
+def test_a_change_amid_a_newcomers_confirmation_waits_for_nobody() -> None:
     """The newcomer's contact has not led the change by which it comes, so it asks others whether that holds. Meanwhile
     the next newcomer makes the coordinator propose again."""
 

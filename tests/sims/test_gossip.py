@@ -243,7 +243,7 @@ def test_a_newcomer_is_let_in_as_long_as_one_peer_trains(membership: str, seed: 
     assert [life.result is not None and life.result.finished for life in world.lives] == [True] * 5
 
 
-def test_a_peer_that_resumes_at_its_end_is_not_waited_for_by_those_that_make_more_rounds() -> None:
+def test_nobody_waits_for_a_peer_that_resumes_at_its_end() -> None:
     def world_of(period: str) -> World:
         settings = Settings(peers=2, steps=12, period=period, protocol="gossip", device="cpu", checkpoint_every_s=0.0)
         return World(load_task(UNION), Scenario.plain(settings))

@@ -52,7 +52,7 @@ def test_a_share_of_a_state_that_is_given_up_does_not_come_back() -> None:
     assert shares.back() == []
 
 
-def test_a_share_that_was_taken_stays_so_although_its_taker_held_the_giver_for_dead_meanwhile() -> None:
+def test_a_taken_share_stays_taken_though_its_giver_was_held_for_dead() -> None:
     """The taker cannot confirm the share, because the link breaks; its next question comes after the giver is back."""
 
     async def main() -> None:
