@@ -75,7 +75,8 @@ class Acceptor:
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """The postponed proposal of each such member, with its timer: the member may become the coordinator before that
-        time. Also that of a member one view ahead, which is heeded when that view holds here too."""
+        time. Also that of a member one view ahead, or of any while this peer is in no view yet, which is heeded when a
+        new view holds here."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
         the question."""
@@ -199,6 +200,9 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
+        if self._latest is None and envelope.sender in self._roster.addresses:
+            self._put_off(envelope, self._channel.endpoint.patience_s)  # this peer may be confirming its first view
+            return False
         if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
             self._put_off(envelope, self._channel.endpoint.patience_s)
         if not self.of_now(envelope, question.generation) or not self.votes:

@@ -60,8 +60,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 def idle_change(roster: Roster) -> bool:
     """Whether there is a reason for a change of the view that can wait while the members are busy: learners come, go or
-    become members, or the invitation is replaced. Always False on a peer that has finished, which lets no peer in any
-    more."""
+    become members, or the invitation is replaced."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
@@ -69,7 +68,7 @@ def idle_change(roster: Roster) -> bool:
         and not invites.why_not(newcomer, came.guest)
         for newcomer, came in roster.newcomers.items()
     )
-    return roster.id not in roster.finished and (lost or comes or bool(roster.learned) or invites.wish is not None)
+    return lost or comes or bool(roster.learned) or invites.wish is not None
 
 
 def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:

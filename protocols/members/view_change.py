@@ -86,7 +86,7 @@ class Change:
         self._answered: set[PeerId] = set()
         """Members that have answered the last question."""
         self._leading: asyncio.Task[None] | None = None
-        self.occasion = Occasion(channel, roster, self.consider)
+        self.occasion = Occasion(channel, roster, terms, self.consider)
         roster.on_news.append(self.consider)
         channel.on(Promise, self._on_promise)
         channel.on(Adopted, self._on_adopted)

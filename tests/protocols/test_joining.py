@@ -9,6 +9,7 @@ from company import Company, Walker
 from conformance import over
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 from tiers import soaked
+from villages import Town
 
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.errors import JoinRefused, MembershipError
@@ -284,6 +285,25 @@ def test_a_joiner_at_the_end_is_told_that_the_run_is_over() -> None:
         assert isinstance(error, JoinRefused)
         assert "the run is over" in str(error)
         await company.ended()
+
+    simulate(main())
+
+
+def test_a_change_amid_a_newcomers_confirmation_waits_for_nobody() -> None:
+    """The newcomer's contact has not led the change by which it comes, so it asks others whether that holds. Meanwhile
+    the next newcomer makes the coordinator propose again."""
+
+    async def main() -> None:
+        for later_s in ADMISSION_S:
+            town = Town(founders=4)
+            await town.come("p0")
+            second = await town.come("p1")
+            await second.until(lambda of=second: len(of.view.ids) == 2)
+            first = asyncio.create_task(town.come("p2", contact="p1"))
+            await asyncio.sleep(later_s)
+            await asyncio.gather(first, town.come("p3", contact="p1"))
+            await asyncio.wait_for(town.all_have("p0", "p1", "p2", "p3"), PATIENCE_S / 2)
+            town.over()
 
     simulate(main())
 
