@@ -78,7 +78,7 @@ class Occasion:
     def now(self) -> bool:
         """Whether a change for newcomers or learners is due (`idle_change`), and this peer may lead it now: it does not
         rest, and the members are not busy or the change has waited long enough. Newcomers are told of a rest."""
-        if not idle_change(self._roster):
+        if not idle_change(self._roster, self._channel.endpoint.is_lost):
             return False
         if self._resting is not None:
             sometimes("newcomers wait as changes took too long")

@@ -24,7 +24,7 @@ from ..work import Keep, Steps, Update, Work
 from .chain import Chains
 from .intake import Intake
 from .reads import Reads
-from .store import Copy, Store
+from .store import NOTHING, Copy, Store
 from .takeover import Takeover
 from .tenure import Tenure, workers_of
 
@@ -150,12 +150,12 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has settled is
-    left out."""
+    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has ever
+    settled is left out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
-        if not copy.term:
-            continue  # no chain has settled on it
+        if copy.standing == NOTHING:
+            continue
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
