@@ -235,13 +235,11 @@ def test_a_worker_that_only_reads_is_told_too_that_the_last_copies_are_gone() ->
     assert ["--copies" in error for error in errors] == [True, True, True]
 
 
-@pytest.mark.parametrize("empty", [True, False])
-def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model(*, empty: bool) -> None:
+def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model() -> None:
     """It was written before the servers had agreed on their copies."""
     settings = Settings(**{**OWN, "copies": 1})
     world = World(toy_task(), Scenario.plain(settings))
-    if empty:
-        world._disks[3].save(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0}))
+    world._disks[3].save(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0}))
     run_virtual(world.run(within_s=300), seed=0)
     assert all(life.result is not None and life.result.finished for life in world.lives)
 
