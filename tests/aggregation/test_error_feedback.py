@@ -45,7 +45,7 @@ def sent_of(codec: Codec, values: Tensor, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("text", [*CODECS, "top_k:0.01:fp16", "qsgd:1:l2"])
-def test_what_was_sent_and_what_is_left_is_what_there_was(text: str) -> None:
+def test_the_sent_part_and_the_residual_sum_to_the_input(text: str) -> None:
     """Two roundings of float32 and no more; the second is none where a codec sends values, rounded, or nothing."""
     codec, feedback = parse_codec(text), ErrorFeedback.of(torch.zeros(LAYOUT.size))
     for step in range(20):
@@ -61,7 +61,7 @@ def test_what_was_sent_and_what_is_left_is_what_there_was(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["int8", "sign", "top_k:0.1", "random_k:0.1", "power_sgd"])
-def test_in_the_end_everything_arrives(text: str) -> None:
+def test_error_feedback_delivers_all_values_in_the_end(text: str) -> None:
     codec, feedback = parse_codec(text), ErrorFeedback.of(torch.zeros(LAYOUT.size, dtype=torch.float64))
     values, total = normal(0).double(), torch.zeros(LAYOUT.size, dtype=torch.float64)
     layout = Layout.of({"a": torch.zeros(40, 60, dtype=torch.float64), "b": torch.zeros(200)})

@@ -132,7 +132,7 @@ def test_a_model_on_a_gpu_goes_through_a_cpu_vector() -> None:
         3.0,
     ],
 )
-def test_what_cannot_be_averaged_is_refused_by_name(tensor: torch.Tensor) -> None:
+def test_a_tensor_that_cannot_be_averaged_is_refused_by_name(tensor: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*'layer\.counter'[^\n]*$"):
         Layout.of({"fine": torch.ones(2), "layer.counter": tensor})
     with pytest.raises(ValueError, match=r"^[^\n]*'layer\.counter'[^\n]*$"):

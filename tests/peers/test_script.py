@@ -68,7 +68,7 @@ def test_a_newcomers_part_is_told_when_it_is_known(tmp_path: Path) -> None:
     assert together(tmp_path, [wrapped, newcomer]) == [0, 1]
 
 
-def test_a_run_tells_where_it_is_what_it_did_and_where_that_is_written(tmp_path: Path) -> None:
+def test_a_run_tells_its_state_its_history_and_its_folder(tmp_path: Path) -> None:
     run, model = begin(tmp_path / "run", period=2), network()
     assert run.folder == tmp_path / "run"
     assert run.history == []

@@ -199,7 +199,7 @@ def evaluate(model): return model(torch.randn(4, 2)).mean()
         ("def optimizer(model): return 3", "optimizer() must return a Optimizer, got a int"),
     ],
 )
-def test_what_is_wrong_with_a_function_is_told_before_training(tmp_path: Path, text: str, line: str) -> None:
+def test_a_bad_function_is_told_before_training(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "task.py").write_text(LEAST + text)
     done = verb("simulate", str(tmp_path / "task.py"), "--peers", "2", "--steps", "4", "--run", str(tmp_path / "run"))
     assert done.exit_code != 0
@@ -235,7 +235,7 @@ def loss(model, batch):
     assert torch.equal(tried.vector, other.vector)
 
 
-def test_what_data_draws_is_the_same_in_each_epoch_and_after_a_resume(tmp_path: Path) -> None:
+def test_random_draws_of_data_are_the_same_in_each_epoch_and_after_a_resume(tmp_path: Path) -> None:
     text = """
 def data(part, parts):
     mine, _ = torch.utils.data.random_split(torch.randn(16, 2), [8, 8])

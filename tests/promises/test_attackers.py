@@ -104,16 +104,16 @@ def test_a_run_that_a_member_attacks_makes_every_round_and_ends_with_one_model(b
 
 
 @pytest.mark.parametrize("attack", KEYS)
-def test_no_peer_grows_by_what_keys_with_an_invite_send(by_keys: Aftermath, attack: str) -> None:
+def test_no_peer_grows_by_the_messages_of_keys_with_an_invite(by_keys: Aftermath, attack: str) -> None:
     assert by_keys.grown_mib[attack] <= MIB_MAX
 
 
 @pytest.mark.parametrize("attack", MEMBER)
-def test_no_peer_grows_by_what_a_hostile_member_sends(by_member: Aftermath, attack: str) -> None:
+def test_no_peer_grows_by_the_messages_of_a_hostile_member(by_member: Aftermath, attack: str) -> None:
     assert by_member.grown_mib[attack] <= MIB_MAX
 
 
 @pytest.mark.parametrize("attack", ["chunks", "extremes", "garbage", "state"])
-def test_the_key_that_sends_what_cannot_be_taken_is_an_event_in_the_records(by_keys: Aftermath, attack: str) -> None:
+def test_a_key_that_sends_bad_messages_is_an_event_in_the_records(by_keys: Aftermath, attack: str) -> None:
     refused = " ".join(row["why"] for row in by_keys.run.records() if row.get("event") == "refused")
     assert any(key in refused for key in by_keys.keys[attack])

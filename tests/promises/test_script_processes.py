@@ -84,7 +84,7 @@ def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -
     assert [(tmp_path / f"run/peer-{n}.log").read_text() for n in "01"] == ["threads 1\n"] * 2
 
 
-def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_script_that_forgets_to_leave_holds_no_peer_up(tmp_path: Path) -> None:
     body = "for _ in range(6 if first else 20): step()\nif not first: run.leave()"
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
     assert (ended.code, ended.left) == (0, []), ended.err

@@ -32,7 +32,7 @@ def between_two(scene) -> None:
     simulate(main())
 
 
-def test_two_conversations_hear_only_what_is_said_to_them() -> None:
+def test_two_conversations_hear_only_their_own_messages() -> None:
     async def scene(a, b) -> None:
         heard = {name: list[int]() for name in ("inner", "outer")}
         for name, numbers in heard.items():
@@ -63,7 +63,7 @@ def test_a_question_on_one_channel_is_answered_on_it() -> None:
 
 
 @pytest.mark.parametrize("put_off", [True, False])
-def test_whoever_sends_what_is_refused_only_later_is_cut_off_for_it_all_the_same(*, put_off: bool) -> None:
+def test_the_sender_of_messages_that_are_refused_only_later_is_cut_off(*, put_off: bool) -> None:
     """Either the handler puts the messages off, or they are kept because there is no handler yet."""
 
     async def scene(a, b) -> None:
@@ -111,7 +111,7 @@ def test_a_kind_has_one_handler_on_a_channel_until_that_is_closed() -> None:
     between_two(scene)
 
 
-def test_whoever_goes_on_to_speak_to_a_conversation_that_was_closed_is_not_cut_off_for_it() -> None:
+def test_a_sender_to_a_closed_conversation_is_not_cut_off() -> None:
     """It cannot know."""
 
     async def scene(a, b) -> None:
@@ -200,7 +200,7 @@ def test_one_conversation_watches_on_though_another_watches_others_or_nobody() -
     between_two(scene)
 
 
-def test_bytes_are_counted_for_each_channel_and_what_is_sent_again_is_not() -> None:
+def test_bytes_are_counted_for_each_channel_without_retransmissions() -> None:
     async def scene(a, b) -> None:
         inner, outer = Channel(a, "inner"), Channel(a, "outer")
         costs = list[int]()
@@ -226,7 +226,7 @@ def test_bytes_are_counted_for_each_channel_and_what_is_sent_again_is_not() -> N
     between_two(scene)
 
 
-def test_channels_that_nobody_opens_leave_nothing_behind() -> None:
+def test_channels_that_no_peer_opens_leave_nothing_behind() -> None:
     """Anybody may make up names."""
 
     async def scene(a, b) -> None:

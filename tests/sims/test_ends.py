@@ -170,7 +170,7 @@ def ended(end: End) -> World:
 
 
 @pytest.mark.parametrize("name", one_in(2, ENDS))
-def test_whatever_ends_a_peer_it_saves_what_it_has_committed(name: str) -> None:
+def test_a_peer_ended_by_any_error_saves_its_committed_state(name: str) -> None:
     end = ENDS[name]
     world = ended(end)
     survivors = [life for life in world.lives if life.error is not None]
@@ -228,7 +228,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_training_and_is_told() -> None:
         assert life.disk.kept.numbers["state"]["round"] == STEPS // PERIOD
 
 
-def test_where_the_last_checkpoint_cannot_be_written_the_end_says_so() -> None:
+def test_an_end_whose_last_checkpoint_cannot_be_written_says_so() -> None:
     world, _ = with_full_disks(fault(Kind.FULL_DISK, 1))
     for life in world.lives:
         assert life.result is not None
@@ -241,7 +241,7 @@ def test_an_end_by_an_error_is_told_by_that_error_though_the_disk_is_full() -> N
     assert [repr(life.error) for life in world.lives] == ["MemoryError('out of memory')"] * 4
 
 
-def test_whose_own_error_ends_it_waits_for_no_average_that_is_under_way() -> None:
+def test_a_peer_ended_by_its_own_error_waits_for_no_running_average() -> None:
     # When round 4 is over everywhere, and before round 5 begins, during which the loss fails.
     cut_off = tuple(Fault(kind=Kind.CUT_OFF, who=(who,), at_s=0.42) for who in range(4))
     settings = replace(OVERLAPPED, step_time="10ms")

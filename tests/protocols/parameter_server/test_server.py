@@ -147,7 +147,7 @@ def test_a_worker_that_takes_part_is_not_behind_the_others(
     with_server(copy_of(clocks, enlisted, updates=30), scene)
 
 
-def test_what_is_wrong_with_a_message_that_had_waited_is_a_fault_of_its_sender() -> None:
+def test_a_wrong_message_that_had_waited_is_a_fault_of_its_sender() -> None:
     async def scene(server: Server) -> None:
         wrong = [
             asyncio.create_task(server.asked("a", lambda ask: Apply(ask, 1, (0,), (), (), (), False), Applied))
