@@ -65,6 +65,8 @@ class Takeover:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repaired: set[int] = set()
         """The ranges whose chains are being repaired."""
+        self._missing_s: dict[int, float] = {}
+        """Since when there is no copy of a range, over all views in which this server is its head."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
@@ -135,8 +137,10 @@ class Takeover:
         for server in others:
             self._channel.post(server, Settled(tenure.epoch, settled))
         self._all_known()
-        if gone := [number for number, taken in zip(mine, there, strict=True) if not taken]:
-            await asyncio.sleep(_RETURN_PATIENCES * self._channel.endpoint.patience_s)
+        gone, now = sorted({*mine} - {*settled}), asyncio.get_running_loop().time()
+        self._missing_s = {number: self._missing_s.get(number, now) for number in gone}
+        if gone:
+            await asyncio.sleep(max(self._missing_s.values()) + _RETURN_PATIENCES * self._channel.endpoint.patience_s - now)
             for server in others:
                 self._channel.post(server, Lost(tenure.epoch, tuple(gone)))
             tenure.lose(gone)

@@ -235,6 +235,23 @@ def test_a_worker_that_only_reads_is_told_too_that_the_last_copies_are_gone() ->
     assert ["--copies" in error for error in errors] == [True, True, True]
 
 
+def test_newcomers_do_not_lengthen_the_wait_for_the_last_copies() -> None:
+    """Each view begins the search for copies anew, but not the time for which the servers wait for them."""
+    settings = Settings(**{**OWN, "copies": 1, "patience_s": 0.5, "steps": 10**6})
+    plain = Scenario.plain(settings)
+    came = [(5 + number, 2.0 + 0.7 * number) for number in range(12)]
+    scenario = replace(
+        plain,
+        groups=(*plain.groups, replace(plain.groups[0], peers=len(came))),
+        arrivals=tuple(came),
+        faults=(Fault(kind=Kind.CRASH, who=(4,), at_s=1.0),),
+    )
+    world = run(scenario)
+    ends_s = [time_s for time_s, life, event in world.log.entries if isinstance(event, Gone) and life in ("0.0", "1.0")]
+    assert len(ends_s) == 2
+    assert max(ends_s) < came[4][1]
+
+
 def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model() -> None:
     """It was written before the servers had agreed on their copies."""
     settings = Settings(**{**OWN, "copies": 1})
