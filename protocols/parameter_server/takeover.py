@@ -65,8 +65,8 @@ class Takeover:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repaired: set[int] = set()
         """The ranges whose chains are being repaired."""
-        self._missing_s: dict[int, float] = {}
-        """Since when there is no copy of a range, over all views in which this server is its head."""
+        self._waits_until_s: dict[int, float] = {}
+        """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
@@ -138,9 +138,10 @@ class Takeover:
             self._channel.post(server, Settled(tenure.epoch, settled))
         self._all_known()
         gone, now = sorted({*mine} - {*settled}), asyncio.get_running_loop().time()
-        self._missing_s = {number: self._missing_s.get(number, now) for number in gone}
+        over_s = now + _RETURN_PATIENCES * self._channel.endpoint.patience_s
+        self._waits_until_s = {number: self._waits_until_s.get(number, over_s) for number in gone}
         if gone:
-            await asyncio.sleep(max(self._missing_s.values()) + _RETURN_PATIENCES * self._channel.endpoint.patience_s - now)
+            await asyncio.sleep(max(self._waits_until_s.values()) - now)
             for server in others:
                 self._channel.post(server, Lost(tenure.epoch, tuple(gone)))
             tenure.lose(gone)
@@ -271,8 +272,7 @@ class Takeover:
             raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
         envelope.done()
         copy.past, copy.version, copy.updates = install.past, install.version, install.updates
-        copy.term, copy.restored = install.epoch, False
-        copy.clocks, copy.enlisted = clocks, {*install.enlisted}
+        copy.term, copy.restored, copy.clocks, copy.enlisted = install.epoch, False, clocks, {*install.enlisted}
         store.copies[number] = copy
         store.known[number] = copy.standing
         witness(store.took(number, install.base))
