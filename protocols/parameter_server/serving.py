@@ -44,7 +44,8 @@ class Parts:
 
 
 class Serving:
-    """One server's side. It writes a record each time that the slowest worker's clock has grown by `every`."""
+    """One server's side. It writes a record each time that the slowest worker's clock, the number of its last push, has
+    grown by `every`."""
 
     needs = frozenset[str]()
     bytes_shared = 0
@@ -109,8 +110,8 @@ class Serving:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        return []
 
     def position(self) -> Position:
         tensors, numbers = saved(self._parts.store)
@@ -150,8 +151,9 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has ever
-    settled is left out."""
+    """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
+    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy that servers have
+    agreed on (`takeover`) neither in this run nor in one before is left out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:

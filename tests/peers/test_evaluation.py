@@ -127,7 +127,7 @@ def test_an_evaluation_that_is_no_number_is_refused_before_anything_is_trained(f
     records: list[Record] = []
     world = World(task, Scenario.plain(Settings(device="cpu", peers=3, steps=12)), records.append)
     with pytest.raises(
-        EvaluationFailed, match=r"noisy\.py: evaluate\(\) is to return a number, or a dict of numbers by name, not "
+        EvaluationFailed, match=r"noisy\.py: evaluate\(\) returned .*; a number, or a dict of numbers by name, is due"
     ):
         run_virtual(world.run(), seed=0)
     assert records == []
@@ -281,15 +281,19 @@ def test_a_metric_has_its_own_name_and_scale_everywhere(
 @pytest.mark.parametrize(
     ("declared", "returned", "line"),
     [
-        ({"perplexity": "lower", "bleu": "higher"}, 1.0, "returned one number, and METRICS has perplexity, bleu"),
-        ({"perplexity": "lower"}, {"accuracy": 1.0}, "returned accuracy; METRICS has perplexity"),
+        (
+            {"perplexity": "lower", "bleu": "higher"},
+            1.0,
+            "returned one number, and the declared metrics are perplexity, bleu",
+        ),
+        ({"perplexity": "lower"}, {"accuracy": 1.0}, "returned accuracy; the declared metrics are perplexity"),
         (
             {"perplexity": "lower"},
             {"perplexity": 1.0, "more": 2.0},
-            "returned perplexity, more; METRICS has perplexity",
+            "returned perplexity, more; the declared metrics are perplexity",
         ),
-        (None, {}, "returned nothing; it is to return a number, or numbers by name"),
-        (None, {3: 1.0}, "returned 3; it is to return a number, or numbers by name"),
+        (None, {}, "returned nothing; a number, or a dict of numbers by name, is due"),
+        (None, {3: 1.0}, "returned 3; a number, or a dict of numbers by name, is due"),
     ],
 )
 def test_metrics_other_than_the_declared_are_told(declared: dict[str, str] | None, returned: object, line: str) -> None:

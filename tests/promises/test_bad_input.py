@@ -160,7 +160,10 @@ REFUSED = [
         "lacks.py, line 1: cannot be imported: ModuleNotFoundError: No module named 'nobody_has_",
     ),
     ("simulate judges.py --quiet", "in evaluate(): judges.py, line 6: ZeroDivisionError: division by zero"),
-    ("simulate grades.py --quiet", "grades.py: evaluate() is to return a number, not 'good'"),
+    (
+        "simulate grades.py --quiet",
+        "grades.py: evaluate() returned 'good'; a number, or a dict of numbers by name, is due",
+    ),
     ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
     (
         "simulate diverges.py --quiet",

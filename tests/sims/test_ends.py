@@ -16,7 +16,7 @@ import torch
 from simulated import no_complaints  # noqa: F401
 from tiers import one_in
 
-from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.peers.training.compute import Quit, ThreadCompute
@@ -139,7 +139,7 @@ ENDS = {
         evaluated_by(fails(ZeroDivisionError("by zero"))), says="in evaluate|peers are left"
     ),
     "an evaluation that gives no number": End(
-        evaluated_by(lambda model: "good"), says="is to return a number|peers are left"
+        evaluated_by(lambda model: "good"), says="numbers by name, is due|peers are left"
     ),
     "the others went on without it": End(
         at_once=failing_membership(MembershipError("the others went on")), says="the others went on"
@@ -184,6 +184,19 @@ def test_a_peer_ended_by_any_error_saves_its_committed_state(name: str) -> None:
         assert torch.equal(kept.tensors["state/vector"], committed.vector)
     last = max(life.peer.conversation.state.round for life in survivors)
     assert first_round_after_resuming(world, steps=PERIOD * (last + 1)) == last + 1
+
+
+@pytest.mark.parametrize("own", [
+    {"period": "8"}, {"protocol": "gossip", "period": "8"}, {"protocol": "parameter_server", "servers": 1},
+], ids=str)  # fmt: skip
+def test_an_exchange_whose_evaluation_fails_has_a_record(own: dict[str, Any]) -> None:
+    settings = Settings(peers=1, steps=80, evaluate_every=3, device="cpu", **own)
+    told, failing = list[Record](), evaluated_by(fails(ZeroDivisionError("by zero")))
+    world = World(failing, Scenario.plain(settings), told.append)
+    with contextlib.suppress(Exception):
+        run_virtual(world.run(within_s=300))
+    versions = [record.version for record in told if isinstance(record, ExchangeRecord) and record.peer == "0"]
+    assert versions == [1, 2, 3, 4, 5, 6], "the second evaluation is that of the sixth"
 
 
 def first_round_after_resuming(before: World, steps: int) -> int:
