@@ -239,10 +239,11 @@ def test_newcomers_do_not_lengthen_the_wait_for_the_last_copies() -> None:
     """Each view begins the search for copies anew, but not the time for which the servers wait for them."""
     settings = Settings(**{**OWN, "copies": 1, "patience_s": 0.5, "steps": 10**6})
     plain = Scenario.plain(settings)
-    came = [(5 + number, 2.0 + 0.7 * number) for number in range(12)]
+    groups = [replace(group, step_s=0.2) for group in plain.groups]
+    came = [(5 + number, 2.0 + 0.7 * number) for number in range(6)]
     scenario = replace(
         plain,
-        groups=(*plain.groups, replace(plain.groups[0], peers=len(came))),
+        groups=(*groups, replace(groups[0], peers=len(came))),
         arrivals=tuple(came),
         faults=(Fault(kind=Kind.CRASH, who=(4,), at_s=1.0),),
     )
