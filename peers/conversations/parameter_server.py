@@ -66,7 +66,7 @@ def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel:
     reads = Reads(channel, store, tenure, wished.bound, setup.stalls)
     chains = Chains(channel, store, tenure, reads.look)
     intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
-    takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
+    takeover = Takeover(channel, store, tenure, chains, None if store.copies else initial)
     return Parts(store, tenure, chains, intake, reads, takeover)
 
 

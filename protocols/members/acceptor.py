@@ -234,7 +234,8 @@ class Acceptor:
         return False
 
     def _put_off(self, envelope: Envelope, seconds: float) -> None:
-        again = partial(self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt, envelope)
+        handler = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
+        again = partial(self._channel.resume, envelope, handler)
         if (before := self._waiting.get(envelope.sender)) is not None:
             before[0].cancel()
         self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again

@@ -81,7 +81,7 @@ class Occasion:
         """Whether a change for newcomers or learners is due (`idle_change`), and this peer may lead it now: the run is
         not over, this peer does not rest, and the members are not busy or the change has waited long enough. Newcomers
         are told of a rest."""
-        if is_over(self._roster, self._terms) or not idle_change(self._roster):
+        if is_over(self._roster, self._terms) or not idle_change(self._roster, self._channel.endpoint.is_lost):
             return False
         if self._resting is not None:
             sometimes("newcomers wait as changes took too long")

@@ -24,7 +24,7 @@ from ..work import Keep, Steps, Update, Work
 from .chain import Chains
 from .intake import Intake
 from .reads import Reads
-from .store import Copy, Store
+from .store import NOTHING, Copy, Store
 from .takeover import Takeover
 from .tenure import Tenure, workers_of
 
@@ -152,12 +152,12 @@ class Serving:
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
     """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
-    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy of term 0 is
-    left out: its range's servers have not yet agreed in this run to go on from it (`takeover`)."""
+    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy that servers have
+    agreed on (`takeover`) neither in this run nor in one before is left out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
-        if not copy.term:
-            continue  # the servers have not agreed on it
+        if copy.standing == NOTHING:
+            continue
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])

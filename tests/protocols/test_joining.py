@@ -335,6 +335,27 @@ def test_a_newcomer_that_comes_while_changes_rest_is_told_for_how_long_and_does_
     simulate(main(), within_s=600.0)
 
 
+def test_a_newcomer_that_the_coordinator_has_lost_changes_no_view() -> None:
+    """Its contact, which does not know that, would introduce it to each new view, and so bring about the next one."""
+
+    async def main() -> None:
+        company = Company(3, rounds=300)
+        await company.gathered(rounds=2)
+        occasion_of(company).rest(0.5 * PATIENCE_S + 2.0)  # 20 s
+        company.cut("p3", "p0")
+        company.cut("p0", "p3")
+        late = company.add(3, "p1")
+        await company.until(lambda: late.id in company[0].membership._roster.newcomers)
+        late.crash()
+        before = company[0].membership.view
+        await asyncio.sleep(25.0)
+        assert occasion_of(company)._resting is None
+        assert company[0].membership.view is before
+        await company.over()
+
+    simulate(main())
+
+
 def test_the_time_of_gathering_is_no_reason_to_rest() -> None:
     async def main() -> None:
         company = Company(3, rounds=300, founders=3)
