@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from ...aggregation.consistency import Consistency
+from ..channel import Channel
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
 from ..members.membership import Membership
 from ..members.presence import Presence
 from ..members.view import View
+from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from ..work import Keep, Steps, Update, Work
+from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .intake import Intake
 from .reads import Reads
@@ -41,6 +45,24 @@ class Parts:
     intake: Intake
     reads: Reads
     takeover: Takeover
+
+    @classmethod
+    def around(
+        cls,
+        channel: Channel,
+        store: Store,
+        tenure: Tenure,
+        consistency: Consistency,
+        algorithm: Algorithm,
+        stalls: Stalls,
+        initial: Tensor | None,
+    ) -> Self:
+        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`
+        [n]: see `Takeover`."""
+        reads = Reads(channel, store, tenure, consistency, stalls)
+        chains = Chains(channel, store, tenure, reads.look)
+        intake = Intake(channel, store, tenure, chains, algorithm)
+        return cls(store, tenure, chains, intake, reads, Takeover(channel, store, tenure, chains, initial))
 
 
 class Serving:

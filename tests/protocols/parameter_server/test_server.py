@@ -21,8 +21,6 @@ from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.view import Attributes, Member, View
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.chain import Chains
-from samovar.protocols.parameter_server.intake import Intake
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
@@ -33,7 +31,7 @@ from samovar.protocols.parameter_server.messages import (
     Pull,
     Pulled,
 )
-from samovar.protocols.parameter_server.reads import Reads
+from samovar.protocols.parameter_server.serving import Parts
 from samovar.protocols.parameter_server.store import Copy, Store
 from samovar.protocols.parameter_server.tenure import Tenure
 from samovar.protocols.stalls.stalls import Stalls
@@ -63,11 +61,9 @@ class Server:
         channel = Channel(self.endpoint, PARAMETER_SERVER)
         store = Store((Part(0, 3),), torch.float32, 3, Add())
         store.copies[0] = self.copy
-        self.tenure = Tenure(channel, 1, 1)
-        stalls = cast(Stalls, _NoStalls())
-        self.reads = Reads(channel, store, self.tenure, parse_consistency("bsp"), stalls)
-        chains = Chains(channel, store, self.tenure, self.reads.look)
-        Intake(channel, store, self.tenure, chains, parse_algorithm("sync"))
+        tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
+        bsp, sync = parse_consistency("bsp"), parse_algorithm("sync")
+        self.parts = Parts.around(channel, store, tenure, bsp, sync, stalls, None)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -82,7 +78,7 @@ class Server:
             Member(name, name, f"sim://{name}", Attributes(role=SERVER if name == "server" else "", data_shard=at), at)
             for at, name in enumerate(NAMES)
         )
-        self.tenure.begin(View(1, members, True))
+        self.parts.tenure.begin(View(1, members, True))
 
     async def asked(self, worker: str, question: Callable[[int], object], *answers: type) -> Any:
         """The answer to `worker`. Raises PeerLost if there is none within two seconds."""
@@ -99,7 +95,7 @@ def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]]) -> None:
         try:
             await scene(server)
         finally:
-            server.reads.close()
+            server.parts.reads.close()
             for endpoint in server.endpoints.values():
                 endpoint.abort()
 
@@ -114,12 +110,12 @@ def test_the_first_reads_wait_for_each_worker_to_take_part_once() -> None:
     """A worker that has come back during its read takes part anew only after the read."""
 
     async def back(server: Server) -> None:
-        server.tenure.settle([0])
+        server.parts.tenure.settle([0])
         for worker in ("a", "b"):
             assert await server.asked(worker, lambda ask: Pull(ask, 1, 0, (0,)), Pulled)
 
     async def never_there(server: Server) -> None:
-        server.tenure.settle([0])
+        server.parts.tenure.settle([0])
         with pytest.raises(PeerLost, match="has not answered"):
             await server.asked("b", lambda ask: Pull(ask, 1, 0, (0,)), Pulled)
 
@@ -140,7 +136,7 @@ def test_a_worker_that_takes_part_is_not_behind_the_others(
     clocks: dict[str, int], enlisted: set[str], first: int
 ) -> None:
     async def scene(server: Server) -> None:
-        server.tenure.settle([0])
+        server.parts.tenure.settle([0])
         enlisted = await server.asked("b", lambda ask: Enlist(ask, 1, 9, (0,)), Enlisted)
         assert enlisted.clocks == (first,)
 
@@ -154,9 +150,9 @@ def test_a_wrong_message_that_had_waited_is_a_fault_of_its_sender() -> None:
             for _ in range(16)
         ]
         right = asyncio.create_task(server.asked("b", lambda ask: Enlist(ask, 1, 0, (0,)), Enlisted))
-        await eventually(lambda: len(server.tenure._held) == 17)
+        await eventually(lambda: len(server.parts.tenure._held) == 17)
         assert not server.endpoint.refused
-        server.tenure.settle([0])
+        server.parts.tenure.settle([0])
         assert await right, "the messages of others that had waited are handled"
         assert "lack versions or clocks" in server.endpoint.refused["a"]
         for task in wrong:
