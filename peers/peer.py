@@ -203,5 +203,6 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement:
         founders=settings.founders,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
+        ends_together=conversation(settings).ends_together,
     )
     return made(settings.own.membership_kind(), endpoint, me, terms, place.store, place.invitation)

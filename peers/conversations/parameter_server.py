@@ -9,16 +9,12 @@ from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
 from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
-from ...protocols.parameter_server.chain import Chains
 from ...protocols.parameter_server.client import Client
-from ...protocols.parameter_server.intake import Intake
 from ...protocols.parameter_server.keys import Keys, Model
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
 from ...protocols.parameter_server.placement import ranges_of
-from ...protocols.parameter_server.reads import Reads
 from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
-from ...protocols.parameter_server.takeover import Takeover
 from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import Options, State, Worker
 from .parameter_server_settings import ParameterServerSettings
@@ -71,11 +67,8 @@ def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel:
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
     tenure = Tenure(channel, len(store.keys), wished.held)
-    reads = Reads(channel, store, tenure, wished.bound, setup.stalls)
-    chains = Chains(channel, store, tenure, reads.look)
-    intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
-    takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
-    return Parts(store, tenure, chains, intake, reads, takeover)
+    algorithm, first = wished.algorithm.value.under(wished.bound), None if store.copies else initial
+    return Parts.around(channel, store, tenure, wished.bound, algorithm, setup.stalls, first)
 
 
 CONVERSATION = Registered(

@@ -143,7 +143,7 @@ class Chains:
         for envelope in [one for one in self._asked if not {*one.message.ranges}.isdisjoint(ranges)]:
             self._asked.remove(envelope)
             self._channel.refuse(envelope, "a server behind it does not answer")
-        if heads := [number for number in ranges if self._tenure.is_head(number)]:
+        if heads := [number for number in ranges if self._tenure.head(number) == self._tenure.me]:
             self.on_broken(heads)
 
     def _all_have(self, reached: dict[int, int]) -> None:

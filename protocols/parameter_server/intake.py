@@ -76,11 +76,13 @@ class Intake:
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
         """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
-        would have to wait for it, and not below that of the worker's last push. A worker that asks again, for the clock
-        that another range has given it, gets that clock."""
+        would have to wait for it, and not below that of the worker's last push. Where no other takes part now, it is
+        not below any worker's, because those that come back would be ahead of it by more than the bound. A worker that
+        asks again, for the clock that another range has given it, gets that clock."""
         known = copy.clocks.get(worker, 0)
         others = [clock for one, clock in copy.counted().items() if one != worker]
-        least = min(others, default=0) if copy.updates and worker not in copy.enlisted else 0
+        last = max((clock for clock in copy.clocks.values() if clock < FOREVER), default=0)
+        least = min(others, default=last) if copy.updates and worker not in copy.enlisted else 0
         return max(asked, known if known < FOREVER else 0, least)
 
     def _clock(self, number: int, worker: PeerId) -> int:

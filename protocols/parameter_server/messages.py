@@ -238,6 +238,15 @@ class Settled:
     ranges: tuple[int, ...]
 
 
+@_control
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """From the head of `ranges` to all servers: no copy of these ranges is left, and the head waits no longer."""
+
+    epoch: int
+    ranges: tuple[int, ...]
+
+
 # Events
 
 

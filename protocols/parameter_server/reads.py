@@ -114,10 +114,11 @@ class Reads:
             one.missing.discard(number)
 
     def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
-        """The workers whose pushes to this range the read lacks. Before its first update a range waits for all workers
-        of the view to take part."""
+        """The workers whose pushes to this range the read lacks. Before its first update a range waits until
+        all workers of the view have taken part in it. One that has left and come back may be the asking worker: it
+        takes part anew only after this read, and no read waits for that."""
         copy, pull = self._store.copies[number], envelope.message
-        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.enlisted]):
+        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.clocks]):
             return absent
         return lacking(copy.clocks, self._consistency.required(envelope.sender, pull.clock, copy.counted()))
 

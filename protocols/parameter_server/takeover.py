@@ -36,8 +36,8 @@ from .chain import Chains
 from .handover import Handover
 from .holdings import Answers
 from .keys import Model
-from .messages import Holdings, Install, Installed, Settled, Survey
-from .store import NOTHING, Copy, Store, settled_at, term_of
+from .messages import Holdings, Install, Installed, Lost, Settled, Survey
+from .store import NOTHING, Store, settled_at, term_of
 from .tenure import Tenure
 
 _RETURN_PATIENCES = 4
@@ -56,8 +56,8 @@ class _Found:
 
 
 class Takeover:
-    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or was
-    resumed from a checkpoint."""
+    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or has copies
+    from a checkpoint."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
@@ -65,13 +65,16 @@ class Takeover:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repaired: set[int] = set()
         """The ranges whose chains are being repaired."""
+        self._waits_until_s: dict[int, float] = {}
+        """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
         self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
         self._handover = Handover(channel, store, tenure, lambda peer, why: self.on_wrong(peer, why))
-        channel.on(Install, self._on_install)
-        channel.on(Settled, self._on_settled)
+        self._handler(Install, self._on_install)
+        self._handler(Settled, self._on_settled)
+        self._handler(Lost, self._on_lost)
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     def begin(self) -> None:
@@ -80,7 +83,7 @@ class Takeover:
         self._task = asyncio.create_task(self._run(), name="takeover")
         held, self._held = self._held, []
         for envelope, handler in held:
-            handler(envelope)
+            self._channel.resume(envelope, handler)
 
     def not_new(self) -> None:
         """The run began before this server came: never make a range from the initial model."""
@@ -121,10 +124,8 @@ class Takeover:
     # As a head
 
     async def _run(self) -> None:
-        tenure, count = self._tenure, self._tenure.count
-        mine = [
-            number for number in range(count) if (chain := tenure.placement.chain(number)) and chain[0] == tenure.me
-        ]
+        tenure = self._tenure
+        mine = [number for number in range(tenure.count) if tenure.head(number) == tenure.me]
         others = [server for server in tenure.placement.servers if server != tenure.me]
         everybody = [*others, *tenure.workers]
         answers = await asyncio.gather(*(self._asked(peer) for peer in everybody))
@@ -140,10 +141,14 @@ class Takeover:
         for server in others:
             self._channel.post(server, Settled(tenure.epoch, settled))
         self._all_known()
-        if gone := [number for number, taken in zip(mine, there, strict=True) if not taken]:
-            await asyncio.sleep(_RETURN_PATIENCES * self._channel.endpoint.patience_s)
-            tenure.lost.update({number: _gone(number) for number in gone})
-            tenure.look()
+        gone, now = sorted({*mine} - {*settled}), asyncio.get_running_loop().time()
+        over_s = now + _RETURN_PATIENCES * self._channel.endpoint.patience_s
+        self._waits_until_s = {number: self._waits_until_s.get(number, over_s) for number in gone}
+        if gone:
+            await asyncio.sleep(max(self._waits_until_s.values()) - now)
+            for server in others:
+                self._channel.post(server, Lost(tenure.epoch, tuple(gone)))
+            tenure.lose(gone)
 
     async def _asked(self, server: PeerId) -> _Found:
         while True:
@@ -201,32 +206,39 @@ class Takeover:
         tenure.settle([number])
         return True
 
-    # As a server that is asked
+    # As a server that is told
+
+    def _handler(self, kind: type, handler: Callable[[Envelope], None]) -> None:
+        """Register `handler` for messages of the class `kind`. A message of a later view waits for that view."""
+
+        def arrived(envelope: Envelope) -> None:
+            if envelope.message.epoch > self._tenure.epoch:
+                self._held.append((envelope, arrived))
+            else:
+                handler(envelope)
+
+        self._channel.on(kind, arrived)
 
     def _on_install(self, envelope: Envelope) -> None:
         install, store, tenure = envelope.message, self._store, self._tenure
-        if install.epoch > tenure.epoch:
-            self._held.append((envelope, self._on_install))
-            return
         number = install.range
-        if install.epoch < tenure.epoch or envelope.sender != next(iter(tenure.placement.chain(number)), None):
+        if install.epoch < tenure.epoch or envelope.sender != tenure.head(number):
             tenure.refuse(envelope)
             return
-        if install.same:
-            copy: Copy | None = store.copies[number]
-        else:
-            try:
-                copy = self._handover.arrived(install, envelope.payload)
-            except ValueError as error:
-                raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
+        self._check([number])
+        if install.same and number not in store.copies:
+            raise PeerMisbehaved("sent no values of a range of which this server has none")
+        try:
+            copy = store.copies[number] if install.same else self._handover.arrived(install, envelope.payload)
+            clocks = dict(zip(install.workers, install.clocks, strict=True))
+        except ValueError as error:
+            raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
         envelope.done()
         if copy is None:
             self._channel.post(envelope.sender, Installed(install.ask))
             return
         copy.past, copy.version, copy.updates = install.past, install.version, install.updates
-        copy.term, copy.restored = install.epoch, False
-        copy.clocks = dict(zip(install.workers, install.clocks, strict=True))
-        copy.enlisted = {*install.enlisted}
+        copy.term, copy.restored, copy.clocks, copy.enlisted = install.epoch, False, clocks, {*install.enlisted}
         store.copies[number] = copy
         store.known[number] = copy.standing
         witness(store.took(number, install.base))
@@ -236,20 +248,19 @@ class Takeover:
 
     def _on_settled(self, envelope: Envelope) -> None:
         settled: Settled = envelope.message
-        if settled.epoch > self._tenure.epoch:
-            self._held.append((envelope, self._on_settled))
-            return
+        self._check(settled.ranges)
         for number in settled.ranges:
-            if not 0 <= number < self._tenure.count:
-                raise PeerMisbehaved("told of a range that there is not")
             self._store.known[number] = max(self._store.known[number], settled_at(settled.epoch))
             if settled.epoch == self._tenure.epoch and self._tenure.me not in self._tenure.placement.chain(number):
                 self._store.copies.pop(number, None)
         self._all_known()
 
+    def _on_lost(self, envelope: Envelope) -> None:
+        lost, tenure = envelope.message, self._tenure
+        self._check(lost.ranges)
+        if lost.epoch == tenure.epoch:
+            tenure.lose(number for number in lost.ranges if tenure.head(number) == envelope.sender)
 
-def _gone(number: int) -> str:
-    return (
-        f"the last copies of range {number} of the model went with their servers: begin with more --copies, or go on "
-        "from the checkpoints with --resume"
-    )
+    def _check(self, ranges: Sequence[int]) -> None:
+        if not all(0 <= number < self._tenure.count for number in ranges):
+            raise PeerMisbehaved("told of a range that there is not")

@@ -6,6 +6,7 @@ A range is settled when all servers that hold it in this view have the same copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ..channel import Channel, Envelope
 from ..members.attributes import SERVER
@@ -42,8 +43,8 @@ class Tenure:
         self.workers: tuple[PeerId, ...] = ()
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
-        self.lost: dict[int, str] = {}
-        """Ranges of which no copy is left, each with the reason, in words."""
+        self.lost: set[int] = set()
+        """The ranges of which no copy is left."""
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     @property
@@ -67,9 +68,14 @@ class Tenure:
         """The chain of `range` is broken: messages about it wait until it is settled again."""
         self.ready.discard(range)
 
-    def is_head(self, range: int) -> bool:
-        """Whether this server is the head of the chain of a range."""
-        return self.placement.chain(range)[0] == self.me
+    def lose(self, ranges: Iterable[int]) -> None:
+        """No copy of these ranges is left: answer the messages that have waited for one."""
+        self.lost |= {*ranges}
+        self.look()
+
+    def head(self, range: int) -> PeerId | None:
+        """The server at the head of the chain of a range; None: there are no servers."""
+        return next(iter(self.placement.chain(range)), None)
 
     def successor(self, range: int) -> PeerId | None:
         """The server behind this one in the chain of a range; None: this one is the tail."""
@@ -95,15 +101,10 @@ class Tenure:
         self._channel.refuse(envelope, "the view has changed")
 
     def look(self) -> None:
-        """Handle the waiting messages whose ranges are settled now. One that breaks the rules is refused,
-        and the others are handled all the same."""
+        """Handle the waiting messages whose ranges are settled now."""
         held, self._held = self._held, []
         for envelope, handler in held:
-            try:
-                self._admit(envelope, handler)
-            except PeerMisbehaved as error:
-                envelope.done()
-                self._channel.refuse(envelope, str(error))
+            self._channel.resume(envelope, partial(self._admit, handler=handler))
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None]) -> None:
         epoch = envelope.message.epoch
@@ -116,7 +117,7 @@ class Tenure:
             self._held.append((envelope, handler))
         elif gone := [range for range in ranges if range in self.lost]:
             envelope.done()
-            said = NotTaken(envelope.message.ask, in_words(self.lost[gone[0]]), lost=True)
+            said = NotTaken(envelope.message.ask, in_words(_gone(gone[0])), lost=True)
             self._channel.post(envelope.sender, said)
         elif all(range in self.ready for range in ranges):
             handler(envelope)
@@ -124,3 +125,10 @@ class Tenure:
             self.refuse(envelope)  # it is not ours to hold
         else:
             self._held.append((envelope, handler))
+
+
+def _gone(number: int) -> str:
+    return (
+        f"the last copies of range {number} of the model went with their servers: begin with more --copies, or go on "
+        "from the checkpoints with --resume"
+    )

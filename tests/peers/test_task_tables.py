@@ -47,7 +47,7 @@ def test_rows_are_told_once_each_and_in_order() -> None:
         (lambda batch: {"words": batch[0] - 60}, "asked for row -"),
     ],
 )
-def test_what_is_no_row_is_refused_in_one_line(told: Callable[[Any], Any], said: str) -> None:
+def test_rows_that_a_table_does_not_have_are_refused_in_one_line(told: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(TaskError, match=said) as error:
         rows_told(told)
     assert "\n" not in str(error.value)

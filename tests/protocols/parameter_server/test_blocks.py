@@ -57,7 +57,7 @@ def test_a_message_can_carry_every_block_and_tables_have_a_limit() -> None:
         Keys([], 0, torch.float32, [Table("wide", 2, 10**6)])
 
 
-def test_what_is_pushed_arrives_and_what_was_pulled_is_put_together() -> None:
+def test_pushed_pieces_arrive_and_pulled_ones_are_put_together() -> None:
     pushed = pushes(words=ids(0, 1, 32, 69), few=ids(1))
     shares, every = Shares.of(KEYS, pushed), range(len(KEYS))
     arrived = unpacked(KEYS, every, shares.counts(every), shares.payload(every, pushed))
@@ -107,7 +107,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("pushed", "said"), WRONG)
-def test_a_push_of_what_is_no_row_is_refused_by_its_sender(pushed: Pushes, said: str) -> None:
+def test_a_push_of_rows_that_a_table_does_not_have_is_refused_by_its_sender(pushed: Pushes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Shares.of(KEYS, pushed)
 
