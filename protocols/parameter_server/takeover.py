@@ -67,7 +67,6 @@ class Takeover:
         """The ranges whose chains are being repaired."""
         self._waits_until_s: dict[int, float] = {}
         """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
-        self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
@@ -80,7 +79,7 @@ class Takeover:
     def begin(self) -> None:
         """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
         self.close()
-        self._task = asyncio.create_task(self._run(), name="takeover")
+        self._spawn(self._run(), "takeover")
         held, self._held = self._held, []
         for envelope, handler in held:
             self._channel.resume(envelope, handler)
@@ -93,9 +92,8 @@ class Takeover:
         self._repaired.clear()
         self._handover.close()
         self._holdings.close()
-        for task in (self._task, *self._tasks):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def repair(self, numbers: Sequence[int]) -> None:
         """Give this server's copies of these ranges, of which it is the head, to the servers behind it, which lack

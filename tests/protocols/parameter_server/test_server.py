@@ -21,6 +21,7 @@ from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.view import Attributes, Member, View
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
@@ -59,7 +60,7 @@ class Server:
     def __post_init__(self) -> None:
         self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
         channel = Channel(self.endpoint, PARAMETER_SERVER)
-        store = Store((Part(0, 3),), torch.float32, 3, Add())
+        store = Store(Keys((Part(0, 3),), 3, torch.float32), Add())
         store.copies[0] = self.copy
         tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
         bsp, sync = parse_consistency("bsp"), parse_algorithm("sync")
@@ -112,12 +113,12 @@ def test_the_first_reads_wait_for_each_worker_to_take_part_once() -> None:
     async def back(server: Server) -> None:
         server.parts.tenure.settle([0])
         for worker in ("a", "b"):
-            assert await server.asked(worker, lambda ask: Pull(ask, 1, 0, (0,)), Pulled)
+            assert await server.asked(worker, lambda ask: Pull(ask, 1, 0, (0,), (0,)), Pulled)
 
     async def never_there(server: Server) -> None:
         server.parts.tenure.settle([0])
         with pytest.raises(PeerLost, match="has not answered"):
-            await server.asked("b", lambda ask: Pull(ask, 1, 0, (0,)), Pulled)
+            await server.asked("b", lambda ask: Pull(ask, 1, 0, (0,), (0,)), Pulled)
 
     with_server(copy_of({"a": 0, "b": 0}, {"b"}, updates=0), back)
     with_server(copy_of({"b": 0}, {"b"}, updates=0), never_there)
@@ -145,10 +146,10 @@ def test_a_worker_that_takes_part_is_not_behind_the_others(
 
 def test_a_wrong_message_that_had_waited_is_a_fault_of_its_sender() -> None:
     async def scene(server: Server) -> None:
-        wrong = [
-            asyncio.create_task(server.asked("a", lambda ask: Apply(ask, 1, (0,), (), (), (), False), Applied))
-            for _ in range(16)
-        ]
+        def wrong_entry(ask: int) -> Apply:
+            return Apply(ask, 1, (0,), (), (), (), (), False, False)
+
+        wrong = [asyncio.create_task(server.asked("a", wrong_entry, Applied)) for _ in range(16)]
         right = asyncio.create_task(server.asked("b", lambda ask: Enlist(ask, 1, 0, (0,)), Enlisted))
         await eventually(lambda: len(server.parts.tenure._held) == 17)
         assert not server.endpoint.refused
