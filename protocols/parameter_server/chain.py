@@ -59,7 +59,7 @@ class Chains:
         """Entries that the servers behind this one have not answered yet."""
         self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
         """Called with the ranges, of which this server is the head, whose entries have not reached the whole chain."""
-        tenure.handler(Apply, self._on_apply)
+        tenure.handler(Apply, self._on_apply, tenure.from_predecessor)
 
     def begin(self) -> None:
         """A new view begins: give up the entries that are on their way. Functions that were given to `after` are

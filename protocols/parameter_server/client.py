@@ -2,9 +2,9 @@
 
 The vector is cut into ranges, and so are the rows of each table; of a table a worker pulls and pushes only the rows
 that it names. A worker's clock is the number of its pushes, and each push goes to all ranges, to a range of a table
-perhaps without a row. A worker asks each server for as many
-ranges at a time as suit the link, and has few questions open with each, so a server holds little for it. A worker keeps
-a push and repeats it until all copies have it.
+perhaps without a row. A worker asks each server for as many ranges at a time as suit the link, and
+has few questions open with each, so a server holds little for it. A worker keeps a push and repeats it until all copies
+have it.
 
 On failure: `LostRange` where all copies of a range are gone; a lost range never begins again from other values without
 notice.
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from ...aggregation.rows import Rows
-from ..channel import Channel, Envelope
+from ..channel import Channel
 from ..link.link import PeerLost
 from ..members.errors import MembershipError
 from ..members.presence import Presence
@@ -31,11 +31,11 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
-from .messages import Early, Enlist, Enlisted, Holdings, NotTaken, Pull, Pulled, Push, Pushed, Survey
+from .known import Known
+from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import of_bytes, packed
 from .placement import Placement
 from .shares import Pushes, Shares
-from .store import NOTHING, settled_at
 from .tenure import placement_of
 
 T = TypeVar("T")
@@ -77,13 +77,9 @@ class Client:
         """By range, the number of the last push that all copies have."""
         self._pushing: dict[int, asyncio.Task[None]] = {}
         """The pushes under way, by number."""
-        self._known = [NOTHING] * len(keys)
-        """By range, the standing of the copy with whose chain this worker has had its last exchange."""
-        self._surveys: list[Envelope] = []
+        self._known = Known(channel, presence, len(keys))
         self._placed: tuple[int, Placement] | None = None
         """The generation of a view and the chains in it; None: none were asked for."""
-        channel.on(Survey, self._on_survey)
-        presence.on_view.append(self._on_view)
         self._news = asyncio.Event()
         """Set when a push or a pull is over."""
 
@@ -242,8 +238,7 @@ class Client:
                 for ranges in self._batches(server, of[server], shares):
                     await exchange(server, view.generation, ranges)
                     left.difference_update(ranges)
-                    for number in ranges:
-                        self._known[number] = settled_at(view.generation)
+                    self._known.settled(ranges, view)
             except PeerLost:
                 self._channel.endpoint.retry(server)  # in this view, or without that server in the next
 
@@ -253,20 +248,6 @@ class Client:
         finally:
             for task in tasks:
                 task.cancel()
-
-    def _on_survey(self, envelope: Envelope) -> None:
-        """Tell the head of a range in a new view which standings this worker knows. It answers only once it has that
-        view itself, and no exchange of an earlier view any more."""
-        if envelope.message.epoch > self._presence.generation:
-            self._surveys.append(envelope)
-        else:
-            nothing = (NOTHING,) * len(self._keys)
-            self._channel.post(envelope.sender, Holdings(envelope.message.ask, nothing, nothing, tuple(self._known)))
-
-    def _on_view(self, view: View) -> None:
-        surveys, self._surveys = self._surveys, []
-        for envelope in surveys:
-            self._on_survey(envelope)
 
     def _batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
         """These ranges in groups, each of as many as suit the link to `server` now."""

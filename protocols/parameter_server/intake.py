@@ -20,6 +20,7 @@ from ..wire.frames import in_words
 from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .gathering import Gathering
+from .held import TOO_MANY, crowded
 from .keys import Piece
 from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import unpacked
@@ -35,14 +36,14 @@ class Intake:
         self._chains, self._algorithm = chains, algorithm
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
         self._asked: list[Envelope] = []
-        """Questions that are not answered yet."""
+        """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update that gathered pushes have made."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
         """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
         range that had it."""
-        tenure.handler(Enlist, self._on_enlist)
-        tenure.handler(Push, self._on_push)
+        tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
+        tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
     def begin(self) -> None:
         """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
@@ -56,7 +57,10 @@ class Intake:
 
     def _on_enlist(self, envelope: Envelope) -> None:
         enlist: Enlist = envelope.message
-        worker, entries = envelope.sender, []
+        worker, entries = envelope.sender, list[Entry]()
+        if crowded(self._asked, worker):
+            self._channel.refuse(envelope, TOO_MANY)
+            return
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
@@ -92,6 +96,10 @@ class Intake:
 
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
+        if crowded(self._asked, worker):
+            envelope.done()
+            self._channel.refuse(envelope, TOO_MANY)
+            return
         try:
             pieces = self._pieces(envelope)
         except ValueError as wrong:
@@ -151,10 +159,6 @@ class Intake:
         if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
             raise ValueError("it has numbers that are not finite")
         return pieces
-
-    def look(self) -> None:
-        """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
-        self._update(tuple(self._gathered))
 
     def _update(self, ranges: tuple[int, ...]) -> None:
         """Make the updates of these ranges for which enough pushes are gathered."""

@@ -17,6 +17,7 @@ from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
 from ..wire.frames import Buffer, in_words
+from .held import TOO_MANY, crowded
 from .messages import NotTaken, Pull, Pulled, Read
 from .pieces import ids_of, raw
 from .store import Store
@@ -45,7 +46,7 @@ class Reads:
         self._parked: list[_Parked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        tenure.handler(Pull, self._on_pull)
+        tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
         """A new view begins: refuse the pulls that wait. Their workers ask again."""
@@ -102,6 +103,9 @@ class Reads:
             self._judge(one, number)
         if not one.missing:
             self._answer(one)
+            return
+        if crowded((other.envelope for other in self._parked), envelope.sender):
+            self._channel.refuse(envelope, TOO_MANY)
             return
         self._parked.append(one)
         if self._watch is None:

@@ -34,6 +34,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
 from .handover import Handover
+from .held import Held
 from .holdings import Answers
 from .keys import Model
 from .messages import Holdings, Install, Installed, Lost, Settled, Survey
@@ -74,15 +75,14 @@ class Takeover:
         self._handler(Install, self._on_install)
         self._handler(Settled, self._on_settled)
         self._handler(Lost, self._on_lost)
-        self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
+        self._held = Held(channel)
 
     def begin(self) -> None:
         """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
         self.close()
         self._spawn(self._run(), "takeover")
-        held, self._held = self._held, []
-        for envelope, handler in held:
-            self._channel.resume(envelope, handler)
+        self._held.keep(self._tenure.everybody)
+        self._held.look()
 
     def not_new(self) -> None:
         """The run began before this server came: never make a range from the initial model."""
@@ -156,13 +156,23 @@ class Takeover:
                 )
                 answer.done()
                 held: Holdings = answer.message
-                if {len(held.standings), len(held.versions), len(held.knows)} == {self._tenure.count}:
+                if why := self._wrong(held):
+                    self.on_wrong(server, why)
+                else:
                     return _Found(held.standings, held.versions, held.knows)
-                self.on_wrong(server, f"it told of {len(held.standings)} ranges, there are {self._tenure.count}")
             except PeerLost:
                 pass  # it has not come to this view yet, or the membership will find it gone
             await asyncio.sleep(self._channel.endpoint.interval_s)
             self._channel.endpoint.retry(server)
+
+    def _wrong(self, held: Holdings) -> str:
+        """The reason that these holdings cannot be; "": they can be."""
+        count, latest = self._tenure.count, settled_at(self._tenure.epoch)
+        if {len(held.standings), len(held.versions), len(held.knows)} != {count}:
+            return f"it told of {len(held.standings)} ranges, there are {count}"
+        if not all(NOTHING <= standing <= latest for standing in (*held.standings, *held.knows)):
+            return "it told of copies that are later than this view"
+        return ""
 
     def _all_known(self) -> None:
         """Free the initial model once all ranges have been settled."""
@@ -211,7 +221,7 @@ class Takeover:
 
         def arrived(envelope: Envelope) -> None:
             if envelope.message.epoch > self._tenure.epoch:
-                self._held.append((envelope, arrived))
+                self._held.put_off(envelope, arrived)
             else:
                 handler(envelope)
 
@@ -245,11 +255,15 @@ class Takeover:
         tenure.settle([number])
 
     def _on_settled(self, envelope: Envelope) -> None:
-        settled: Settled = envelope.message
+        settled, tenure = envelope.message, self._tenure
         self._check(settled.ranges)
+        if settled.epoch < tenure.epoch and envelope.sender not in tenure.placement.servers:
+            return  # it has left since
+        if settled.epoch == tenure.epoch and any(tenure.head(one) != envelope.sender for one in settled.ranges):
+            raise PeerMisbehaved("told that ranges have settled of which it is not the head")
         for number in settled.ranges:
             self._store.known[number] = max(self._store.known[number], settled_at(settled.epoch))
-            if settled.epoch == self._tenure.epoch and self._tenure.me not in self._tenure.placement.chain(number):
+            if settled.epoch == tenure.epoch and tenure.me not in tenure.placement.chain(number):
                 self._store.copies.pop(number, None)
         self._all_known()
 
