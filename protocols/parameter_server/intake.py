@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-from ...aggregation.rows import Rows
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -155,8 +154,8 @@ class Intake:
         push: Push = envelope.message
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
-        pieces = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
-        if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
+        pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
         return pieces
 

@@ -50,6 +50,8 @@ class Tenure:
         self.workers: tuple[PeerId, ...] = ()
         self.everybody: tuple[PeerId, ...] = ()
         """The members and learners of the view."""
+        self._heads: set[int] = set()
+        """The ranges of which this server is the head."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
@@ -64,6 +66,7 @@ class Tenure:
         """`view` begins, and no range is settled in it yet."""
         self.epoch, self.placement = view.generation, placement_of(view, self._copies)
         self.workers, self.everybody = workers_of(view), view.everybody
+        self._heads = {number for number in range(self.count) if self.head(number) == self.me}
         self.ready.clear()
         self.lost.clear()
         self._held.keep(self.everybody)
@@ -97,7 +100,7 @@ class Tenure:
         return sender in self.workers
 
     def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        return sender in self.workers and all(self.head(range) == self.me for range in ranges)
+        return sender in self.workers and self._heads.issuperset(ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
         return sender in self.placement.servers
@@ -119,23 +122,23 @@ class Tenure:
         self._channel.refuse(envelope, "the view has changed")
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
-        epoch, again = envelope.message.epoch, partial(self._admit, handler=handler, allowed=allowed)
-        ranges = getattr(envelope.message, "ranges", ())
-        if any(not 0 <= range < self.count for range in ranges) or len({*ranges}) != len(ranges):
+        epoch, ranges = envelope.message.epoch, getattr(envelope.message, "ranges", ())
+        again, named = partial(self._admit, handler=handler, allowed=allowed), {*ranges}
+        if len(named) != len(ranges) or min(named, default=0) < 0 or max(named, default=0) >= self.count:
             raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
         if epoch < self.epoch:
             self.refuse(envelope)
         elif epoch > self.epoch:
             self._held.put_off(envelope, again)
-        elif any(self.me not in self.placement.chain(range) for range in ranges if range not in self.lost):
+        elif any(self.me not in self.placement.chain(range) for range in named - self.ready - self.lost):
             self.refuse(envelope)  # it is not ours to hold
         elif not allowed(envelope.sender, ranges):
             raise PeerMisbehaved(f"sent {type(envelope.message).__name__}, which it may not send in view {epoch}")
-        elif gone := [range for range in ranges if range in self.lost]:
+        elif gone := named & self.lost:
             envelope.done()
-            said = NotTaken(envelope.message.ask, in_words(_gone(gone[0])), lost=True)
+            said = NotTaken(envelope.message.ask, in_words(_gone(min(gone))), lost=True)
             self._channel.post(envelope.sender, said)
-        elif all(range in self.ready for range in ranges):
+        elif named <= self.ready:
             handler(envelope)
         else:
             self._held.put_off(envelope, again)
