@@ -116,13 +116,22 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """The job of a task's statistical query over all rows of one `partition`, from 0 to `partitions` - 1. The update's
+    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows."""
+
+    partition: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate:
     """The job of computing the metrics of the model `vector` [n]. Training is not affected."""
 
     vector: Tensor
 
 
-Job = Steps | Gradient | Evaluate
+Job = Steps | Gradient | Query | Evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +147,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: the number of samples behind it;
-    `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]:
-    the model after half of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an
-    evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began, with the
-    fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were frozen when
-    the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those that no work
-    has listed as grown yet."""
+    """The result of a work. `vector` [n]: the model, or the gradient, or the sums [k] of a query; `weight`: the number
+    of samples behind it; `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work
+    alone. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that is still being written.
+    `metrics`: of an evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the
+    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
+    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
+    for those that no work has listed as grown yet."""
 
     vector: Tensor
     weight: float = 0.0

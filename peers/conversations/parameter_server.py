@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from torch import Tensor
+
 from ...protocols.channel import Channel
 from ...protocols.conversation import Conversation
 from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
 from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
+from ...protocols.parameter_server.algorithms.algorithm import MapReduce
 from ...protocols.parameter_server.chain import Chains
 from ...protocols.parameter_server.client import Client
 from ...protocols.parameter_server.intake import Intake
+from ...protocols.parameter_server.mapper import Mapper, Mapping
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
+from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
 from ...protocols.parameter_server.reads import Reads
 from ...protocols.parameter_server.serving import Parts, Serving, restored
@@ -25,26 +32,36 @@ from .registry import Registered, Setup
 
 def build(setup: Setup) -> Conversation:
     """One peer's conversation: a server's or a worker's, by its role. Raises ValueError for a checkpoint that does not
-    fit."""
+    fit, and for a task that does not fit the algorithm."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
-    parameters = facts.layout.size if facts.parameters is None else facts.parameters
-    ranges = ranges_of(facts.layout.size, parameters)
+    algorithm = wished.algorithm.value.under(wished.bound)
+    parameters, initial = facts.layout.size if facts.parameters is None else facts.parameters, facts.vector
+    if isinstance(algorithm, MapReduce):
+        if parameters < facts.layout.size:
+            raise ValueError("--algorithm statistical_query sums what query() returns; this model has averaged buffers")
+        initial = algorithm.start(facts.vector)
+        parameters = initial.numel()
+    ranges = ranges_of(initial.numel(), parameters)
     channel = Channel(endpoint, PARAMETER_SERVER)
     membership = setup.membership
     assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    every = setup.settings.evaluate_every
     if membership.me.attributes.role == SERVER:
-        store = Store(ranges, facts.layout.dtype, parameters, wished.function)
-        return Serving(
-            _parts(setup, wished, store, channel), membership, presence, setup.clock, setup.settings.evaluate_every
-        )
+        names = names_of(setup.settings.peers) if isinstance(algorithm, MapReduce) else ()
+        store = Store(ranges, facts.layout.dtype, parameters, wished.function, names)
+        return Serving(_parts(setup, wished, store, channel, initial), membership, presence, setup.clock, every)
+    client = Client(channel, presence, ranges, facts.layout.dtype, wished.held)
+    evaluate_every = every if "evaluation" in facts.can else 0
+    if isinstance(algorithm, MapReduce):
+        return _mapper(setup, algorithm, client, presence, evaluate_every)
     options = Options(
-        algorithm=wished.algorithm.value.under(wished.bound),
+        algorithm=algorithm,
         consistency=wished.bound,
         function=wished.function,
         parameters=parameters,
         steps=setup.steps,
-        evaluate_every=setup.settings.evaluate_every if "evaluation" in facts.can else 0,
+        evaluate_every=evaluate_every,
     )
     state = State(0, 0, facts.vector)
     if setup.resumed is not None:
@@ -53,19 +70,30 @@ def build(setup: Setup) -> Conversation:
     if setup.steps is not None and state.step > setup.steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    client = Client(channel, presence, ranges, facts.layout.dtype, wished.held)
     return Worker(client, presence, setup.clock, options, state)
 
 
-def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
-    """The objects of which a server is made up. Raises ValueError for a checkpoint that does not fit."""
-    resumed, initial = setup.resumed, setup.facts.vector
+def _mapper(setup: Setup, algorithm: MapReduce, client: Client, presence: Presence, evaluate_every: int) -> Mapper:
+    """A worker of an algorithm of map and reduce. Raises ValueError for a task without query()."""
+    if "queries" not in setup.facts.can:
+        raise ValueError("--algorithm statistical_query needs a task with a function query(rows)")
+    steps = [steps for steps in (setup.steps, algorithm.steps) if steps is not None]
+    options = Mapping(
+        algorithm=algorithm, partitions=setup.settings.peers, steps=min(steps), evaluate_every=evaluate_every
+    )
+    return Mapper(client, presence, setup.clock, options, setup.facts.vector)
+
+
+def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel, initial: Tensor) -> Parts:
+    """The objects of which a server is made up. `initial` [k]: the values with which a new run begins. Raises
+    ValueError for a checkpoint that does not fit."""
+    resumed, rule = setup.resumed, wished.algorithm.value.under(wished.bound)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
-    tenure = Tenure(channel, len(store.ranges), wished.held)
+    tenure = Tenure(channel, len(store.ranges), wished.held, partial(named_mappers, store.partitions))
     reads = Reads(channel, store, tenure, wished.bound, setup.stalls)
     chains = Chains(channel, store, tenure, reads.look)
-    intake = Intake(channel, store, tenure, chains, wished.algorithm.value.under(wished.bound))
+    intake = Intake(channel, store, tenure, chains, rule)
     takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
     return Parts(store, tenure, chains, intake, reads, takeover)
 

@@ -10,7 +10,7 @@ from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consist
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.limits import VIEW_MEMBERS_MAX
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
@@ -46,7 +46,7 @@ class ParameterServerSettings(OwnSettings):
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
-    algorithm: Parsed[Algorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
+    algorithm: Parsed[Algorithm | MapReduce] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
     consistency: Parsed[Consistency] | None = setting(
         None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
     )
@@ -67,6 +67,11 @@ class ParameterServerSettings(OwnSettings):
             self.algorithm.value.under(self.bound)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+        if isinstance(algorithm := self.algorithm.value, MapReduce):
+            try:
+                algorithm.check(self.function)
+            except ValueError as error:
+                raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "server_update") from None
 
     @property
     def bound(self) -> Consistency:

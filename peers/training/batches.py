@@ -56,6 +56,15 @@ class Batches:
             self._before_first, self._first = self.chance.to_plain(), [self._drawn()]
         return cloned(self._first[0])
 
+    def whole(self) -> list[Any]:
+        """All batches of one pass, on the device. This shard's generators stay taken. Raises TaskError when there are
+        none."""
+        self.chance.take()
+        batches = [moved(batch, self._device) for batch in self._epochs_data()]
+        if not batches:
+            raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
+        return batches
+
     def _drawn(self) -> Any:
         for _ in range(2):
             if self._batches is None:

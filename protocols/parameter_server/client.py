@@ -70,8 +70,8 @@ class Client:
         self._ranges, self._dtype = tuple(ranges), dtype
         self._acknowledged = [0] * len(ranges)
         """By range, the number of the last push that all copies have."""
-        self._pushing: dict[int, asyncio.Task[None]] = {}
-        """The pushes under way, by number."""
+        self._pushing: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """The pushes under way, by partition and number."""
         self._known = [NOTHING] * len(ranges)
         """By range, the standing of the copy with whose chain this worker has had its last exchange."""
         self._surveys: list[Envelope] = []
@@ -123,11 +123,12 @@ class Client:
         await self._with_all(exchange, tail=True)
         return Values(vector, tuple(updates), max(clocks), late[-1])
 
-    def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False) -> None:
+    def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False, of: int = 0) -> None:
         """Begin to push `vector` [n] under the number `seq`; `at_most` waits for its end. `read`: the number of updates
-        of each range in the values that the change was computed from. `last`: this worker takes no more steps. The
-        vector must not change any more."""
-        self._pushing[seq] = self._begun(self._push(seq, vector, tuple(read), last=last), "push")
+        of each range in the values that the change was computed from. `last`: this worker takes no more steps.
+        `of`: see `Push`. The vector must not change any more."""
+        pushing = self._push(seq, vector, tuple(read), last, of)
+        self._pushing[of, seq] = self._begun(pushing, "push")
 
     async def at_most(self, pushes: int) -> None:
         """Wait until at most `pushes` pushes are under way. Raises LostRange, ValueError when a server refuses a push
@@ -150,23 +151,23 @@ class Client:
 
     def _look(self) -> None:
         """Forget the pushes that are over. Raises their errors."""
-        for seq, task in list(self._pushing.items()):
+        for push, task in list(self._pushing.items()):
             if task.done():
-                del self._pushing[seq]
+                del self._pushing[push]
                 task.result()
 
     def close(self) -> None:
         for task in self._pushing.values():
             task.cancel()
 
-    async def _push(self, seq: int, vector: Tensor, read: tuple[int, ...], *, last: bool) -> None:
+    async def _push(self, seq: int, vector: Tensor, read: tuple[int, ...], last: bool, of: int) -> None:
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             parts = [self._ranges[number] for number in ranges]
             payload = b"".join(raw(vector[part.start : part.stop]) for part in parts)
             known, before = tuple(read[number] for number in ranges), self._told(ranges)
             answer = await self._channel.ask(
                 server,
-                lambda ask: Push(ask, epoch, seq, ranges, known, last),
+                lambda ask: Push(ask, epoch, seq, ranges, known, last, of),
                 payload,
                 answers=(Pushed, Early, NotTaken),
             )

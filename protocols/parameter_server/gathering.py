@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..transport import PeerId
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
 from .messages import FOREVER
 from .store import Copy, Entry
 
@@ -40,7 +40,7 @@ class Gathering:
         if last:
             self.last.add(worker)
 
-    def due(self, algorithm: Algorithm, copy: Copy) -> bool:
+    def due(self, algorithm: Rule, copy: Copy) -> bool:
         """Whether the gathered pushes are enough for an update of `copy`."""
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
@@ -48,7 +48,7 @@ class Gathering:
             missing = [worker for worker in missing if counted[worker] < self._step(copy)]
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, range: int, algorithm: Algorithm, copy: Copy) -> Entry:
+    def entry(self, range: int, algorithm: Rule, copy: Copy) -> Entry:
         """The entry that applies the gathered pushes to `range`. It also moves the clocks: of each worker that pushed,
         to its push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
         assert self.total is not None

@@ -16,7 +16,7 @@ from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import in_words
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
 from .chain import Chains
 from .gathering import Gathering
 from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
@@ -27,7 +27,7 @@ from .tenure import Tenure
 class Intake:
     """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
 
-    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Algorithm) -> None:
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Rule) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._chains, self._algorithm = chains, algorithm
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
@@ -87,6 +87,7 @@ class Intake:
 
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
+        pusher = self._store.partitions[push.of - 1] if 0 < push.of <= len(self._store.partitions) else worker
         sizes = [self._store.size(number) for number in push.ranges]
         wrong = self._wrong(envelope, sizes)
         values = None if wrong else of_bytes(envelope.payload, self._store.dtype)
@@ -100,27 +101,27 @@ class Intake:
 
         def answer() -> None:
             for number in push.ranges:
-                witness(Acknowledged(number, worker, push.seq))
-            clocks = tuple(min(self._clock(number, worker), FOREVER) for number in push.ranges)
+                witness(Acknowledged(number, pusher, push.seq))
+            clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
             self._channel.post(worker, Pushed(push.ask, clocks))
 
-        if not self._algorithm.by_steps and any(map(partial(self._skips, worker, push.seq), push.ranges)):
+        if not self._algorithm.by_steps and any(map(partial(self._skips, pusher, push.seq), push.ranges)):
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
-            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
+            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in push.ranges)))
             return
         told, at = self._answered(envelope, len(push.ranges), answer), 0
         for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
-            if push.seq <= copy.clocks.get(worker, 0):
+            if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
                 self._chains.after(number, told)
-            elif push.seq <= gathering.seqs.get(worker, 0):
+            elif push.seq <= gathering.seqs.get(pusher, 0):
                 gathering.told.append(told)
             else:
                 staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
                 weight = self._weight(number, staleness, workers)
-                gathering.add(worker, push.seq, values[at : at + size], weight, last=push.last)
+                gathering.add(pusher, push.seq, values[at : at + size], weight, last=push.last)
                 gathering.told.append(told)
                 self.staleness[staleness] += 1
             at += size
@@ -142,6 +143,9 @@ class Intake:
     def _wrong(self, envelope: Envelope, sizes: list[int]) -> str:
         push: Push = envelope.message
         due = sum(sizes) * self._store.dtype.itemsize
+        partitions = len(self._store.partitions)
+        if not min(1, partitions) <= push.of <= partitions:
+            return f"it counts for partition {push.of - 1}, of {partitions}"
         if len(push.read) != len(push.ranges):
             return f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}"
         if len(envelope.payload) != due:

@@ -50,7 +50,8 @@ class Enlisted:
 @dataclass(frozen=True, slots=True)
 class Push:
     """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
-    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps."""
+    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
+    `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker."""
 
     ask: int
     epoch: int
@@ -58,6 +59,7 @@ class Push:
     ranges: tuple[int, ...]
     read: tuple[int, ...]
     last: bool
+    of: int
 
 
 @_control

@@ -63,7 +63,10 @@ class Reads:
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes pulls wait now."""
         return {
-            worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
+            self._tenure.mapper(late)
+            for one in self._parked
+            for number in one.missing
+            for late in self._lacks(one.envelope, number)
         }
 
     async def _look_out(self) -> None:
@@ -94,17 +97,21 @@ class Reads:
 
     def _judge(self, one: _Parked, number: int) -> None:
         if lacks := self._lacks(one.envelope, number):
-            one.late = lacks[-1]
+            one.late = self._tenure.mapper(lacks[-1])
         else:
             one.missing.discard(number)
 
     def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
-        """The workers whose pushes to this range the read lacks. Before its first update a range waits for all workers
-        of the view to take part."""
+        """The workers, or partitions, whose pushes to this range the read lacks. Before its first update a range waits
+        for all workers of the view to take part."""
         copy, pull = self._store.copies[number], envelope.message
-        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.enlisted]):
+        due = () if copy.updates or self._store.partitions else self._tenure.workers
+        if absent := [one for one in due if one not in copy.enlisted]:
             return absent
-        return lacking(copy.clocks, self._consistency.required(envelope.sender, pull.clock, copy.counted()))
+        required = self._consistency.required(envelope.sender, pull.clock, copy.counted())
+        if self._store.partitions:
+            required.pop(envelope.sender, None)  # it has pushed for partitions, and has no clock of its own
+        return lacking(copy.clocks, required)
 
     def _answer(self, one: _Parked) -> None:
         pull, reader = one.envelope.message, one.envelope.sender
@@ -112,7 +119,7 @@ class Reads:
         for number, copy in zip(pull.ranges, copies, strict=True):
             witness(Read(number, reader, pull.clock, copy.counted()))
         payload = b"".join(raw(copy.values) for copy in copies)
-        clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
+        clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
         self._tasks.add(task)

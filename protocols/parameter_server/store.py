@@ -83,10 +83,18 @@ class Entry:
 
 class Store:
     """One server's copies. `ranges`: of the whole vector. `function` updates its first `parameters` elements; the
-    others, averaged buffers, are updated by adding the pushed changes."""
+    others, averaged buffers, are updated by adding the pushed changes. `partitions`: the names of those whose pushes
+    make updates, instead of workers' own; empty: workers' own do."""
 
-    def __init__(self, ranges: Sequence[Part], dtype: torch.dtype, parameters: int, function: ServerFunction) -> None:
-        self.ranges, self.dtype = tuple(ranges), dtype
+    def __init__(
+        self,
+        ranges: Sequence[Part],
+        dtype: torch.dtype,
+        parameters: int,
+        function: ServerFunction,
+        partitions: Sequence[str] = (),
+    ) -> None:
+        self.ranges, self.dtype, self.partitions = tuple(ranges), dtype, tuple(partitions)
         self.copies: dict[int, Copy] = {}
         self.known = [NOTHING] * len(ranges)
         """By range, the highest standing that a chain is known to have settled on."""
@@ -106,7 +114,20 @@ class Store:
 
     def create(self, range: int, values: Tensor) -> Copy:
         """A copy of a new range. `values` [m] are cloned."""
-        return Copy(values.clone(), self.function(range).start(values))
+        copy = Copy(values.clone(), self.function(range).start(values))
+        self._enlist_partitions(copy)
+        return copy
+
+    def _enlist_partitions(self, copy: Copy) -> None:
+        """Each partition takes part in `copy` from the beginning, and has pushed to each of its updates."""
+        copy.clocks |= dict.fromkeys(self.partitions, copy.updates)
+        copy.enlisted |= {*self.partitions}
+
+    def clock(self, range: int, reader: PeerId) -> int:
+        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the slowest
+        partition."""
+        copy = self.copies[range]
+        return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> Copy:
         """Apply `entry` to this server's copy of its range, and return the copy."""
@@ -138,6 +159,7 @@ class Store:
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
             copy.enlisted.clear()
+            self._enlist_partitions(copy)
 
     def packed(self, copy: Copy) -> bytes:
         """Returns the values of a copy, and then the tensors of its server function's state in the order of their

@@ -5,7 +5,7 @@ A range is settled when all servers that hold it in this view have the same copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ..channel import Channel, Envelope
 from ..members.attributes import SERVER
@@ -32,14 +32,22 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 
 class Tenure:
-    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range."""
+    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range. `mappers` gives
+    by partition the worker of a view that maps it; empty: there are no partitions."""
 
-    def __init__(self, channel: Channel, count: int, copies: int) -> None:
-        self._channel, self._copies = channel, copies
+    def __init__(
+        self,
+        channel: Channel,
+        count: int,
+        copies: int,
+        mappers: Callable[[View], Mapping[str, PeerId]] = lambda view: {},
+    ) -> None:
+        self._channel, self._copies, self._mappers = channel, copies, mappers
         self.count = count
         self.epoch = 0
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
+        self._mapper: Mapping[str, PeerId] = {}
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: dict[int, str] = {}
@@ -53,10 +61,14 @@ class Tenure:
     def begin(self, view: View) -> None:
         """`view` begins, and no range is settled in it yet."""
         self.epoch, self.placement = view.generation, placement_of(view, self._copies)
-        self.workers = workers_of(view)
+        self.workers, self._mapper = workers_of(view), self._mappers(view)
         self.ready.clear()
         self.lost.clear()
         self.look()
+
+    def mapper(self, name: str) -> PeerId:
+        """The worker that maps the partition `name`; a worker's name stands for itself."""
+        return self._mapper.get(name, name)
 
     def settle(self, ranges: Iterable[int]) -> None:
         """These ranges are settled: handle the messages that have waited for that."""
