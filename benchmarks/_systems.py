@@ -77,7 +77,7 @@ class Here(ABC):
         return taken
 
 
-class Ours(Here):
+class Joined:
     """A peer with a membership, on one of our ways."""
 
     def __init__(self, way: str, index: int, peers: int, host: str) -> None:
@@ -97,7 +97,7 @@ class Ours(Here):
         machine = one.machine if self.way in IN_MEMORY else ""
         self.membership = Membership(
             Channel(one, MEMBERS),
-            Member(one.id, str(self.index), one.address, Attributes(data_shard=self.index), 0, machine),
+            Member(one.id, str(self.index), one.address, self.attributes, 0, machine),
             Terms(run="b", layout="", model="", founders=self.peers),
         )
         self.membership.attach(self)
@@ -108,6 +108,10 @@ class Ours(Here):
             await self.membership.knock(everyone[0][0])
             await self.membership.join(everyone[0][0])
         await self.membership.until(lambda: self.membership.settled)
+
+    @property
+    def attributes(self) -> Attributes:
+        return Attributes(data_shard=self.index)
 
     def set_up(self) -> None:
         """Whatever it needs before it joins the others."""
@@ -121,6 +125,10 @@ class Ours(Here):
     def close(self) -> None:
         self.membership.close()
         self.endpoint.abort()
+
+
+class Ours(Joined, Here):
+    """A peer of ours that exchanges vectors with all others."""
 
 
 class Gloo(Here):

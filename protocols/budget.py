@@ -62,7 +62,7 @@ class Day:
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None
-        self._tired = self._asleep = False
+        self._must_sleep = self._asleep = False
 
     @property
     def reserve_bytes(self) -> float:
@@ -79,8 +79,8 @@ class Day:
     def charge(self, size: int, now: float) -> None:
         """Note that `size` bytes are sent or received now. Calls `on_spent` when the peer has to sleep from now on."""
         self._left = self.left_bytes(now) - size
-        if not self._tired and self._left < self.reserve_bytes:
-            self._tired = True
+        if not self._must_sleep and self._left < self.reserve_bytes:
+            self._must_sleep = True
             for told in [*self.on_spent]:
                 told()
 
@@ -90,9 +90,9 @@ class Day:
         return wanted * DAY_S / (self.bytes_a_day - self._most)
 
     @property
-    def tired(self) -> bool:
+    def must_sleep(self) -> bool:
         """Whether the peer has to sleep: little was left at a charge, and it has not woken since."""
-        return self._tired
+        return self._must_sleep
 
     @property
     def asleep(self) -> bool:
@@ -100,9 +100,9 @@ class Day:
 
     @asleep.setter
     def asleep(self, asleep: bool) -> None:
-        """The peer falls asleep, and sends nothing any more, or wakes, and is not tired."""
+        """The peer falls asleep, and sends nothing any more, or wakes, and need not sleep any more."""
         self._asleep = asleep
-        self._tired = self._tired and asleep
+        self._must_sleep = self._must_sleep and asleep
 
 
 @dataclass(slots=True)

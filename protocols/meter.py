@@ -82,25 +82,25 @@ class Meter:
             self.read()
             self._sums -= 1
 
-    def stands(self, late: Late) -> None:
+    def stall_begins(self, late: Late) -> None:
         """Note that a sum under way is stalled from now on. `late` returns the peers that it waits for."""
         self.read()
         self._still.append(late)
 
-    def goes_on(self, late: Late) -> None:
-        """Note that the sum for which `stands` was called with this `late` is not stalled any more."""
+    def stall_ends(self, late: Late) -> None:
+        """Note that the sum for which `stall_begins` was called with this `late` is not stalled any more."""
         self.read()
         self._still.remove(late)
 
     @contextmanager
-    def standing(self, late: Late) -> Iterator[None]:
+    def stalled_sum(self, late: Late) -> Iterator[None]:
         """While in this context, one more sum is under way and stalled. `late` returns the peers that it waits for."""
         with self.summing():
-            self.stands(late)
+            self.stall_begins(late)
             try:
                 yield
             finally:
-                self.goes_on(late)
+                self.stall_ends(late)
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
@@ -118,7 +118,7 @@ class Meter:
         self.read()
         self._hidden = hidden
 
-    def in_vain(self, since_s: float) -> None:
+    def count_as_wait(self, since_s: float) -> None:
         """Count the transfer of a failed sum as wait, because the sum failed when a peer's contribution did not come.
         `since_s`: the value of `transfer_s` when the sum began."""
         self.read()

@@ -30,7 +30,7 @@ class Unfrozen:
         self.base: dict[str, Tensor] = {}
         """By name, the values [k] that a parameter had while frozen, for the parameters in `names` that the others do
         not average yet."""
-        self.due: set[str] = set()
+        self.unchecked: set[str] = set()
         """The parameters that this peer has unfrozen because others train them, until `check` has found them in its
         optimizer."""
         self._constants = constants
@@ -54,7 +54,7 @@ class Unfrozen:
     def train(self, names: Collection[str]) -> None:
         """Unfreeze the parameters `names` here, because other peers train them."""
         if new := {*names}.difference(self.names):
-            self.due |= new
+            self.unchecked |= new
             self._take_up(new)
 
     def settle(self, names: tuple[str, ...]) -> None:
@@ -74,15 +74,15 @@ class Unfrozen:
 
     def check(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Raises ValueError for a parameter that other peers train and that `optimizer` of this peer does not have."""
-        if self.due:
+        if self.unchecked:
             held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             for name, parameter in model.named_parameters():
-                if name in self.due and id(parameter) not in held:
+                if name in self.unchecked and id(parameter) not in held:
                     raise ValueError(
                         f"the others train parameter {name!r}, which was frozen when the run began, and this peer's "
                         "optimizer does not have it: give it all parameters from the beginning, frozen ones too"
                     )
-            self.due = set()
+            self.unchecked = set()
 
     def refreeze(self, model: nn.Module) -> None:
         """Set the parameters that this peer has unfrozen and the others do not average yet to the values that they had

@@ -20,26 +20,26 @@ class Sleep:
     """One peer's sleep. `stop`: the request to stop, which also ends a sleep."""
 
     def __init__(self, peer: Peer, stop: Stop) -> None:
-        self._peer, self._stop, self._tired = peer, stop, Stop()
+        self._peer, self._stop, self._must_sleep = peer, stop, Stop()
         self._day = None if peer.endpoint.budget is None else peer.endpoint.budget.day
         if self._day is not None:
-            self._day.on_spent.append(lambda: self._tired.set())
+            self._day.on_spent.append(lambda: self._must_sleep.set())
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         """The result of `work`. None when the peer has to stop or to sleep before it is done; `work` is then
         cancelled."""
-        return await self._stop.unless(lambda: self._tired.unless(work))
+        return await self._stop.unless(lambda: self._must_sleep.unless(work))
 
     @property
     def is_due(self) -> bool:
-        return self._tired.flag and not self._stop.flag
+        return self._must_sleep.flag and not self._stop.flag
 
     async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
         """Leave the run and await `left`. Returns when the peer has enough bytes to be in the run again, or is to stop.
         The conversation then finds that this peer is no member any more, and joins again. `contact`: the peer to join
         through when no other is known."""
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
-        assert day is not None, "a peer without a budget is never tired"
+        assert day is not None, "a peer without a budget never has to sleep"
         for_s = max(0.0, day.sleeps_s(now()))
         used = f"its {bytes_text(day.bytes_a_day)} a day are used up"
         if peer.clock.started:
@@ -51,7 +51,7 @@ class Sleep:
         day.asleep = True
         while (for_s := day.sleeps_s(now())) > 0 and not self._stop.flag:
             await self._stop.unless(lambda: asyncio.sleep(max(1.0, for_s)))
-        self._tired, day.asleep = Stop(), False
+        self._must_sleep, day.asleep = Stop(), False
         if not self._stop.flag:
             if peer.clock.started:
                 peer.tell("awake", why=f"it may send and receive {bytes_text(day.left_bytes(now()))} now")

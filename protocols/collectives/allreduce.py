@@ -207,7 +207,7 @@ class Allreduce:
     def _stand(self, still: bool) -> None:
         if still is not self._still:
             self._still, meter = still, self._inbox.meter
-            (meter.stands if still else meter.goes_on)(self._late)
+            (meter.stall_begins if still else meter.stall_ends)(self._late)
 
     def _late(self) -> list[PeerId]:
         """The peers whose own contribution has not begun to arrive: a first step's sends depend on no other peer."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..budget import Budget
 from ..testpoints import buggify
@@ -20,19 +20,22 @@ from ..transport import PeerId
 from .congestion import WINDOW_BYTES_MAX, Pace
 from .lane import CREDIT_BYTES_MIN, Inbound, Room
 
-if TYPE_CHECKING:
-    from .link import Link
-
 INBOUND_BYTES_MAX = 256 << 20
 """Bytes that all peers together may have in flight towards this one, without a budget. Each may overshoot its share by
 one message, and keeps credit that it was granted while there were fewer peers."""
 _LEAD_S = 0.03
 """Credit is given this many seconds before the budget allows for its data: that is about the time until the data
 arrives."""
-
-
 _PACES_MAX = 4096
 """The most peers whose congestion control is remembered without a link to them."""
+
+
+class Receiver(Protocol):
+    """The receiving end of a link."""
+
+    def consumed(self, size: int) -> None:
+        """Note that `size` bytes of the link's data were consumed, and tell the sender its new credit."""
+        ...
 
 
 class Flow:
@@ -46,7 +49,7 @@ class Flow:
         """Congestion control by peer. It outlives the link: without it, a new link would flood a slow path again."""
         self._held_bytes = INBOUND_BYTES_MAX if budget is None else budget.held_bytes
         self._pacer = None if budget is None else budget.down
-        self._owed: dict[Link, None] = {}
+        self._owed: dict[Receiver, None] = {}
         """Links that have brought data, in the order in which they get credit for more."""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,7 +80,7 @@ class Flow:
             return Room(self.share_bytes(), chunk_bytes)
         return Room(self.share_bytes(), 1 if self._wait_s() <= 0 else 0)  # a sender may overshoot by one chunk
 
-    def came(self, link: Link) -> None:
+    def came(self, link: Receiver) -> None:
         """Data has arrived on `link`. With a budget, the link's peer gets credit for more as soon as the budget allows
         it; without one, this does nothing."""
         if self._pacer is not None:

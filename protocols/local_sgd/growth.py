@@ -162,7 +162,7 @@ class Growth:
         granted = {*wish}
         if wish:
             sometimes("a parameter was unfrozen during the run")
-            with self._meter.standing(lambda: {peer for peer in others if not self._has_told(peer, mine)}):
+            with self._meter.stalled_sum(lambda: {peer for peer in others if not self._has_told(peer, mine)}):
                 await self._membership.until(lambda: all(self._has_told(peer, mine) for peer in others))
             for peer in others:
                 granted &= {*from_bits(self._first, self._told[peer].parameters)}
@@ -182,7 +182,7 @@ class Growth:
             return {peer for peer in others if (told := self._granted.get(peer)) is None or not _same(told, mine)}
 
         if mine.parameters:
-            with self._meter.standing(missing):
+            with self._meter.stalled_sum(missing):
                 await self._membership.until(lambda: not missing())
             if any(self._granted[peer].parameters != mine.parameters for peer in others):
                 await self._renewed(mine)

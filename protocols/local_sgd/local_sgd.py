@@ -208,7 +208,7 @@ class LocalSGD:
                         await self._attempt(attempt, contribution)
                 self._decide(attempt)
             if self.state is before:
-                meter.in_vain(before_s)
+                meter.count_as_wait(before_s)
         self._amid = False
         state, contribution = self.state, self.growth.fitted(contribution, self.state)
         return self._results.outcome(contribution, state, self._committed, self.membership.view, meter, self.period)

@@ -53,7 +53,7 @@ class Results:
         meter.read()
         own = own if own is not None and own.state is state else None
         if own is None:
-            meter.in_vain(0.0)
+            meter.count_as_wait(0.0)
         whole, own_steps = state.vector, own is not None and contribution.weight > 0 and period > 0
         fragments = self.fragments.of_size(whole.numel())
         averaged = fragments.at(state.round)

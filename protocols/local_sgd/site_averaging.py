@@ -186,7 +186,7 @@ class SiteRounds:
                     stands[peer] = found
             return len(stands) == len(mates)
 
-        with self._reducer.inbox.meter.standing(lambda: set(mates) - stands.keys()):
+        with self._reducer.inbox.meter.stalled_sum(lambda: set(mates) - stands.keys()):
             await self._membership.until(all_stand)
         there = {peer: stands[peer] for peer in mates if _place(stands[peer]) == _place(own)}
         return there, {peer: stand for peer, stand in stands.items() if peer not in there}

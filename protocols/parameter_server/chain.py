@@ -99,7 +99,7 @@ class Chains:
         if successor is None:
             self._all_have(reached)
             return
-        payload = b"".join(raw(entry.pushed) for entry in entries if entry.pushed is not None)
+        payload = raw([entry.pushed for entry in entries if entry.pushed is not None])
         clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
         workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
 
@@ -111,7 +111,7 @@ class Chains:
         task.add_done_callback(self._tasks.discard)
 
     async def _ask(
-        self, successor: PeerId, question: Callable[[int], Apply], payload: bytes, reached: dict[int, int]
+        self, successor: PeerId, question: Callable[[int], Apply], payload: Buffer, reached: dict[int, int]
     ) -> None:
         try:
             await self._channel.ask(successor, question, payload, answers=(Applied,))

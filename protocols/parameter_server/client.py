@@ -30,6 +30,7 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX
 from ..wire.schema import ITEMS_MAX
 from .messages import Early, Enlist, Enlisted, Holdings, NotTaken, Pull, Pulled, Push, Pushed, Survey
+from .placement import Placement, merged
 from .store import NOTHING, of_bytes, raw, settled_at
 from .tenure import placement_of
 
@@ -75,6 +76,8 @@ class Client:
         self._known = [NOTHING] * len(ranges)
         """By range, the standing of the copy with whose chain this worker has had its last exchange."""
         self._surveys: list[Envelope] = []
+        self._placed: tuple[int, Placement] | None = None
+        """The generation of a view and the chains in it; None: none were asked for."""
         channel.on(Survey, self._on_survey)
         presence.on_view.append(self._on_view)
         self._news = asyncio.Event()
@@ -114,9 +117,10 @@ class Client:
             answer.done()
             _check(ranges, before, pulled.clocks)
             for number, update in zip(ranges, pulled.updates, strict=True):
-                part, updates[number] = self._ranges[number], update
-                vector[part.start : part.stop] = values[at : at + self._size(number)]
-                at += self._size(number)
+                updates[number] = update
+            for part in merged(self._ranges[number] for number in ranges):
+                size = part.stop - part.start
+                vector[part.start : part.stop], at = values[at : at + size], at + size
             clocks.extend(pulled.clocks)
             late.append(pulled.late)
 
@@ -162,8 +166,9 @@ class Client:
 
     async def _push(self, seq: int, vector: Tensor, read: tuple[int, ...], last: bool, of: int) -> None:
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
-            parts = [self._ranges[number] for number in ranges]
-            payload = b"".join(raw(vector[part.start : part.stop]) for part in parts)
+            payload = raw(
+                [vector[part.start : part.stop] for part in merged(self._ranges[number] for number in ranges)]
+            )
             known, before = tuple(read[number] for number in ranges), self._told(ranges)
             answer = await self._channel.ask(
                 server,
@@ -207,7 +212,7 @@ class Client:
         served_s = now()
         while left:
             view = await self._presence.view()
-            if placement_of(view, self._copies).servers:
+            if self._placement(view).servers:
                 served_s = now()
             elif now() - served_s > SERVERLESS_PATIENCES * self._channel.endpoint.patience_s:
                 raise LostRange("no server is left, and none has come back: go on from the checkpoints with --resume")
@@ -215,9 +220,15 @@ class Client:
             if left and not self._presence.has_left(view):
                 await self._presence.pause()
 
+    def _placement(self, view: View) -> Placement:
+        """The chains in `view`; those of the last view are kept."""
+        if self._placed is None or self._placed[0] != view.generation:
+            self._placed = view.generation, placement_of(view, self._copies)
+        return self._placed[1]
+
     async def _in_view(self, view: View, exchange: _Exchange, left: set[int], *, tail: bool) -> None:
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
-        placement = placement_of(view, self._copies)
+        placement = self._placement(view)
         for number in sorted(left):
             if chain := placement.chain(number):
                 of[chain[-1 if tail else 0]].append(number)

@@ -31,10 +31,10 @@ class Gathering:
     def add(self, worker: PeerId, seq: int, pushed: Tensor, weight: float, *, last: bool) -> None:
         """Add `weight` * `pushed` [m], the push with number `seq` of `worker`. `last`: the worker takes no more
         steps."""
-        if self.total is None:
-            self.total = pushed * weight if weight != 1.0 else pushed.clone()
+        if self.total is not None:
+            self.total = self.total.add(pushed, alpha=weight)  # a first push may lie in memory of its message
         else:
-            self.total.add_(pushed, alpha=weight)
+            self.total = pushed if weight == 1.0 else pushed * weight
         self.pushes.append((worker, seq))
         self.seqs[worker] = seq
         if last:

@@ -9,6 +9,7 @@ import contextlib
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
+from ..wire.frames import Buffer
 from .messages import Copied, Fetch, Holdings, Survey
 from .store import NOTHING, Store
 from .tenure import Tenure
@@ -49,6 +50,6 @@ class Answers:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, to: PeerId, told: Copied, payload: bytes) -> None:
+    async def _send(self, to: PeerId, told: Copied, payload: Buffer) -> None:
         with contextlib.suppress(PeerLost):
             await self._channel.send(to, told, payload)

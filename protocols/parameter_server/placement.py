@@ -10,7 +10,7 @@ peers. When a server joins, a chain changes only where the new server enters it;
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -31,6 +31,16 @@ def ranges_of(size: int, parameters: int) -> tuple[Part, ...]:
     others averaged buffers; no range holds both."""
     cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 2)]
     return (*cut[0], *cut[1])
+
+
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """The same elements in the fewest parts: a part that begins where the one before it ends is joined to it."""
+    whole: list[Part] = []
+    for start, stop in parts:
+        if whole and whole[-1].stop == start:
+            start = whole.pop().start
+        whole.append(Part(start, stop))
+    return whole
 
 
 def _cut(whole: Part, most: int) -> tuple[Part, ...]:

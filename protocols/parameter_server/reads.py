@@ -14,6 +14,7 @@ from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
+from ..wire.frames import Buffer
 from .messages import Pull, Pulled, Read
 from .store import Store, raw
 from .tenure import Tenure
@@ -118,13 +119,13 @@ class Reads:
         copies = [self._store.copies[number] for number in pull.ranges]
         for number, copy in zip(pull.ranges, copies, strict=True):
             witness(Read(number, reader, pull.clock, copy.counted()))
-        payload = b"".join(raw(copy.values) for copy in copies)
+        payload = raw([copy.values for copy in copies])
         clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, reader: PeerId, pulled: Pulled, payload: bytes) -> None:
+    async def _send(self, reader: PeerId, pulled: Pulled, payload: Buffer) -> None:
         with contextlib.suppress(PeerLost):
             await self._channel.send(reader, pulled, payload)

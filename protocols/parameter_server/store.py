@@ -20,6 +20,7 @@ from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
 from ...aggregation.vector import Part
 from ..transport import PeerId
+from ..wire.frames import Buffer
 from .messages import FOREVER, Entered, Took
 
 NOTHING = 0
@@ -161,12 +162,12 @@ class Store:
             copy.enlisted.clear()
             self._enlist_partitions(copy)
 
-    def packed(self, copy: Copy) -> bytes:
+    def packed(self, copy: Copy) -> Buffer:
         """Returns the values of a copy, and then the tensors of its server function's state in the order of their
         names, as raw bytes. Names, version and clocks are not among them: the message's header has these."""
-        return b"".join(raw(tensor) for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))))
+        return raw([copy.values, *(copy.state[name] for name in sorted(copy.state))])
 
-    def unpacked(self, range: int, names: Sequence[str], payload: bytes | bytearray | memoryview) -> Copy:
+    def unpacked(self, range: int, names: Sequence[str], payload: Buffer) -> Copy:
         """The copy of `range` whose values and state `packed` wrote into `payload`; its numbers are still to be set.
         `names`: of the state's tensors. Raises ValueError when names or length are not those of this range."""
         values = torch.empty(self.size(range), dtype=self.dtype)
@@ -183,11 +184,15 @@ class Store:
         return Copy(values, dict(zip(names, tensors[1:], strict=True)))
 
 
-def raw(tensor: Tensor) -> bytes:
-    """The elements of a CPU tensor as bytes."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def raw(tensors: Sequence[Tensor]) -> Buffer:
+    """The elements of these CPU tensors, one tensor after another, as bytes. Those of a single tensor are not copied:
+    it must not change any more."""
+    buffers = [one.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in tensors]
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
 
-def of_bytes(payload: bytes | bytearray | memoryview, dtype: torch.dtype) -> Tensor:
-    """The elements [m] that `raw` wrote, as a tensor of its own."""
-    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)
+def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote. The tensor may share the memory of `payload`, so nobody may write into it."""
+    if not len(payload):
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)

@@ -100,7 +100,7 @@ class Sums:
         def late() -> list[PeerId]:
             return [member for member, at in zip(self._members, self._in.tolist(), strict=True) if at < number]
 
-        with self._meter.standing(late):
+        with self._meter.stalled_sum(late):
             await _until(self._in, number, self._meter.read)
 
     async def all_have(self, number: int) -> None:

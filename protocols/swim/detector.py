@@ -153,7 +153,7 @@ class Detector:
         self._errands[self._number] = Errand(asker, number, target, now_s + self._timing.direct * self._timing.period_s)
         return self._number
 
-    def in_vain(self, now_s: float) -> list[Errand]:
+    def expired_errands(self, now_s: float) -> list[Errand]:
         """Remove and return the errands whose targets have not answered in time."""
         over = [number for number, errand in self._errands.items() if errand.until_s <= now_s]
         return [self._errands.pop(number) for number in over]

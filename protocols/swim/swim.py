@@ -88,7 +88,7 @@ class Swim:
         now_s, period_s = self._effects.now(), self._timing.period_s
         if now_s >= self.push_sync.flush_s:
             self.push_sync.flush()
-        for errand in self.detector.in_vain(now_s):
+        for errand in self.detector.expired_errands(now_s):
             self._effects.send(errand.asker, Probed(errand.number, 0, 0))
         if now_s >= self._ask_s:
             self._ask_s = math.inf

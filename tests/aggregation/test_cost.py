@@ -236,7 +236,7 @@ def test_the_fastest_follows_what_the_links_cost() -> None:
             assert predict(chosen, links, size, 65536) <= 1.2 * best
 
 
-def test_a_cost_that_trembles_does_not_change_the_choice_and_what_is_unknown_leaves_the_usual() -> None:
+def test_a_cost_that_trembles_does_not_change_the_choice_and_an_unknown_one_leaves_the_default() -> None:
     ring, *others = [SCHEDULES["ring"], *(one for name, one in SCHEDULES.items() if name != "ring")]
     for shake in (0.97, 1.0, 1.03):
         costs = LinkCosts(2.0**-6 * shake, 2.0**-20 * shake)

@@ -45,7 +45,7 @@ def sent_of(codec: Codec, values: Tensor, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("text", [*CODECS, "top_k:0.01:fp16", "qsgd:1:l2"])
-def test_what_was_sent_and_what_is_left_is_what_there_was(text: str) -> None:
+def test_the_sent_part_and_the_residual_sum_to_the_input(text: str) -> None:
     """Two roundings of float32 and no more; the second is none where a codec sends values, rounded, or nothing."""
     codec, feedback = parse_codec(text), ErrorFeedback.of(torch.zeros(LAYOUT.size))
     for step in range(20):

@@ -97,7 +97,7 @@ def test_sums_in_an_order_of_their_own_are_caught() -> None:
     assert caught(Planted(plan, 1), 3, "another order").rank == 1
 
 
-def test_two_who_swap_need_no_order() -> None:
+def test_two_peers_that_swap_need_no_order() -> None:
     plan = [[Step((Transfer(1 - rank, 0),), (Receipt(1 - rank, 0, Op.ADD),))] for rank in range(2)]
     assert prove(Planted(plan, 1), 2).parts_added == (1, 1)
 

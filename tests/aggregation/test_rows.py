@@ -85,7 +85,7 @@ def test_rows_so_long_that_their_largest_are_sampled_for_round_trip_too(text: st
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
-def test_a_round_trip_refuses_what_encoding_refuses(text: str) -> None:
+def test_a_round_trip_refuses_the_vectors_that_encoding_refuses(text: str) -> None:
     codec = cast(HopCodec | GatherCodec, parse_codec(text))
     bad = normal(3, 20)
     bad[1, 4] = math.nan

@@ -110,7 +110,9 @@ def test_peers_that_come_by_themselves_share_a_machines_gpus(device_of: Callable
     assert [device_of(None).index for _ in range(4)] == [0, 1, 0, 1]
 
 
-def test_who_comes_by_itself_leaves_those_of_a_launcher_theirs(device_of: Callable[[int | None], torch.device]) -> None:
+def test_a_peer_that_comes_by_itself_leaves_those_of_a_launcher_theirs(
+    device_of: Callable[[int | None], torch.device],
+) -> None:
     assert [device_of(0).index, device_of(None).index] == [0, 1]
     assert device_of(1).index == 1, "those go by their number, whoever is there"
 

@@ -133,7 +133,7 @@ def test_with_equal_steps_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.PAUSE])
-def test_who_was_away_leaves_no_bias_behind(kind: Kind) -> None:
+def test_a_peer_that_was_away_leaves_no_bias_behind(kind: Kind) -> None:
     fault = Fault(kind=kind, who=(1,), at_s=2.0, for_s=0.5)
     assert end(faults=(fault,), drift="corrected", patience_s=2.0, steps=480) < 1e-3
 

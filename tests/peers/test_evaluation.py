@@ -179,7 +179,7 @@ def test_also_who_waits_on_others_that_wait_for_the_one_that_evaluates_tells_so(
 
 @pytest.mark.usefixtures("slow_evaluation")
 @pytest.mark.parametrize("slow", [1, 2, 3, 4])
-def test_who_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
+def test_a_peer_that_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
     slow: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In round 4 one peer is slower than the one that evaluates."""
@@ -204,7 +204,7 @@ def test_a_usual_evaluation_is_no_event() -> None:
 
 
 @pytest.mark.usefixtures("slow_evaluation")
-def test_who_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.EVALUATION_S", 100.0)
     _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=3, steps=4, evaluate_every=1)
     stalled = [record for record in records if isinstance(record, EventRecord) and record.event == "stalled"]

@@ -119,7 +119,7 @@ def world(late: float = 0.0, **settings: object) -> World:
 
 
 @pytest.mark.parametrize("outer", ["plain", "momentum:0.5"])
-def test_a_run_is_what_it_should_be_by_hand(outer: str) -> None:
+def test_a_run_equals_the_computation_by_hand(outer: str) -> None:
     """Model and moments become their means; the outer step is for the model alone."""
     device = torch.device("cpu")
     ones = [

@@ -250,7 +250,7 @@ def test_each_invite_has_a_guest_key_of_its_own_which_its_secret_alone_makes() -
 
 
 @pytest.mark.parametrize("bad", ["", "0" * 64, "g" * 64, "ab"])
-def test_no_invite_is_made_of_what_is_no_key(bad: str) -> None:
+def test_no_invite_is_made_of_a_bad_key(bad: str) -> None:
     for contact, secret in ((bad, OTHER.secret[:32]), (PAIR.public, bad)):
         with pytest.raises(InviteError, match="no invite can be made of a"):
             Invite(contact, secret)

@@ -89,7 +89,7 @@ class Fakes:
         return [peer.lives for peer in self.launch.peers]
 
 
-async def test_who_is_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
+async def test_a_peer_that_is_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
     """Both of them: the run waits for all, so nobody ends before all have come up."""
     script = """
 restarted or name == "2" or die()
@@ -148,7 +148,7 @@ done()
     assert "through None" in run.through
 
 
-async def test_who_cannot_go_on_without_one_that_was_killed_is_started_anew_too(tmp_path: Path) -> None:
+async def test_a_peer_that_cannot_go_on_without_one_that_was_killed_is_started_anew_too(tmp_path: Path) -> None:
     script = """
 ready()
 contact()
@@ -170,14 +170,14 @@ done()
     assert run.lives == [1, 2, 2]
 
 
-async def test_who_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
+async def test_a_peer_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
     run = Fakes(tmp_path, "name == '0' or die(); ready(); until('stop')")
     with pytest.raises(RunFailed, match=r"peer \d was killed by signal 9, 4 times"):
         await run.run()
 
 
 @pytest.mark.parametrize("kind", ["error", "cut off"])
-async def test_who_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str) -> None:
+async def test_a_peer_that_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str) -> None:
     fails = f"name == '1' and (tell('{kind}', 'task.py, line 3: no data'), sys.exit(2))"
     run = Fakes(tmp_path, f"{fails}; ready(); until('stop')")
     with pytest.raises(RunFailed, match=r"peer 1: task\.py, line 3"):
@@ -185,7 +185,7 @@ async def test_who_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str
     assert run.lives == [1, 1, 1]
 
 
-async def test_who_is_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
+async def test_a_peer_that_is_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
     script = """
 ready()
 contact()

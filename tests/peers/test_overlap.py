@@ -129,7 +129,7 @@ def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, 
     assert bits(waiting.lives[0]) != bits(life), "the control: without it is another run"
 
 
-def test_digits_are_learnt_all_the_same_and_what_is_evaluated_is_what_all_agreed_on() -> None:
+def test_digits_are_learnt_and_the_evaluated_model_is_the_committed_one() -> None:
     ended, records, world = simulate(DIGITS, peers=3, period="16", steps=400, overlap=True)
     assert ended.metrics["accuracy"] >= 0.93
     told = [one.metrics["accuracy"] for one in records if isinstance(one, ExchangeRecord) and one.metrics]
@@ -174,7 +174,7 @@ def two(latency: str = "100ms", **more: Any) -> TwoPeers:
 
 
 @pytest.mark.parametrize("stop_s", one_in(3, (random.Random(seed).uniform(1.0, 4.0) for seed in range(6))))
-def test_who_is_stopped_amid_a_round_loses_the_steps_since_it_brought_its_model_at_most(stop_s: float) -> None:
+def test_a_peer_that_is_stopped_amid_a_round_loses_the_steps_since_it_brought_its_model_at_most(stop_s: float) -> None:
     """And what it brought is brought again: the run goes on to its last step, and the same bits on both."""
     stopped = two(stop_s=stop_s)
     for kept in stopped.kept.values():
@@ -186,7 +186,7 @@ def test_who_is_stopped_amid_a_round_loses_the_steps_since_it_brought_its_model_
     assert torch.equal(*(end.model for end in resumed.ends))
 
 
-def test_who_is_stopped_when_the_round_is_over_loses_nothing() -> None:
+def test_a_peer_that_is_stopped_when_the_round_is_over_loses_nothing() -> None:
     """Here it takes less than the local steps, and what has come of it is taken over."""
     stopped = two("1ms", stop_s=0.06)
     rounds = [max(record.version for record in rounds_of(stopped.records, name)) for name in "01"]
@@ -220,7 +220,9 @@ def test_a_run_that_a_former_version_began_is_resumed(tmp_path: Path) -> None:
     assert torch.equal(*(one.tensors["state/vector"] for one in kept))
 
 
-def test_who_was_left_behind_goes_on_from_the_others_model_and_merges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_was_left_behind_goes_on_from_the_others_model_and_merges_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its own steps were taken from a model that the others left long ago."""
     merged, left = list[bool](), list[Behind]()
     merge, drop = Behind.merge, Behind.drop

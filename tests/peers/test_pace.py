@@ -138,7 +138,7 @@ async def test_a_peer_weighs_what_its_batches_do_not_how_many_it_saw() -> None:
     assert await Pace(False).brought(contribution, 16, state, parameters=None, compute_s=10.0, steps=20) is contribution
 
 
-async def test_who_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on() -> None:
+async def test_a_peer_that_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on() -> None:
     """A newcomer's first round would else count as one at no speed at all."""
     agreed = Speeds(2.0, 0.6)
     state = State(1, 8, torch.zeros(1), (), None, speeds=agreed)
@@ -217,7 +217,7 @@ def test_a_latecomer_knows_the_pace_of_the_others() -> None:
     assert last == {0: 22, 1: 22, 2: 22, 3: 4, 4: 11}
 
 
-def test_who_is_started_anew_goes_on_at_the_pace_of_the_others() -> None:
+def test_a_peer_that_is_started_anew_goes_on_at_the_pace_of_the_others() -> None:
     fault = Fault(kind=Kind.RESTART, who=(1,), at_s=1.0, for_s=0.2)
     world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=800, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]

@@ -150,7 +150,7 @@ def test_whatever_is_wrong_is_told_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_units_mean_what_they_say() -> None:
+def test_a_unit_has_its_usual_meaning() -> None:
     assert (parse_size("100MB"), parse_size("64KiB"), parse_duration("100us")) == (100_000_000, 65536, 1e-4)
     assert parse_link("50mbit/10mbit,20ms").receives_Bps == 6.25e6
 

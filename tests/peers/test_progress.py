@@ -502,7 +502,7 @@ def test_a_round_that_was_fetched_from_others_is_none_that_a_peer_computed() -> 
     assert (anna.exchanges, anna.loss) == (2, 2.0 / 6)
 
 
-def test_a_peer_was_lost_when_the_first_peer_noticed_and_what_it_fetched_it_did_not_average() -> None:
+def test_a_peer_was_lost_when_the_first_peer_noticed_and_a_fetched_result_is_not_averaged_by_it() -> None:
     when_s = (7.0, 5.0, 6.0)
     lost = [EventRecord(peer=f"{index}", time_s=s, event="lost", about="9") for index, s in enumerate(when_s)]
     tally = Tally([committed("0", 1), committed("0", 2, caught_up=True), committed("0", 3), *lost])

@@ -200,7 +200,7 @@ def test_plotly_accepts_every_figure(run: Run) -> None:
         graph_objects.Figure(figure)
 
 
-def test_who_joined_from_elsewhere_is_told_of_though_its_records_are_there() -> None:
+def test_a_peer_that_joined_from_elsewhere_is_told_of_though_its_records_are_there() -> None:
     records, said = (
         synthetic_records(lost=None),
         "none lost; up to 4 in a round: a peer that joined from elsewhere keeps",

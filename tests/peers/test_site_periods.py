@@ -145,7 +145,7 @@ def test_those_of_a_site_who_are_left_go_on_as_one(at_step: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "at_s"), [(Kind.PAUSE, 1.26), soaked(Kind.PAUSE, 1.0), soaked(Kind.RESTART, 1.13)])
-def test_who_stood_still_or_starts_anew_comes_back_into_its_site(kind: Kind, at_s: float) -> None:
+def test_a_peer_that_stood_still_or_starts_anew_comes_back_into_its_site(kind: Kind, at_s: float) -> None:
     world = play(Fault(kind=kind, who=(1,), at_s=at_s, for_s=2.5), steps=160)
     assert len(finished(world)) == 4
     assert len({bits(life) for life in world.lives if life.name in finished(world)}) == 1
@@ -184,7 +184,7 @@ def of_a_site(n: int) -> Steppers:
     return Steppers(n, rounds=1, sites=("here",))
 
 
-def test_who_comes_to_a_turn_that_the_others_have_passed_passes_it_too() -> None:
+def test_a_peer_that_comes_to_a_turn_that_the_others_have_passed_passes_it_too() -> None:
     """As peers of a run that was stopped amid a round, each at another step, and is resumed."""
     company = of_a_site(3)
     company[0].turns, company[1].turns, company[2].turns = (1, 2, 3), (2, 3), ()
@@ -249,7 +249,7 @@ def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatc
     assert [walker.means[0][0] for walker in left] == [pytest.approx(7 / 3)] * 3, "of 1, 2 and 4"
 
 
-def test_who_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summed_anew(
+def test_a_peer_that_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summed_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Peer 2 holds the mean of three, which peer 1 has not come to when 2 is given up; so 0 and 1 sum anew, and have
@@ -376,7 +376,7 @@ def test_sites_that_do_nothing_are_told_of_in_one_line(wished: dict[str, object]
     assert len(re.findall(r"[ -]site.*", shown.output)) == bool(said)
 
 
-def test_who_joins_without_a_site_is_told_to_name_one() -> None:
+def test_a_peer_that_joins_without_a_site_is_told_to_name_one() -> None:
     run = Settings(site_period=2, period="8", site="a;b").agreed_json()
     with pytest.raises(SettingsError, match="say so with --site"):
         Settings().with_agreed(run)

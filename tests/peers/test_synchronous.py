@@ -182,7 +182,7 @@ def test_what_is_done_with_gradients_after_backward_is_done_with_the_mean(tmp_pa
     assert not same(models[0], alone(sizes, sgd), within=1e-3)
 
 
-def test_who_goes_early_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_peer_that_goes_early_does_not_stop_the_others(tmp_path: Path) -> None:
     sizes = [BATCH] * 3
     loops = [loop(sizes, sgd), loop(sizes, sgd), loop(sizes, sgd, until=STEPS // 2)]
     models = together(tmp_path, loops, average="gradients")
@@ -207,7 +207,7 @@ def test_a_loop_that_fails_within_backward_ends_its_part_alone(tmp_path: Path) -
     assert same(models[0], models[1], within=0.0)
 
 
-def test_who_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> None:
+def test_a_peer_that_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> None:
     founder = begin(tmp_path / "0", peers=1, average="gradients")
     model = network()
     founder.wrap(sgd(model.parameters()), model)

@@ -104,12 +104,12 @@ def test_a_run_that_a_member_attacks_makes_every_round_and_ends_with_one_model(b
 
 
 @pytest.mark.parametrize("attack", KEYS)
-def test_no_peer_grows_by_what_keys_with_an_invite_send(by_keys: Aftermath, attack: str) -> None:
+def test_no_peer_grows_by_the_messages_of_keys_with_an_invite(by_keys: Aftermath, attack: str) -> None:
     assert by_keys.grown_mib[attack] <= MIB_MAX
 
 
 @pytest.mark.parametrize("attack", MEMBER)
-def test_no_peer_grows_by_what_a_hostile_member_sends(by_member: Aftermath, attack: str) -> None:
+def test_no_peer_grows_by_the_messages_of_a_hostile_member(by_member: Aftermath, attack: str) -> None:
     assert by_member.grown_mib[attack] <= MIB_MAX
 
 

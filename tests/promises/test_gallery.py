@@ -68,7 +68,7 @@ def test_a_scenario_of_the_gallery_trains_and_what_befalls_it_is_what_its_file_s
     assert {trouble.kind for trouble in run.scene.troubles} == KINDS[name]
 
 
-def test_who_is_lost_is_lost_after_it_is_gone(play: Play) -> None:
+def test_a_peer_that_is_lost_is_lost_after_it_is_gone(play: Play) -> None:
     """Also when a peer tells of it that came late, and can only guess when the run began."""
     churn = play("churn")
     assert churn.scene is not None
@@ -88,7 +88,7 @@ def test_every_byte_of_a_round_is_on_some_link(name: str, play: Play) -> None:
 
 
 @each
-def test_a_page_shows_the_network_who_was_up_and_the_bytes(name: str, play: Play) -> None:
+def test_a_page_shows_the_network_the_live_peers_and_the_bytes(name: str, play: Play) -> None:
     run = play(name)
     assert run.scene is not None
     html = (run.folder / "report.html").read_text()

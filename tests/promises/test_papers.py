@@ -56,7 +56,7 @@ def curves_in(figure: Path) -> int:
 
 @soak
 @pytest.mark.parametrize("name", sorted(QUICK))
-def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_path: Path) -> None:
+def test_a_papers_script_prints_the_claim_beside_the_result(name: str, tmp_path: Path) -> None:
     script, files = PAPERS / f"{name}.py", [tmp_path / "rows.json", tmp_path / "figure.svg"]
     command = [sys.executable, script, "--quick", "--json", files[0], "--figure", files[1]]
     ended = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -70,7 +70,7 @@ def test_a_papers_script_tells_the_claim_beside_what_came_out(name: str, tmp_pat
 
 
 @soak
-def test_what_is_foretold_of_real_links_is_told_beside_what_came_out(
+def test_predictions_for_real_links_are_printed_beside_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real runs are played, too, but for one of a few rounds: where a step takes as long, nothing differs."""

@@ -144,7 +144,7 @@ WRONG = {
 }
 
 
-def test_an_editor_knows_what_is_right_and_what_is_not(tmp_path: Path) -> None:
+def test_an_editor_knows_right_calls_from_wrong_ones(tmp_path: Path) -> None:
     """By basedpyright, which editors ask, with the library seen as if it were installed."""
     (tmp_path / "library/samovar").mkdir(parents=True)
     for name in LAYERS:

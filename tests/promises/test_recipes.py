@@ -240,7 +240,9 @@ def test_a_body_that_is_unfrozen_by_its_rate_trains_from_the_same_round_on_every
 
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", ["residual", "patches"])
-def test_two_peers_of_an_image_model_reach_what_one_process_does(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_peers_of_an_image_model_reach_the_accuracy_of_one_process(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within 1 % of the accuracy on Fashion-MNIST, in as many steps on the union of their batches; each peer has batch
     statistics of its own."""
     fashion = sys.modules[task_of(recipe).data.__module__]

@@ -128,7 +128,7 @@ def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told
     assert capsys.readouterr().out.strip() == dataclasses.replace(result, report=None).to_json()
 
 
-def test_a_tally_is_of_what_was_saved_furthest_too() -> None:
+def test_a_tally_counts_the_furthest_checkpoint_too() -> None:
     tally = Tally(EventRecord(peer="a", time_s=0.0, event="checkpoint", why=f"round {n}") for n in (3, 41, 7))
     assert tally.saved == 41
     assert Tally().saved is None

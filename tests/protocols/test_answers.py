@@ -41,7 +41,7 @@ def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
     simulate(main())
 
 
-def test_who_asks_hears_of_a_handler_that_fails() -> None:
+def test_a_peer_that_asks_hears_of_a_handler_that_fails() -> None:
     def fail(envelope: Envelope) -> None:
         raise OSError(24, "Too many open files")
 
@@ -58,7 +58,7 @@ def test_who_asks_hears_of_a_handler_that_fails() -> None:
     complaints.clear()
 
 
-def test_who_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
+def test_a_peer_that_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
     async def visit(a: Endpoint, b: Endpoint) -> None:
         asked = list[Envelope]()
         over(b).on(AskRun, asked.append)

@@ -100,7 +100,7 @@ def played(company: Company, kind: str, culprit: int = 3) -> Company:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_who_looks_at_its_own_numbers_goes_alone_and_says_why(kind: str) -> None:
+def test_a_peer_that_looks_at_its_own_numbers_goes_alone_and_says_why(kind: str) -> None:
     company = Company(4, rounds=3)
     brings(company[3], BAD[kind], checks=True)
     simulate(company.run())
@@ -203,7 +203,7 @@ def test_what_goes_wrong_once_costs_nobody_the_run(schedule: str, monkeypatch: p
     assert not company[0].membership.removals
 
 
-def test_who_alone_has_a_bad_sum_fetches_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_alone_has_a_bad_sum_fetches_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     spoils(monkeypatch, Op.COPY, 1, to=[0])
     company = simulate(Company(4, rounds=3, size=4000, schedule="sharded").run())
     company.agree()
@@ -216,7 +216,7 @@ def test_who_alone_has_a_bad_sum_fetches_the_others(monkeypatch: pytest.MonkeyPa
     ("op", "said"), [(Op.ADD, "its own numbers, which are not finite"), (Op.COPY, "the sum of the part that it owns")]
 )
 @pytest.mark.parametrize("schedule", ["ring", "sharded"])
-def test_who_sends_other_numbers_than_it_shows_is_named(
+def test_a_peer_that_sends_other_numbers_than_it_shows_is_named(
     schedule: str, op: Op, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoils(monkeypatch, op, 10**6)

@@ -123,7 +123,7 @@ def test_nobody_has_a_decree_adopted_under_the_ballot_of_another() -> None:
     with_puppet(scene)
 
 
-def test_who_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
+def test_a_peer_that_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
         half_decided = decree(4, members[1:])

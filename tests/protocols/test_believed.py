@@ -197,7 +197,7 @@ def test_a_member_that_tells_of_views_without_end_has_the_others_ask_only_so_oft
     simulate(play(), within_s=2_000.0)
 
 
-def test_whoever_asks_over_and_over_what_is_over_gets_the_view_once_an_interval() -> None:
+def test_a_peer_that_asks_over_and_over_what_is_over_gets_the_view_once_an_interval() -> None:
     async def play() -> None:
         company, late = await with_a_silent_learner()
         told = list[Decree]()

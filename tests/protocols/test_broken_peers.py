@@ -103,7 +103,7 @@ def test_when_results_differ_one_of_them_is_everybodys(n: int, different: dict[s
         assert all(company[int(peer[1:])].outcomes[0].caught_up for peer in wrong)
 
 
-def test_whoever_finishes_first_waits_for_who_lags(monkeypatch) -> None:
+def test_a_peer_that_finishes_first_waits_for_who_lags(monkeypatch) -> None:
     """p2 has to fetch the last round's result, and whom it asks first dies: p1, though at its end, is still there."""
     disagreeing(monkeypatch, different={"p2": 1.0})
 

@@ -189,7 +189,7 @@ def spends(day: Day, seed: int) -> Iterator[tuple[float, int]]:
     """(time, bytes) of a peer that takes all it gets, and sleeps when it has to."""
     chance, clock = random.Random(seed), 0.0
     while clock < 5 * DAY_S:
-        while not day.tired:
+        while not day.must_sleep:
             size = chance.randrange(1, 20_000)
             day.charge(size, clock)
             yield clock, size
@@ -208,7 +208,7 @@ def test_no_24_hours_have_more_than_a_days_bytes(seed: int) -> None:
 def test_a_process_that_begins_anew_gets_no_fresh_day() -> None:
     day = Day(50_000_000)
     day.charge(24_990_000, 100.0)
-    assert day.tired
+    assert day.must_sleep
     again = Day(50_000_000, day.left_bytes(100.0))
     assert again.left_bytes(5_000.0) == pytest.approx(10_000, rel=0.05)
 

@@ -466,7 +466,7 @@ def test_a_newcomer_that_fetches_the_state_again_as_the_others_go_on_is_refused_
     in_town(town, visit)
 
 
-def test_whoever_asks_for_the_state_too_often_is_told_so() -> None:
+def test_a_peer_that_asks_for_the_state_too_often_is_told_so() -> None:
     """And does not wait for an answer that never comes."""
     town = Town(state_of(1, size=10), link="10gbit,1ms", layout=layout_of(10))
 

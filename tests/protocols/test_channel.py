@@ -80,7 +80,7 @@ def test_a_kind_has_one_handler_on_a_channel_until_that_is_closed() -> None:
     between_two(scene)
 
 
-def test_whoever_goes_on_to_speak_to_a_conversation_that_was_closed_is_not_cut_off_for_it() -> None:
+def test_a_peer_that_goes_on_to_speak_to_a_conversation_that_was_closed_is_not_cut_off_for_it() -> None:
     """It cannot know."""
 
     async def scene(a, b) -> None:

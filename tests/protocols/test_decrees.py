@@ -79,7 +79,7 @@ def test_of_different_results_the_one_that_most_hold_is_taken() -> None:
     assert next_decree(roster, promises, founders=5).donors == ("p1", "p2")
 
 
-def test_who_alone_holds_the_result_stays_until_another_has_it() -> None:
+def test_a_peer_that_alone_holds_the_result_stays_until_another_has_it() -> None:
     roster, promises = roster_of(3)
     del promises["p1"]
     promises["p2"] = promise(result=Version(4, 40))

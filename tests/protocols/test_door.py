@@ -22,7 +22,7 @@ from samovar.protocols.zeromq.transport import KeyPair
 SETTINGS = Settings(listen=LOCAL, patience_s=0.4)
 
 
-async def test_who_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again(
+async def test_a_peer_that_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, real = asyncio.Queue[None](), door.ask_admission

@@ -165,7 +165,7 @@ def test_a_peer_behind_fetches_from_whom_it_reaches() -> None:
     simulate(main())
 
 
-def test_who_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
+def test_a_peer_that_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -194,7 +194,7 @@ def test_of_a_site_only_those_who_reach_each_other_average_between_rounds() -> N
     simulate(main())
 
 
-def test_who_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself() -> None:
+def test_a_peer_that_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself() -> None:
     """It cannot know whether that one took the mean."""
 
     async def main() -> None:
@@ -286,7 +286,7 @@ def test_one_peers_word_does_not_unseat_the_coordinator(accuser: int) -> None:
     simulate(main(), within_s=60.0)
 
 
-def test_who_has_lost_a_coordinator_that_ends_soon_after_stays_a_member() -> None:
+def test_a_peer_that_has_lost_a_coordinator_that_ends_soon_after_stays_a_member() -> None:
     """Others have vouched for it, which is over: to join anew would cost the others a vote that they need now."""
 
     async def main() -> None:
@@ -305,7 +305,7 @@ def test_who_has_lost_a_coordinator_that_ends_soon_after_stays_a_member() -> Non
     simulate(main(), within_s=60.0)
 
 
-def test_who_lost_it_and_the_coordinator_are_two() -> None:
+def test_a_peer_that_lost_it_and_the_coordinator_are_two() -> None:
     """An accused who does not answer is given up without its whole patience being over."""
 
     async def main() -> None:
@@ -324,7 +324,7 @@ def test_who_lost_it_and_the_coordinator_are_two() -> None:
     simulate(main())
 
 
-def test_who_has_lost_most_of_the_others_goes_itself() -> None:
+def test_a_peer_that_has_lost_most_of_the_others_goes_itself() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -340,7 +340,7 @@ def test_who_has_lost_most_of_the_others_goes_itself() -> None:
 # Given up again and again
 
 
-def test_who_is_given_up_again_comes_back_later_each_time() -> None:
+def test_a_peer_that_is_given_up_again_comes_back_later_each_time() -> None:
     async def main() -> None:
         company = endless(4)
         await company.gathered(1)

@@ -48,7 +48,7 @@ def test_nothing_begins_before_enough_have_gathered() -> None:
 
 
 @pytest.mark.parametrize("victim", [1, 2])
-def test_who_dies_while_they_gather_is_replaced(victim: int) -> None:
+def test_a_peer_that_dies_while_they_gather_is_replaced(victim: int) -> None:
     async def main() -> None:
         company = Company(3, founders=4)
         company.start()

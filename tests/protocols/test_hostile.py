@@ -181,7 +181,7 @@ def test_what_members_vouch_for_is_bounded() -> None:
     simulate(main(), within_s=2_000.0)
 
 
-def test_who_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
+def test_a_peer_that_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
     trust, told = Trust(), list[tuple[float, Refusal]]()
     chance, sent = random.Random(1), 0
     for interval in range(40):
@@ -203,7 +203,7 @@ def test_who_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
     )
 
 
-def test_whoever_is_told_of_refusals_stops_neither_the_heartbeats_nor_anybody_else() -> None:
+def test_a_peer_that_is_told_of_refusals_stops_neither_the_heartbeats_nor_anybody_else() -> None:
     async def main() -> None:
         trust, told, complaints = Trust(), list[Refusal](), list[str]()
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))

@@ -111,7 +111,7 @@ def test_a_member_that_denies_every_ballot_keeps_no_change_from_being_made(kind:
 
 
 @pytest.mark.parametrize("said", ["propose", "install", "stale", "use", "chunk", "state"])
-def test_whoever_says_what_nobody_can_know_or_need_is_refused_by_name(said: str) -> None:
+def test_a_peer_that_says_what_nobody_can_know_or_need_is_refused_by_name(said: str) -> None:
     async def main() -> None:
         company = Company(3, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)

@@ -139,7 +139,7 @@ def test_an_invite_ends_when_its_time_is_over_though_its_coordinators_die() -> N
     party(main, 5, Invitation(OLD, seconds=100.0))
 
 
-def test_who_waits_to_be_let_in_when_the_last_use_goes_to_another_hears_it_at_once() -> None:
+def test_a_peer_that_waits_to_be_let_in_when_the_last_use_goes_to_another_hears_it_at_once() -> None:
     async def main(company: Party) -> None:
         assert [await company.asks(f"p{index}", "p0") for index in (3, 4)] == ["", ""]
         one, other = company.add(3, "p1"), company.add(4, "p2")
@@ -189,7 +189,7 @@ def test_of_two_that_change_the_invite_at_once_one_hears_that_the_other_did() ->
     party(main, 3, Invitation(OLD))
 
 
-def test_who_asks_where_too_few_answer_to_change_the_invite_is_told_so() -> None:
+def test_a_peer_that_asks_where_too_few_answer_to_change_the_invite_is_told_so() -> None:
     async def main(company: Party) -> None:
         company.part({"p0"}, {"p1", "p2"})
         with pytest.raises(MembershipError, match="the members have not agreed within 32 s"):

@@ -156,7 +156,7 @@ def test_a_coordinator_that_is_given_up_sends_elsewhere_who_waits_to_be_let_in()
     simulate(main())
 
 
-def test_who_joins_anew_is_not_given_up_for_the_links_it_had_before() -> None:
+def test_a_peer_that_joins_anew_is_not_given_up_for_the_links_it_had_before() -> None:
     """It may have begun another link since it was given up, and before it knew; that one ends too."""
 
     async def main() -> None:
@@ -240,7 +240,7 @@ async def stranger(company: Company, contact: str = "p0", **changed: Any) -> Exc
         ({"me": Member("p9", "p9", "x" * 1000, Attributes(data_shard=9), 0)}, "the run is full: 3 members"),
     ],
 )
-def test_who_does_not_fit_is_refused_with_the_reason(changed: dict[str, Any], said: str, monkeypatch) -> None:
+def test_a_peer_that_does_not_fit_is_refused_with_the_reason(changed: dict[str, Any], said: str, monkeypatch) -> None:
     monkeypatch.setattr("samovar.protocols.members.view.VIEW_BYTES_MAX", 500)
 
     async def main() -> None:

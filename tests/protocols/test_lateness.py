@@ -93,7 +93,7 @@ def test_the_others_go_on_without_a_member_whose_connection_became_50_times_slow
     simulate(main(), within_s=1000.0)
 
 
-def test_who_is_so_slow_that_heartbeats_wait_behind_its_data_is_lost_as_silent() -> None:
+def test_a_peer_that_is_so_slow_that_heartbeats_wait_behind_its_data_is_lost_as_silent() -> None:
     async def main() -> None:
         company = company_of(size=32_000, schedule="naive")
         await slowed(company, 2)
@@ -122,7 +122,7 @@ def test_without_the_rule_all_wait_for_the_slow_one_round_after_round(monkeypatc
     simulate(main())
 
 
-def test_who_was_too_slow_waits_is_told_why_and_comes_back_when_its_connection_is_well() -> None:
+def test_a_peer_that_was_too_slow_waits_is_told_why_and_comes_back_when_its_connection_is_well() -> None:
     async def main() -> None:
         company = company_of()
         told: list[str] = []
@@ -147,7 +147,7 @@ def test_who_was_too_slow_waits_is_told_why_and_comes_back_when_its_connection_i
     simulate(main(), within_s=1000.0)
 
 
-def test_who_stays_slow_takes_less_than_a_tenth_of_the_others_time() -> None:
+def test_a_peer_that_stays_slow_takes_less_than_a_tenth_of_the_others_time() -> None:
     async def rounds(company: Company, *who: int) -> int:
         await slowed(company, *who)
         before = company[0].sgd.state.round

@@ -8,7 +8,7 @@ from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 3])
-def test_who_leaves_is_let_go_at_once_and_is_no_loss(leaver: int) -> None:
+def test_a_peer_that_leaves_is_let_go_at_once_and_is_no_loss(leaver: int) -> None:
     async def main() -> None:
         company = Company(4, rounds=4)
         await company.gathered(rounds=1)
@@ -89,7 +89,7 @@ def test_a_leaver_that_dies_before_it_is_let_go_is_a_loss_like_any_other() -> No
 
 
 @pytest.mark.parametrize("victim", range(3))
-def test_who_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
+def test_a_peer_that_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
     async def main() -> None:
         company = Company(3, rounds=2)
         await company.gathered()
@@ -103,7 +103,7 @@ def test_who_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
     simulate(main())
 
 
-def test_who_has_finished_stays_until_those_it_lets_in_are_told() -> None:
+def test_a_peer_that_has_finished_stays_until_those_it_lets_in_are_told() -> None:
     """Its change waits for its own record, on a disk that is busy."""
 
     async def main() -> None:

@@ -152,7 +152,7 @@ def test_a_message_from_an_incarnation_that_proved_nothing_is_not_delivered() ->
         b.hear(Frame(0, b.link.incarnation, Lane.CONTROL, 0, Postcard(1)), b"", 300)
 
 
-def test_who_is_bound_to_a_past_self_lets_go() -> None:
+def test_a_peer_that_is_bound_to_a_past_self_lets_go() -> None:
     _, b = bound()
     again = Side("b", 3 << 40, Clock())
     again.link.pulse(ping=True)

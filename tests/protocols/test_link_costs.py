@@ -23,7 +23,7 @@ def test_all_agree_on_what_their_links_cost(link: str, alpha_s: float, Bps: floa
     assert 1 / costs.s_per_byte == pytest.approx(Bps, rel=0.5)
 
 
-def test_who_catches_up_learns_what_the_others_agreed_on() -> None:
+def test_a_peer_that_catches_up_learns_what_the_others_agreed_on() -> None:
     async def main() -> Company:
         company = Company(4, rounds=8, size=50_000)
         company.start()

@@ -399,7 +399,7 @@ def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch)
     assert len(begun) == 1
 
 
-def test_who_is_told_to_go_while_it_catches_up_begins_nothing_more() -> None:
+def test_a_peer_that_is_told_to_go_while_it_catches_up_begins_nothing_more() -> None:
     async def play() -> None:
         roster = roster_of(2)
         roster.fail(Expelled("p1"))

@@ -22,9 +22,9 @@ async def a_sum(meter: Meter, start: float, still: tuple[float, float], end: flo
     await asyncio.sleep(start)
     with meter.summing():
         await asyncio.sleep(still[0] - start)
-        meter.stands(nobody)
+        meter.stall_begins(nobody)
         await asyncio.sleep(still[1] - still[0])
-        meter.goes_on(nobody)
+        meter.stall_ends(nobody)
         await asyncio.sleep(end - still[1])
 
 
@@ -60,7 +60,7 @@ def test_what_was_for_nothing_was_waiting_and_an_old_contribution_says_nothing_o
         meter.read()
         before_s = meter.transfer_s
         await asyncio.sleep(2)
-        meter.in_vain(before_s)
+        meter.count_as_wait(before_s)
         with ExitStack() as agreed:
             agreed.enter_context(meter.unsettled())
             await asyncio.sleep(4)

@@ -63,7 +63,7 @@ def test_nobody_gives_way_while_there_is_room_nor_within_a_while() -> None:
     simulate(main(), within_s=2_000.0)
 
 
-def test_who_has_told_of_a_state_gives_way_after_those_who_have_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_has_told_of_a_state_gives_way_after_those_who_have_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too slow to become a member, but it learns."""
 
     async def main() -> None:

@@ -105,7 +105,7 @@ def listening() -> Counter[str]:
     return found
 
 
-async def test_who_cannot_be_dialled_listens_at_no_address_of_the_network(town: Town) -> None:
+async def test_a_peer_that_cannot_be_dialled_listens_at_no_address_of_the_network(town: Town) -> None:
     before = listening()
     a = await town.endpoint(listen=NOWHERE)
     assert a.address == NOWHERE
@@ -182,7 +182,7 @@ async def test_what_waits_for_a_caller_when_it_is_given_up_goes_out_as_it_was(to
         assert bytes((await b.frames.get())[2]) == b"x" * 1_000_000
 
 
-def test_who_has_not_called_yet_has_twice_the_patience() -> None:
+def test_a_peer_that_has_not_called_yet_has_twice_the_patience() -> None:
     async def promise(world: World) -> None:
         loop, c, a = asyncio.get_running_loop(), await world.endpoint("c"), world.transport("a")
         lost_s: list[float] = []

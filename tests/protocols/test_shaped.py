@@ -168,7 +168,7 @@ def test_what_waits_for_a_peer_that_was_hung_up_on_never_goes_out() -> None:
     assert [to for *_, to, _ in post.arrived] == ["c"] * 5 + ["b"]
 
 
-def test_who_closes_still_says_what_is_about_to_leave() -> None:
+def test_a_peer_that_closes_still_says_what_is_about_to_leave() -> None:
     """The others wait for its last acknowledgements."""
     close: Act = (0.01, lambda post: [post.peers["a"].close() for _ in range(2)])
     post = Post({"a": "800kbit,200ms", "b": None}).play(stream("a", "b"), close)
@@ -189,7 +189,7 @@ def test_a_lie_about_ones_own_link_delays_nobody() -> None:
     assert [(round(when), sender) for when, sender, *_ in post.arrived] == [(1, "a"), (2, "c")]
 
 
-def test_who_is_not_shaped_talks_with_who_is_and_finds_nothing_wrong() -> None:
+def test_a_peer_that_is_not_shaped_talks_with_who_is_and_finds_nothing_wrong() -> None:
     async def main() -> None:
         network = Network(AT_ONCE, 1)
         near = SimulatedTransport(network, "near")

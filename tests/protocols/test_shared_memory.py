@@ -101,7 +101,7 @@ async def test_a_vector_that_lives_in_its_slot_is_not_copied(monkeypatch) -> Non
     assert torch.allclose(results[0], sum(vectors[1:], vectors[0]), atol=1e-5)
 
 
-async def test_who_was_interrupted_and_comes_back_disturbs_nobody() -> None:
+async def test_a_peer_that_was_interrupted_and_comes_back_disturbs_nobody() -> None:
     """The others have gone on to the next turn when the last one looks at the result of this one."""
     sums, first, second = sums_of(3, 100_000), vectors_of(3, 100_000), vectors_of(3, 100_000)[::-1]
     late = asyncio.create_task(sums[2].run(first[2], 1))
@@ -117,7 +117,7 @@ async def test_who_was_interrupted_and_comes_back_disturbs_nobody() -> None:
     assert torch.equal(results[0], await by_messages(second))
 
 
-async def test_who_brings_its_vector_last_is_named() -> None:
+async def test_a_peer_that_brings_its_vector_last_is_named() -> None:
     sums, vectors = sums_of(3, 1000), vectors_of(3, 1000)
     for one in sums:
         one._meter.begin(computing=False)

@@ -54,7 +54,7 @@ async def over(company: Company) -> None:
     await company.ended()
 
 
-def test_who_hangs_in_a_local_step_is_named_by_all_now_and_again_until_it_goes_on() -> None:
+def test_a_peer_that_hangs_in_a_local_step_is_named_by_all_now_and_again_until_it_goes_on() -> None:
     async def main() -> None:
         company, told = company_of()
         await company.gathered(3)
@@ -76,7 +76,7 @@ def test_who_hangs_in_a_local_step_is_named_by_all_now_and_again_until_it_goes_o
     simulate(main())
 
 
-def test_who_is_slow_but_no_slower_than_usual_is_not_named() -> None:
+def test_a_peer_that_is_slow_but_no_slower_than_usual_is_not_named() -> None:
     async def main() -> None:
         company, told = company_of()
         company[2].train_s = 40.0
@@ -90,7 +90,7 @@ def test_who_is_slow_but_no_slower_than_usual_is_not_named() -> None:
     simulate(main(), within_s=2000.0)
 
 
-def test_who_hangs_before_its_first_round_is_named_after_a_minute() -> None:
+def test_a_peer_that_hangs_before_its_first_round_is_named_after_a_minute() -> None:
     async def main() -> None:
         company, told = company_of()
         company[1].train_s = 1e6
@@ -178,7 +178,7 @@ def test_an_evaluation_or_a_checkpoint_is_named_but_never_given_up() -> None:
     simulate(main())
 
 
-def test_who_keeps_its_part_back_and_does_not_say_why_is_named_by_who_waits_for_it(
+def test_a_peer_that_keeps_its_part_back_and_does_not_say_why_is_named_by_who_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Stalls, "_say", lambda self, work, over: None)

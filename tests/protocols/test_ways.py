@@ -108,7 +108,7 @@ async def test_trouble_says_why_there_is_no_way_and_the_latest_reason_counts(tow
         server.close()
 
 
-async def test_who_is_there_but_does_not_answer_is_told_from_who_is_not(
+async def test_a_peer_that_is_there_but_does_not_answer_is_told_from_who_is_not(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = ZeroMQTransport._socket
@@ -165,7 +165,7 @@ async def test_hanging_up_drops_what_waits_and_what_comes_after_goes(town: Town)
     assert await b.heard() == (a.id, "new")
 
 
-async def test_who_cannot_be_called_is_answered_by_its_own_connection(town: Town) -> None:
+async def test_a_peer_that_cannot_be_called_is_answered_by_its_own_connection(town: Town) -> None:
     a, keys, b = town.station(), KeyPair.new(), None
     for again in range(3):  # a new connection each time: what is posted goes by the latest, and none is an error
         b = town.station(keys)

@@ -43,7 +43,7 @@ async def test_only_an_admitted_key_gets_in_and_nothing_of_another_reaches_anybo
     assert b.garbage == []
 
 
-async def test_who_does_not_encrypt_is_refused(town: Town) -> None:
+async def test_a_peer_that_does_not_encrypt_is_refused(town: Town) -> None:
     b, friend = town.station(), town.station()
     caller = town.caller(b, None, name=friend.id)
     await caller.send(b"it is me", b"")

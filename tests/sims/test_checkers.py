@@ -222,13 +222,13 @@ def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
     ]
 
 
-def test_who_is_let_in_again_may_apply_what_the_new_view_hands_on() -> None:
+def test_a_peer_that_is_let_in_again_may_apply_the_result_of_the_new_view() -> None:
     """The other side of the checkers above: they do not cry wolf."""
     entries = without(Installed, "2", generation=2, round=1, donors=ALL)
     assert list(PROMISES["nothing of an old generation is applied"](QUIET, entries)) == []
 
 
-def test_who_has_learned_or_alone_has_the_result_is_a_member() -> None:
+def test_a_peer_that_has_learned_or_alone_has_the_result_is_a_member() -> None:
     learned = log(("3.0", Committed(1, TWO, None, 0.0)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
     restored = log(("3.0", Began(version=1)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
     alone = log(("3.0", replace(LATE, donors=("peer-3",))), ("3.0", Moved(State.JOINING, State.MEMBER)))
@@ -254,7 +254,7 @@ def test_newcomers_whom_nobody_is_left_to_tell_that_they_are_let_in_may_give_up(
     assert broken(scenario, STRUCK + log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
 
 
-def test_who_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noticed() -> None:
+def test_a_peer_that_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noticed() -> None:
     silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
     assert "1.0 gave up: without a word" in broken(QUIET, silent)
     one = log(("0.0", Gone(finished=True)), ("1.0", Gone(error="why")), ("2.0", Gone(error="why")))
@@ -262,7 +262,7 @@ def test_who_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noti
     assert "1.0 gave up: why" in broken(QUIET, few + [entry._replace(time_s=entry.time_s + 100) for entry in one])
 
 
-def test_after_the_heal_who_is_there_must_finish() -> None:
+def test_after_the_heal_every_live_peer_must_finish() -> None:
     """What makes a scenario unfit to be judged before the heal does not matter then."""
     cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
     healed = replace(QUIET, faults=(cut,), faults_until_s=30.0)
@@ -280,7 +280,7 @@ def test_what_holds_without_faults_is_not_asked_for_once_one_has_struck(promise:
     assert all(list(PROMISES[promise](QUIET, STRUCK + entries)) == [] for entries, _ in BAD_LOGS[promise])
 
 
-def test_with_a_hostile_member_only_what_no_lie_can_break_is_asked_for() -> None:
+def test_with_a_hostile_member_only_promises_that_no_lie_can_break_are_checked() -> None:
     hostile = replace(QUIET, faults=(Fault(kind=Kind.HOSTILE, who=(1,)),))
     assert set(promises(hostile)) < set(PROMISES)
     assert broken(hostile, without(Committed, "1", vector=ONE)) is None

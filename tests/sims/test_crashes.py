@@ -151,7 +151,7 @@ def longest_wait_s(world: World, without: int) -> float:
 @pytest.mark.parametrize("every", [17, soaked(6)])
 @pytest.mark.parametrize("schedule", ["ring", "sharded"])
 @pytest.mark.parametrize(("for_s", "members"), [(0.7, 5), (3.0, 4)])
-def test_who_stands_still_before_any_delivery_holds_up_the_others_for_its_pause_or_their_patience(
+def test_a_peer_suspended_before_any_delivery_holds_up_the_others_for_its_pause_or_their_patience(
     for_s: float, members: int, schedule: str, every: int
 ) -> None:
     patience_s = peaceful(5, schedule).settings.patience_s

@@ -119,7 +119,7 @@ class Lived(World):
 EVERYBODY = {f"{index}.0" for index in range(6)}
 
 
-def test_who_crashes_is_gone_for_good_and_the_others_go_on() -> None:
+def test_a_peer_that_crashes_is_gone_for_good_and_the_others_go_on() -> None:
     world = Lived(Kind.CRASH, 1)
     assert not [arrival for arrival in world.arrivals if arrival.time_s > AT_S and arrival.to == "peer-1"]
     assert not [arrival for arrival in world.arrivals if arrival.time_s > SETTLED_S and arrival.sender == "peer-1"]
@@ -128,7 +128,7 @@ def test_who_crashes_is_gone_for_good_and_the_others_go_on() -> None:
     assert world.finished() == EVERYBODY - {"1.0"}
 
 
-def test_who_is_paused_does_nothing_and_then_goes_on() -> None:
+def test_a_peer_that_is_paused_does_nothing_and_then_goes_on() -> None:
     world = Lived(Kind.PAUSE, 1)
     assert {sender for sender, _ in world.during()} == set("02345")
     assert not [entry for entry in world.log.entries if entry.life == "1.0" and AT_S < entry.time_s < UNTIL_S]
@@ -136,7 +136,7 @@ def test_who_is_paused_does_nothing_and_then_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("kind", "remembers"), [(Kind.RESTART, True), (Kind.REPLACE, False)])
-def test_who_is_restarted_begins_with_its_disk_or_without(
+def test_a_peer_that_is_restarted_begins_with_its_disk_or_without(
     kind: Kind, remembers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: dict[str, int] = {}
@@ -178,7 +178,7 @@ def test_after_an_outage_the_run_is_begun_again_from_checkpoints_of_different_ro
     assert broken(world.scenario, world.log.entries) is None
 
 
-def test_who_is_slow_trains_for_longer() -> None:
+def test_a_peer_that_is_slow_trains_for_longer() -> None:
     world = Lived(Kind.SLOW, 1, factor=5.0)
     assert world.longest_training_s(0) == pytest.approx(4 * STEP_S)
     assert world.longest_training_s(1) == pytest.approx(5 * 4 * STEP_S)
@@ -211,7 +211,7 @@ def test_in_a_ring_of_majorities_each_reaches_more_than_half_and_nobody_all(peer
     assert peers // 2 < peers - cut["peer-0"] < peers
 
 
-def test_a_ring_parts_who_are_far_from_each_other_until_it_is_healed() -> None:
+def test_a_cut_ring_parts_peers_that_are_far_from_each_other_until_it_is_healed() -> None:
     world = Lived(Kind.RING)
     assert not {pair for pair in world.during() if pair[0] in "012" and int(pair[1]) - int(pair[0]) == 3}
     talked_s = [arrival.time_s for arrival in world.arrivals if (arrival.sender, arrival.to) == ("peer-0", "peer-3")]
@@ -299,7 +299,7 @@ def test_hostile_keys_speak_while_it_lasts_and_all_go_on() -> None:
 
 @pytest.mark.parametrize("sent", [True, False])
 @pytest.mark.parametrize("who", ["sender", "receiver"])
-def test_a_fault_falls_at_a_message_on_who_sends_or_receives_it(sent: bool, who: str) -> None:
+def test_a_fault_at_a_message_strikes_its_sender_or_its_receiver(sent: bool, who: str) -> None:
     """The coordinator, peer 0, posts a Commit to each of the other five; the 12th is the second of its round."""
     world = Lived(Kind.CRASH, who, at_message=Moment("Commit", 12, sent))
     ((at_s, fell),) = world.events("nemesis", Fell)
@@ -459,7 +459,7 @@ def test_what_is_doubled_arrives_twice() -> None:
     assert Counter(Heard(Noise(duplicate=1.0)).headers) == dict.fromkeys(range(100), 2)
 
 
-def test_what_is_overtaken_arrives_once_but_later_than_what_was_sent_after_it() -> None:
+def test_an_overtaken_message_arrives_once_and_later_than_the_next_one() -> None:
     heard = Heard(Noise(reorder=1.0))
     assert sorted(heard.headers) == list(range(100)) != heard.headers
 

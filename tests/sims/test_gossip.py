@@ -137,7 +137,7 @@ def test_a_round_that_is_left_out_is_found() -> None:
     assert found == ["0.0 mixed round 3 after 1", "0.0 went on from round 3 after 3"]
 
 
-def test_a_mix_of_what_nobody_published_is_found() -> None:
+def test_a_mix_of_unpublished_vectors_is_found() -> None:
     ones, scenario = torch.ones(2), draw(0, "gossip")
     published = Entry(0.0, "1.0", Published(1, 4, 3 * ones))
 

@@ -60,7 +60,7 @@ def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
 
 @pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(5.0, 200, False), soaked(30.0, 600, True)])
 @pytest.mark.parametrize("who", [(), (0,)], ids=["keys", "a member"])
-def test_nothing_grows_with_what_hostile_keys_say(
+def test_nothing_grows_with_the_messages_of_hostile_keys(
     who: tuple[int, ...], for_s: float, grown_max: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hostile, "EVERY_S", 0.01)
@@ -132,12 +132,12 @@ def test_beside_hostile_keys_every_promise_holds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", one_in(4, range(910, 914)))
-def test_what_a_hostile_member_says_kills_nobody(seed: int) -> None:
+def test_no_message_of_a_hostile_member_kills_a_peer(seed: int) -> None:
     world = hostile_world(seed, (1,), 20.0)
     world = World(world._task, replace(world.scenario, settings=replace(world.scenario.settings, steps=200)))
     assert run_and_judge(world, within_s=bound_s(world.scenario))[1] is None
 
 
-def test_whoever_has_an_invite_has_no_member_turned_away_by_asking_for_its_key() -> None:
+def test_a_peer_that_has_an_invite_has_no_member_turned_away_by_asking_for_its_key() -> None:
     """Found by seed 201: a guest asked for the key of a member, which was refused when it was started anew."""
     assert judge(draw(201)).broken is None

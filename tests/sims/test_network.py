@@ -82,7 +82,7 @@ def test_the_down_link_is_taken_in_the_order_in_which_frames_come_to_it() -> Non
     assert [(round(time, 3), sender) for time, sender, *_ in post.arrived] == [(1.001, "b"), (10.0, "a")]
 
 
-def test_who_sends_slowly_does_not_fill_a_fast_down_link() -> None:
+def test_a_slow_sender_does_not_fill_a_fast_down_link() -> None:
     post = Post("a", "b", "c", link=LinkSpec(bandwidth_Bps=1000 * SIZE, latency_s=0.5))
     post.network.links["a"] = LinkSpec(bandwidth_Bps=SIZE / 10, latency_s=0.5)
     run(post, (0.0, lambda: post.send("a", "c")), (1.0, lambda: post.send("b", "c")))
@@ -98,7 +98,7 @@ def test_a_stream_comes_as_fast_as_the_slower_of_the_two_links(up: float, down: 
     assert post.times() == pytest.approx([0.5 + (number + 1) / slower for number in range(5)])
 
 
-def test_a_trunk_is_taken_by_who_comes_to_it_first() -> None:
+def test_a_trunk_is_taken_by_the_first_sender() -> None:
     """What a still has to send before it keeps a's second message from the trunk, and so not b's."""
     post = Post("a", "b", "c", "d", link=LinkSpec(bandwidth_Bps=SIZE, latency_s=0.1))
     post.network.site |= {"c": "far", "d": "far"}
@@ -109,7 +109,7 @@ def test_a_trunk_is_taken_by_who_comes_to_it_first() -> None:
     assert between == [(2.1, "b"), (4.1, "a")]
 
 
-def test_what_waits_for_its_up_link_dies_with_its_sender_and_the_next_life_begins_anew() -> None:
+def test_messages_that_wait_for_the_up_link_die_with_their_sender_and_the_next_life_begins_anew() -> None:
     post = Post("a", "b", "c")
     run(
         post,
@@ -125,7 +125,7 @@ def test_what_waits_for_its_up_link_dies_with_its_sender_and_the_next_life_begin
     ]
 
 
-def test_who_closes_in_good_order_still_says_what_its_socket_holds() -> None:
+def test_a_peer_that_closes_in_good_order_still_sends_the_bytes_in_its_socket() -> None:
     post = Post("a", "b", link=LinkSpec(bandwidth_Bps=10 * SIZE, latency_s=0.5))
     run(post, *[(0.0, lambda: post.send("a", "b")) for _ in range(9)], (0.05, post.transports["a"].close))
     assert post.times() == [0.6, 0.7, 0.8, 0.9]
@@ -193,7 +193,7 @@ def two_machines(story: Callable[[Told, Told], Coroutine[Any, Any, None]]) -> li
     return run_virtual(main())
 
 
-def test_what_was_sent_before_a_peer_was_there_runs_in_its_name() -> None:
+def test_a_message_sent_before_its_receiver_was_there_is_handled_in_the_receivers_name() -> None:
     async def story(a: Told, b: Told) -> None:
         a.post("b", b"x")
         a.machine.crash()
@@ -203,7 +203,7 @@ def test_what_was_sent_before_a_peer_was_there_runs_in_its_name() -> None:
     assert two_machines(story) == [("b", 0.1, b"x")]
 
 
-def test_what_comes_to_a_machine_that_stands_still_waits_and_keeps_its_order() -> None:
+def test_messages_to_a_suspended_machine_wait_and_keep_their_order() -> None:
     async def story(a: Told, b: Told) -> None:
         b.open("a")
         b.machine.pause()

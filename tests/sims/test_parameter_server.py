@@ -160,7 +160,7 @@ def test_a_lost_push_is_found_unless_all_its_servers_are_gone() -> None:
     assert found(promise, [*HISTORY, at("3.0", crash), at("4.0", back)]) == []
 
 
-def test_an_acknowledgement_of_what_was_not_applied_is_found() -> None:
+def test_an_acknowledgement_of_an_unapplied_push_is_found() -> None:
     log = [*HISTORY, at("3.0", Acknowledged(0, "peer-1", 1))]
     promise = promises.an_acknowledged_push_is_never_lost
     assert found(promise, log) == ["3.0 acknowledged push 1 of peer-1 to range 0 without it"]

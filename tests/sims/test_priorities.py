@@ -28,7 +28,7 @@ def drawn(seed: int, changes: int = 0) -> Priorities:
     return Priorities(PEERS, seed, changes=changes, patience_s=4.0)
 
 
-def test_the_kind_of_a_message_is_read_from_its_header_and_of_what_is_none_there_is_none() -> None:
+def test_the_kind_of_a_message_is_read_from_its_header_and_other_bytes_have_none() -> None:
     assert (kind_of(COMMIT), kind_of(PULSE)) == ("Commit", "Pulse")
     assert [kind_of(bad) for bad in (b"", b"x", COMMIT[:4], b"\x93\x01\x02\x03")] == [""] * 4
 

@@ -158,7 +158,7 @@ def test_a_file_of_settings_alone_is_a_plain_run(tmp_path: Path) -> None:
     assert read.task is None
 
 
-def test_who_comes_late_founds_no_run_unless_the_file_says_so(tmp_path: Path) -> None:
+def test_a_late_peer_founds_no_run_unless_the_file_says_so(tmp_path: Path) -> None:
     late = GROUP + '[[arrivals]]\npeer = 3\nat = "9s"\n'
     assert read_scenario(write(tmp_path, late)).scenario.settings.peers == 3
     assert read_scenario(write(tmp_path, "[settings]\npeers = 4\n" + late)).scenario.settings.peers == 4
@@ -169,7 +169,7 @@ def test_flags_win_over_the_settings_of_a_file(tmp_path: Path) -> None:
     assert read_scenario(file, {"seed": 2, "steps": None}).scenario.settings == Settings(seed=2, steps=9, device="cpu")
 
 
-def test_what_is_written_reads_as_the_same(tmp_path: Path) -> None:
+def test_a_written_scenario_reads_as_the_same(tmp_path: Path) -> None:
     whole = read_scenario(write(tmp_path, FULL)).scenario
     for scenario in (whole, *map(draw, range(300))):
         assert read_scenario(write(tmp_path, scenario_text(scenario))).scenario == scenario
@@ -233,7 +233,7 @@ def test_a_trace_becomes_arrivals_and_faults(tmp_path: Path) -> None:
     ]
 
 
-def test_a_scenario_with_a_trace_knows_who_comes_and_goes(tmp_path: Path) -> None:
+def test_a_scenario_with_a_trace_knows_which_peers_come_and_go(tmp_path: Path) -> None:
     write(tmp_path, TRACE, "trace.csv")
     read = read_scenario(write(tmp_path, GROUP + '[[traces]]\nfile = "trace.csv"\n')).scenario
     assert (read.arrivals, read.settings.peers, len(read.faults)) == (((1, 4.0),), 3, 4)

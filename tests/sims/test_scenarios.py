@@ -39,7 +39,7 @@ def test_the_same_file_gives_the_same_digest_and_another_seed_another(
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_run_can_be_played_again_from_what_it_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_can_be_played_again_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = play(tmp_path, monkeypatch, SMALL + GROUP, "--run", "first", "--seed", "5")
     again = play(tmp_path, monkeypatch, Path("first/scenario.toml").read_text())
     assert again["digest"] == first["digest"]
@@ -57,7 +57,9 @@ def test_a_peer_that_needs_more_memory_than_it_has_is_killed_for_it(
     assert play(tmp_path, monkeypatch, SMALL + GROUP + plenty)["lost"] == []
 
 
-def test_who_gave_up_and_who_crashed_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_that_gave_up_or_crashed_are_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     crash = '[[faults]]\nkind = "crash"\nwho = [0, 1]\nat_event = 60\n'
     result = play(tmp_path, monkeypatch, SMALL + GROUP + crash)
     why = {lost["peer"]: lost["why"] for lost in result["lost"]}

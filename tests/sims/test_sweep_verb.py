@@ -50,7 +50,7 @@ def test_a_sweep_of_one_conversation_says_so_where_a_failure_is_seen_again(
     assert refused.exit_code == 2
 
 
-def test_a_sweep_that_never_met_what_it_should_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_never_met_a_rare_place_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show_sweep, "unmet", lambda verdicts, reached: ["a donor was lost"])
     result = verb("simulate", "--sweep", "1", "--seed", "3")
     assert result.exit_code == 1

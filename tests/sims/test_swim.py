@@ -118,7 +118,7 @@ def of(belief: Belief, incarnation: int = 0, *, own: bool = False) -> Believes:
     return Believes("peer-1", 11, belief, incarnation, own)
 
 
-def test_what_is_lost_comes_back_by_its_own_word_or_a_higher_incarnation_alone() -> None:
+def test_a_lost_peer_comes_back_by_its_own_word_or_a_higher_incarnation_alone() -> None:
     def told(back: Believes) -> list[str]:
         events = [(1.0, "0.0", of(Belief.ALIVE)), (2.0, "0.0", of(Belief.LOST, 1)), (3.0, "0.0", back)]
         return list(a_peer_believes_only_what_the_table_of_beliefs_says(PEACE, log(*events)))

@@ -47,7 +47,7 @@ def test_the_rows_of_other_peers_are_others() -> None:
     assert takers(there, 3, 0, 1) == (1,)
 
 
-def test_whoever_comes_and_goes_all_are_connected_and_the_mean_stays() -> None:
+def test_a_peer_that_comes_and_goes_all_are_connected_and_the_mean_stays() -> None:
     chance = random.Random(0)
     edges = {tuple(sorted(chance.sample(range(20), 2))) for _ in range(25)} | {(one, one + 1) for one in range(19)}
     listed = EdgeList(tuple(sorted((edge, chance.uniform(0.1, 9)) for edge in edges)))

@@ -3,7 +3,8 @@
 import random
 from itertools import pairwise
 
-from samovar.protocols.parameter_server.placement import Placement, balance, ranges_of
+from samovar.aggregation.vector import Part
+from samovar.protocols.parameter_server.placement import Placement, balance, merged, ranges_of
 
 RANGES = 400
 
@@ -74,3 +75,8 @@ def test_ranges_cover_the_vector_and_keep_parameters_apart() -> None:
         assert all(one.stop == two.start for one, two in pairwise(cut))
         assert all(part.stop <= parameters or part.start >= parameters for part in cut)
         assert len(cut) <= 4096
+
+
+def test_neighbouring_parts_are_merged_and_others_are_kept() -> None:
+    assert merged([Part(0, 2), Part(2, 5), Part(7, 9)]) == [Part(0, 5), Part(7, 9)]
+    assert merged([]) == []

@@ -106,7 +106,7 @@ def test_both_sides_of_a_partition_go_on_and_merge_when_it_has_healed() -> None:
     assert are_well(crowd)
 
 
-def test_who_restarts_under_its_key_comes_in_again_with_a_new_life() -> None:
+def test_a_peer_that_restarts_under_its_key_comes_in_again_with_a_new_life() -> None:
     crowd = founded(40, seed=5)
     peer = crowd.restart(11, contact=3)
     crowd.run(60.0)
@@ -206,7 +206,7 @@ def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(crowd: Crowd, mess
     assert peer.swim.table.words() == before
 
 
-def test_who_was_vouched_for_by_nobody_gets_no_link_and_no_walk(crowd: Crowd) -> None:
+def test_a_peer_that_was_vouched_for_by_nobody_gets_no_link_and_no_walk(crowd: Crowd) -> None:
     peer = crowd.peers[5]
     before = dict(peer.swim.table.entries)
     for message in (Link(somebody("stranger"), 0, 0), Walk(somebody("stranger"), 6, ("stranger",))):

@@ -43,7 +43,7 @@ def test_a_suspect_that_refutes_is_one_no_more() -> None:
     assert (table.entries[OTHER.id].status, table.entries[OTHER.id].incarnation) == (Status.ALIVE, 6)
 
 
-def test_who_hears_that_it_is_suspected_raises_its_incarnation() -> None:
+def test_a_peer_that_hears_that_it_is_suspected_raises_its_incarnation() -> None:
     table, suspicion = peer()
     suspicion.hear(accusation(0, ME), "third")
     assert table.incarnation == 1

@@ -46,7 +46,7 @@ def test_lost_probes_make_few_suspects_and_no_dead() -> None:
     assert all_know_all(crowd)
 
 
-def test_who_restarts_under_its_key_is_somebody_new_to_all_and_its_old_life_is_over() -> None:
+def test_a_peer_that_restarts_under_its_key_is_somebody_new_to_all_and_its_old_life_is_over() -> None:
     crowd = crowd_of(30)
     crowd.run(3.0)
     peer = crowd.restart(4, contact=9)
@@ -71,7 +71,7 @@ def test_both_sides_of_a_partition_go_on_and_merge_when_it_has_healed() -> None:
     assert all_know_all(crowd)
 
 
-def test_who_is_alone_for_long_finds_the_others_again() -> None:
+def test_a_peer_that_is_alone_for_long_finds_the_others_again() -> None:
     crowd = crowd_of(10)
     crowd.run(3.0)
     crowd.network.cut = lambda sender, to: 0 in (number(sender), number(to))
@@ -92,7 +92,7 @@ def test_two_that_cannot_reach_each_other_stay_members_by_their_helpers() -> Non
     assert told(crowd, DeclaredDead) == []
 
 
-def test_who_hears_nobody_accuses_nobody_and_is_declared_dead_itself() -> None:
+def test_a_peer_that_hears_nobody_accuses_nobody_and_is_declared_dead_itself() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     crowd.network.cut = lambda sender, to: number(to) == 5

@@ -94,7 +94,7 @@ def test_a_peer_at_the_end_of_the_range_stays_as_long_as_it_answers() -> None:
     assert all_know_all(crowd)
 
 
-def test_who_is_said_to_be_elsewhere_says_where_it_is() -> None:
+def test_a_peer_that_is_said_to_be_elsewhere_says_where_it_is() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     moved = replace(crowd.peers[7].swim.table.me, address="sim://nowhere")

@@ -209,7 +209,7 @@ def test_those_that_have_finished_stay_until_all_have_and_a_late_one_is_told_so(
     founded(None)(scene)
 
 
-def test_who_has_finished_says_so_to_one_that_it_does_not_know() -> None:
+def test_a_peer_that_has_finished_says_so_to_one_that_it_does_not_know() -> None:
     """Who has finished goes when those that it knows have too: nobody may wait for it any longer then."""
 
     async def scene(swarm: Swarm) -> None:
