@@ -110,7 +110,7 @@ def crash(who: int) -> Fault:
 
 
 def normal(quick: bool) -> tuple[list[Row], list[Claim]]:
-    problem = Problem(1000 if quick else 20_000, 20 if quick else 100, logistic=False)
+    problem = Problem(1000 if quick else 5000, 20 if quick else 300, logistic=False)
     x, y = problem.table()
     due = torch.from_numpy(np.linalg.lstsq(x.numpy(), y.numpy(), rcond=None)[0])
     rows, worst, share = list[Row](), 0.0, 0.0
