@@ -1,0 +1,149 @@
+"""L-BFGS whose vectors stay where they are: one machine decides from dot products alone, and others keep the vectors.
+
+Sources: Nocedal & Wright, "Numerical optimization", 2nd edition, Algorithm 7.4 (the two-loop recursion); Chen, Wang & Zhou,
+"Large-scale L-BFGS using MapReduce", NIPS 2014 (the recursion on the dot products of its vectors); Lewis & Overton,
+"Nonsmooth optimization via quasi-Newton methods", 2013, Algorithm 2.6 (bisection to the weak Wolfe conditions).
+
+A vector of n elements is cut into ranges. For each range a keeper holds the basis [2 m + 3, n]
+
+    s_1 .. s_m, y_1 .. y_m    the last steps and the changes of the gradient along them, oldest first; zero: none yet
+    d                         the direction of the search
+    g0, g                     the gradients at the point x0 from which the search goes, and at the trial x0 + alpha d
+
+and tells the dot products of all pairs; their sums over the ranges are the Gram matrix. `decide` makes an `Order` of
+it: go on with another alpha, or accept the trial and search along -H g, as coefficients of the basis. A keeper obeys an
+order by axpy alone. So (2 m + 3)^2 numbers are sent for a range, whatever n is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import torch
+from torch import Tensor
+
+HISTORY = 10
+"""m: the pairs of a step and a change of the gradient that are kept."""
+BASIS = 2 * HISTORY + 3
+_D, _G0, _G = 2 * HISTORY, 2 * HISTORY + 1, 2 * HISTORY + 2
+_C1, _C2 = 1e-4, 0.9
+"""The weak Wolfe conditions: f <= f0 + c1 alpha slope0, and slope >= c2 slope0."""
+_LEAST_CURVATURE = 1e-12
+"""A pair is kept if s y > this * |s| |y|, so that H stays positive definite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The state of the line search, after which the trial x0 + `alpha` d was to be tried. `low`, `high`: alpha is
+    sought between them; `loss0`, `slope0`: at x0. `begun`: False before the first trial, which is the initial point."""
+
+    alpha: float = 0.0
+    low: float = 0.0
+    high: float = math.inf
+    loss0: float = math.inf
+    slope0: float = 0.0
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What all keepers are to do: with `accept` the trial becomes x0; with `pair` too, its step and change of gradient
+    are kept; and `direction` [2 m + 3] are the coefficients of the next d in the basis after that. Then they try
+    x0 + `search.alpha` d."""
+
+    search: Search
+    accept: bool
+    pair: bool
+    direction: tuple[float, ...]
+
+    def to_plain(self) -> tuple[float, ...]:
+        """The order as numbers, all of them finite or infinite."""
+        return (*map(float, astuple(self.search)), float(self.accept), float(self.pair), *self.direction)
+
+    @classmethod
+    def from_plain(cls, numbers: Sequence[float]) -> Order:
+        """The order that `to_plain` returned. Raises ValueError when the numbers are none."""
+        if len(numbers) not in (8, 8 + BASIS):
+            raise ValueError(f"an order has 8 or {8 + BASIS} numbers, got {len(numbers)}")
+        *search, begun, accept, pair = numbers[:8]
+        return cls(Search(*search, begun=bool(begun)), bool(accept), bool(pair), tuple(numbers[8:]))
+
+
+def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
+    """The order after a trial. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: at the trial. `last`: no
+    trial follows, so x is to be the best point that was accepted."""
+    slope = float(gram[_D, _G])
+    finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
+    if search.begun and not (finite and loss <= search.loss0 + _C1 * search.alpha * search.slope0):
+        return _try_again(search, search.low, search.alpha, last=last)
+    if search.begun and slope < _C2 * search.slope0 and not last:
+        return _try_again(search, search.alpha, search.high, last=last)
+    pair, moved = search.begun and _is_curved(gram, search.alpha), _accepted(gram, search.alpha)
+    after = moved if pair else _kept(gram)
+    direction = two_loop(after)
+    slope0 = float(direction @ after[:, _G])
+    first = (
+        1.0
+        if pair or float(after[: 2 * HISTORY, : 2 * HISTORY].abs().max())
+        else 1.0 / max(1.0, math.sqrt(float(gram[_G, _G])))
+    )
+    alpha = 0.0 if last or slope0 >= 0 else first
+    return Order(Search(alpha, 0.0, math.inf, loss, slope0, begun=True), True, pair, tuple(direction.tolist()))
+
+
+def _try_again(search: Search, low: float, high: float, *, last: bool) -> Order:
+    alpha = 0.0 if last else (low + high) / 2 if math.isfinite(high) else 2 * max(low, search.alpha)
+    again = Search(alpha, low, high, search.loss0, search.slope0, begun=True)
+    return Order(again, accept=False, pair=False, direction=())
+
+
+def _is_curved(gram: Tensor, alpha: float) -> bool:
+    s, y = _unit(_D, alpha), _unit(_G) - _unit(_G0)
+    sy, ss, yy = float(s @ gram @ y), float(s @ gram @ s), float(y @ gram @ y)
+    return sy > _LEAST_CURVATURE * math.sqrt(max(0.0, ss) * max(0.0, yy)) and sy > 0
+
+
+def _unit(place: int, value: float = 1.0) -> Tensor:
+    row = torch.zeros(BASIS, dtype=torch.float64)
+    row[place] = value
+    return row
+
+
+def rolled(alpha: float) -> Tensor:
+    """The linear map [2 m + 3, 2 m + 3] from the basis to that after an accepted trial whose pair is kept."""
+    rows = [*(_unit(place + 1) for place in range(HISTORY - 1)), _unit(_D, alpha)]
+    rows += [*(_unit(HISTORY + place + 1) for place in range(HISTORY - 1)), _unit(_G) - _unit(_G0)]
+    return torch.stack([*rows, _unit(_D), _unit(_G), _unit(_G)])
+
+
+def kept() -> Tensor:
+    """The linear map from the basis to that after an accepted trial whose pair is left out."""
+    return torch.stack([*(_unit(place) for place in range(_G0)), _unit(_G), _unit(_G)])
+
+
+def _accepted(gram: Tensor, alpha: float) -> Tensor:
+    return rolled(alpha) @ gram @ rolled(alpha).T
+
+
+def _kept(gram: Tensor) -> Tensor:
+    return kept() @ gram @ kept().T
+
+
+def two_loop(gram: Tensor) -> Tensor:
+    """The coefficients [2 m + 3], in the basis, of -H g. `gram`: dot products of the basis, of which pairs of zero
+    vectors are left out."""
+    q, weights = _unit(_G), list[tuple[int, float]]()
+    pairs = [place for place in range(HISTORY) if float(gram[place, HISTORY + place]) > 0]
+    for place in reversed(pairs):
+        a = float(gram[place] @ q) / float(gram[place, HISTORY + place])
+        q = q - a * _unit(HISTORY + place)
+        weights.append((place, a))
+    if pairs:
+        newest = pairs[-1]
+        q = q * float(gram[newest, HISTORY + newest] / gram[HISTORY + newest, HISTORY + newest])
+    for place, a in reversed(weights):
+        b = float(gram[HISTORY + place] @ q) / float(gram[place, HISTORY + place])
+        q = q + (a - b) * _unit(place)
+    return -q
