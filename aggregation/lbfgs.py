@@ -1,8 +1,8 @@
 """L-BFGS whose vectors stay where they are: one machine decides from dot products alone, and others keep the vectors.
 
-Sources: Nocedal & Wright, "Numerical optimization", 2nd edition, Algorithm 7.4 (the two-loop recursion); Chen, Wang & Zhou,
-"Large-scale L-BFGS using MapReduce", NIPS 2014 (the recursion on the dot products of its vectors); Lewis & Overton,
-"Nonsmooth optimization via quasi-Newton methods", 2013, Algorithm 2.6 (bisection to the weak Wolfe conditions).
+Sources: Nocedal & Wright, "Numerical optimization", 2nd edition, Algorithm 7.4 (the two-loop recursion); Chen,
+Wang & Zhou, "Large-scale L-BFGS using MapReduce", NIPS 2014 (the recursion on the dot products of its vectors); Lewis &
+Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, Algorithm 2.6 (bisection to weak Wolfe conditions).
 
 A vector of n elements is cut into ranges. For each range a keeper holds the basis [2 m + 3, n]
 
@@ -37,38 +37,45 @@ _LEAST_CURVATURE = 1e-12
 @dataclass(frozen=True, slots=True)
 class Search:
     """The state of the line search, after which the trial x0 + `alpha` d was to be tried. `low`, `high`: alpha is
-    sought between them; `loss0`, `slope0`: at x0. `begun`: False before the first trial, which is the initial point."""
+    sought between them; `high` 0: it has no bound yet. `loss0`, `slope0`: at x0. `begun`: False before the first trial,
+    which is the initial point."""
 
     alpha: float = 0.0
     low: float = 0.0
-    high: float = math.inf
-    loss0: float = math.inf
+    high: float = 0.0
+    loss0: float = 0.0
     slope0: float = 0.0
     begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all keepers are to do: with `accept` the trial becomes x0; with `pair` too, its step and change of gradient
-    are kept; and `direction` [2 m + 3] are the coefficients of the next d in the basis after that. Then they try
-    x0 + `search.alpha` d."""
+    """What all keepers are to do after the trial with the alpha `tried`: with `accept` the trial becomes x0; with
+    `pair` too, its step and change of gradient are kept; and `direction` [2 m + 3] are the coefficients of the next d
+    in the basis after that. Then they try x0 + `search.alpha` d."""
 
-    search: Search
-    accept: bool
-    pair: bool
-    direction: tuple[float, ...]
+    search: Search = Search()
+    tried: float = 0.0
+    accept: bool = False
+    pair: bool = False
+    direction: tuple[float, ...] = (0.0,) * BASIS
 
     def to_plain(self) -> tuple[float, ...]:
-        """The order as numbers, all of them finite or infinite."""
-        return (*map(float, astuple(self.search)), float(self.accept), float(self.pair), *self.direction)
+        """The order as `ORDER` finite numbers."""
+        return (*map(float, (*astuple(self.search), self.tried, self.accept, self.pair)), *self.direction)
 
     @classmethod
     def from_plain(cls, numbers: Sequence[float]) -> Order:
         """The order that `to_plain` returned. Raises ValueError when the numbers are none."""
-        if len(numbers) not in (8, 8 + BASIS):
-            raise ValueError(f"an order has 8 or {8 + BASIS} numbers, got {len(numbers)}")
-        *search, begun, accept, pair = numbers[:8]
-        return cls(Search(*search, begun=bool(begun)), bool(accept), bool(pair), tuple(numbers[8:]))
+        if len(numbers) != ORDER:
+            raise ValueError(f"an order has {ORDER} numbers, got {len(numbers)}")
+        alpha, low, high, loss0, slope0, begun, tried, accept, pair, *direction = numbers
+        search = Search(alpha, low, high, loss0, slope0, bool(begun))
+        return cls(search, tried, bool(accept), bool(pair), tuple(direction))
+
+
+ORDER = 9 + BASIS
+"""The numbers of an order."""
 
 
 def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
@@ -76,6 +83,8 @@ def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> 
     trial follows, so x is to be the best point that was accepted."""
     slope = float(gram[_D, _G])
     finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
+    if not search.begun and not finite:
+        return Order(search)
     if search.begun and not (finite and loss <= search.loss0 + _C1 * search.alpha * search.slope0):
         return _try_again(search, search.low, search.alpha, last=last)
     if search.begun and slope < _C2 * search.slope0 and not last:
@@ -90,13 +99,13 @@ def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> 
         else 1.0 / max(1.0, math.sqrt(float(gram[_G, _G])))
     )
     alpha = 0.0 if last or slope0 >= 0 else first
-    return Order(Search(alpha, 0.0, math.inf, loss, slope0, begun=True), True, pair, tuple(direction.tolist()))
+    after_it = Search(alpha, loss0=loss, slope0=slope0, begun=True)
+    return Order(after_it, search.alpha, True, pair, tuple(direction.tolist()))
 
 
 def _try_again(search: Search, low: float, high: float, *, last: bool) -> Order:
-    alpha = 0.0 if last else (low + high) / 2 if math.isfinite(high) else 2 * max(low, search.alpha)
-    again = Search(alpha, low, high, search.loss0, search.slope0, begun=True)
-    return Order(again, accept=False, pair=False, direction=())
+    alpha = 0.0 if last else (low + high) / 2 if high else 2 * low
+    return Order(Search(alpha, low, high, search.loss0, search.slope0, begun=True), search.alpha)
 
 
 def _is_curved(gram: Tensor, alpha: float) -> bool:

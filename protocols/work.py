@@ -118,10 +118,12 @@ class Gradient:
 @dataclass(frozen=True, slots=True)
 class Query:
     """The job of a task's statistical query over all rows of one `partition`, from 0 to `partitions` - 1. The update's
-    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows."""
+    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows.
+    `of_loss`: the sums are the gradient [n] of the rows' summed loss, and that loss; no query is asked."""
 
     partition: int
     partitions: int
+    of_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,36 @@ from torch import Tensor
 from ..lbfgs import BASIS, Order, kept, rolled
 from .function import State, Takes, check_step
 
-_NAMES = ("x0", *(f"basis {place:02}" for place in range(BASIS)))
+_NAMES = tuple(f"basis {place:02}" for place in range(BASIS))
 
 
 @dataclass(frozen=True, slots=True)
 class KeepBasis:
+    """For ranges of parameters."""
+
     takes: ClassVar[Takes] = "gradient"
 
     def start(self, values: Tensor) -> State:
-        return {"x0": values.clone(), **{name: torch.zeros_like(values) for name in _NAMES[1:]}}
+        zero = dict.fromkeys(_NAMES, torch.zeros_like(values))
+        return {"x0": values.clone(), "order": values.new_tensor(Order().to_plain()), **zero}
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
-        check_step(values, pushed, state, *_NAMES)
+        check_step(values, pushed, {name: state[name] for name in _NAMES}, *_NAMES)
         return values, {**state, _NAMES[-1]: pushed.clone()}
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLast:
+    """For the range of the loss: its value is the last push."""
+
+    takes: ClassVar[Takes] = "gradient"
+
+    def start(self, values: Tensor) -> State:
+        return {}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        check_step(values, pushed, state)
+        return pushed.clone(), {}
 
 
 def gram(state: State) -> Tensor:
@@ -33,17 +50,24 @@ def gram(state: State) -> Tensor:
     return basis @ basis.T
 
 
-def obeyed(values: Tensor, state: State, order: Order, alpha: float) -> tuple[Tensor, State]:
-    """The values and the state after `order`. `alpha`: of the trial that `values` are."""
+def last_order(state: State) -> Order:
+    """The last order that this range has obeyed, rounded to its dtype."""
+    return Order.from_plain(state["order"].tolist())
+
+
+def obeyed(values: Tensor, state: State, order: Order) -> tuple[Tensor, State]:
+    """The values and the state after `order`. The keeper of the loss has nothing to do."""
+    if not state:
+        return values, state
     basis, x0 = _basis(state), state["x0"]
     if order.accept:
-        moves = (rolled(alpha) if order.pair else kept()).to(values.dtype)
+        moves = (rolled(order.tried) if order.pair else kept()).to(values.dtype)
         basis, x0 = moves @ basis, values
         direction = torch.tensor(order.direction, dtype=values.dtype) @ basis
         basis = torch.cat([basis[: BASIS - 3], direction.unsqueeze(0), basis[BASIS - 2 :]])
-    after = {"x0": x0, **dict(zip(_NAMES[1:], basis, strict=True))}
+    after = {"x0": x0, "order": values.new_tensor(order.to_plain()), **dict(zip(_NAMES, basis, strict=True))}
     return x0 + order.search.alpha * basis[BASIS - 3], after
 
 
 def _basis(state: State) -> Tensor:
-    return torch.stack([state[name] for name in _NAMES[1:]])
+    return torch.stack([state[name] for name in _NAMES])

@@ -12,16 +12,19 @@ from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
 from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
-from ...protocols.parameter_server.algorithms.algorithm import MapReduce
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.chain import Chains
 from ...protocols.parameter_server.client import Client
+from ...protocols.parameter_server.coordinator import Coordinator
 from ...protocols.parameter_server.intake import Intake
 from ...protocols.parameter_server.mapper import Mapper, Mapping
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
+from ...protocols.parameter_server.orders import Orders
 from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
+from ...protocols.parameter_server.portions import Portions, Taker
 from ...protocols.parameter_server.reads import Reads
-from ...protocols.parameter_server.serving import Parts, Serving, restored
+from ...protocols.parameter_server.serving import InView, Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.takeover import Takeover
 from ...protocols.parameter_server.tenure import Tenure
@@ -36,11 +39,14 @@ def build(setup: Setup) -> Conversation:
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     algorithm = wished.algorithm.value.under(wished.bound)
     parameters, initial = facts.layout.size if facts.parameters is None else facts.parameters, facts.vector
+    maps = algorithm if isinstance(algorithm, MapReduce) else None
     if isinstance(algorithm, MapReduce):
         if parameters < facts.layout.size:
-            raise ValueError("--algorithm statistical_query sums what query() returns; this model has averaged buffers")
+            raise ValueError(
+                f"--algorithm {wished.algorithm.text} has no use for averaged buffers, and this model has some"
+            )
         initial = algorithm.start(facts.vector)
-        parameters = initial.numel()
+        parameters = facts.layout.size if algorithm.of_loss else initial.numel()
     ranges = ranges_of(initial.numel(), parameters)
     channel = Channel(endpoint, PARAMETER_SERVER)
     membership = setup.membership
@@ -48,13 +54,15 @@ def build(setup: Setup) -> Conversation:
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
     every = setup.settings.evaluate_every
     if membership.me.attributes.role == SERVER:
-        names = names_of(setup.settings.peers) if isinstance(algorithm, MapReduce) else ()
-        store = Store(ranges, facts.layout.dtype, parameters, wished.function, names)
+        names = () if maps is None else names_of(maps.partitions(setup.settings.peers))
+        coordinated = maps is not None and maps.coordinated
+        store = Store(ranges, facts.layout.dtype, parameters, wished.function, names, coordinated=coordinated)
         return Serving(_parts(setup, wished, store, channel, initial), membership, presence, setup.clock, every)
     client = Client(channel, presence, ranges, facts.layout.dtype, wished.held)
     evaluate_every = every if "evaluation" in facts.can else 0
     if isinstance(algorithm, MapReduce):
-        return _mapper(setup, algorithm, client, presence, evaluate_every)
+        taker = Taker(channel, wished.held) if algorithm.coordinated else None
+        return _mapper(setup, algorithm, client, presence, evaluate_every, taker)
     options = Options(
         algorithm=algorithm,
         consistency=wished.bound,
@@ -73,13 +81,18 @@ def build(setup: Setup) -> Conversation:
     return Worker(client, presence, setup.clock, options, state)
 
 
-def _mapper(setup: Setup, algorithm: MapReduce, client: Client, presence: Presence, evaluate_every: int) -> Mapper:
+def _mapper(
+    setup: Setup, algorithm: MapReduce, client: Client, presence: Presence, evaluate_every: int, taker: Taker | None
+) -> Mapper:
     """A worker of an algorithm of map and reduce. Raises ValueError for a task without query()."""
-    if "queries" not in setup.facts.can:
+    if not algorithm.of_loss and "queries" not in setup.facts.can:
         raise ValueError("--algorithm statistical_query needs a task with a function query(rows)")
-    steps = [steps for steps in (setup.steps, algorithm.steps) if steps is not None]
     options = Mapping(
-        algorithm=algorithm, partitions=setup.settings.peers, steps=min(steps), evaluate_every=evaluate_every
+        algorithm=algorithm,
+        partitions=algorithm.partitions(setup.settings.peers),
+        steps=_steps(setup, algorithm),
+        evaluate_every=evaluate_every,
+        taker=taker,
     )
     return Mapper(client, presence, setup.clock, options, setup.facts.vector)
 
@@ -90,12 +103,33 @@ def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel:
     resumed, rule = setup.resumed, wished.algorithm.value.under(wished.bound)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
-    tenure = Tenure(channel, len(store.ranges), wished.held, partial(named_mappers, store.partitions))
+    mapped = partial(named_mappers, () if store.coordinated else store.partitions)
+    tenure = Tenure(channel, len(store.ranges), wished.held, mapped)
     reads = Reads(channel, store, tenure, wished.bound, setup.stalls)
-    chains = Chains(channel, store, tenure, reads.look)
+    chains = Chains(channel, store, tenure)
+    chains.on_entries.append(reads.look)
     intake = Intake(channel, store, tenure, chains, rule)
     takeover = Takeover(channel, store, tenure, chains, None if resumed is not None else initial)
-    return Parts(store, tenure, chains, intake, reads, takeover)
+    more = _coordinating(setup, channel, rule, Parts(store, tenure, chains, intake, reads, takeover))
+    return Parts(store, tenure, chains, intake, reads, takeover, more)
+
+
+def _coordinating(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, parts: Parts) -> tuple[InView, ...]:
+    """The further objects of a server in a run that a coordinator leads."""
+    if not isinstance(rule, MapReduce) or not rule.coordinated:
+        return ()
+    store, tenure, chains = parts.store, parts.tenure, parts.chains
+    orders = Orders(channel, store, tenure, chains)
+    chains.on_entries.append(lambda ranges: orders.look())
+    tenure.on_settled.append(orders.look)
+    portions = Portions(channel, store, tenure, parts.intake)
+    return orders, portions, Coordinator(channel, tenure, orders, _steps(setup, rule))
+
+
+def _steps(setup: Setup, algorithm: MapReduce) -> int:
+    """The steps of the run: as many as the algorithm takes, or as the user asks for."""
+    asked = setup.settings.steps_max or 0
+    return asked if algorithm.steps is None else min(asked, algorithm.steps)
 
 
 CONVERSATION = Registered(

@@ -82,7 +82,10 @@ class ParameterServerSettings(OwnSettings):
     @property
     def function(self) -> ServerFunction:
         """The server function: the chosen one, or else the algorithm's usual one."""
-        usual = self.algorithm.value.usual[1]
+        algorithm = self.algorithm.value
+        usual = algorithm.usual[1]
+        if self.server_update is None and isinstance(algorithm, MapReduce) and algorithm.keeps is not None:
+            return algorithm.keeps
         return parse_server_function(usual) if self.server_update is None else self.server_update.value
 
     @property

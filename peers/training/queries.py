@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...protocols.work import Begin, Query, Update
+from ..task.averaged import Averaged
 from ..task.precision import computing
 from ..task.task import TaskError, shown, takes
 from .batches import Batches
@@ -23,6 +24,7 @@ class Queries:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._step = LocalStep(trainer.task, trainer.model, trainer.optimizer, trainer.copy, trainer.device)
+        self._averaged = Averaged(trainer.model)
         self._rows: dict[tuple[int, int], list[Any]] = {}
         """By partition and the number of partitions, its batches, on the device."""
 
@@ -35,6 +37,8 @@ class Queries:
         trainer.at = "data()"
         batches = self._batches(job.partition, job.partitions)
         trainer.at = "query() and loss()"
+        if job.of_loss:
+            return self._of_loss(batches)
         total, loss, weight = self._flat(batches[0]), 0.0, 0.0
         for batch in batches[1:]:
             more = self._flat(batch)
@@ -46,6 +50,19 @@ class Queries:
             mean, samples = self._step.loss_of(batch)
             loss, weight = loss + samples * mean, weight + samples
         return Update(vector=total, weight=weight, loss=loss / weight if weight else 0.0, steps=1)
+
+    def _of_loss(self, batches: list[Any]) -> Update:
+        """The gradient [n] of the summed loss of these batches, each mean times its samples, and that loss."""
+        optimizer, loss, weight = self._trainer.optimizer, 0.0, 0.0
+        optimizer.zero_grad()
+        for batch in batches:
+            mean, samples = self._step.gradient_of(batch)
+            loss, weight = loss + samples * mean, weight + samples
+        parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._averaged.trained()]
+        gradient = torch.cat([one.reshape(-1) for one in parts]).to("cpu", self._trainer.copy.layout.dtype)
+        optimizer.zero_grad()
+        vector = torch.cat([gradient, gradient.new_tensor([loss])])
+        return Update(vector=vector, weight=weight, loss=loss / weight if weight else 0.0, steps=1)
 
     def _batches(self, partition: int, partitions: int) -> list[Any]:
         trainer, key = self._trainer, (partition, partitions)

@@ -41,13 +41,12 @@ class _Waiter:
 
 
 class Chains:
-    """One server's part in the chains of its ranges. `entered` is called with the ranges whose copies have new
-    entries."""
+    """One server's part in the chains of its ranges."""
 
-    def __init__(
-        self, channel: Channel, store: Store, tenure: Tenure, entered: Callable[[Sequence[int]], None]
-    ) -> None:
-        self._channel, self._store, self._tenure, self._entered = channel, store, tenure, entered
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self.on_entries: list[Callable[[Sequence[int]], None]] = []
+        """Called with the ranges whose copies have new entries."""
         self._everywhere: dict[int, int] = {}
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
@@ -82,17 +81,24 @@ class Chains:
 
     def enter(self, entries: Sequence[Entry]) -> None:
         """Apply these entries to this server's copies, and send them to the next server of each chain."""
-        behind: defaultdict[tuple[PeerId | None, tuple[PeerId, ...], bool, bool], list[Entry]] = defaultdict(list)
+        behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         for entry in entries:
             self._store.enter(entry)
             witness(self._store.entered(entry))
-            key = (self._tenure.successor(entry.range), tuple(entry.clocks), entry.pushed is None, entry.joins)
+            key = (
+                self._tenure.successor(entry.range),
+                tuple(entry.clocks),
+                entry.pushed is None,
+                entry.joins,
+                entry.order,
+            )
             behind[key].append(entry)
-        for (successor, workers, *_), those in behind.items():
-            most = max(1, ITEMS_MAX // max(1, len(workers)))
+        for those in behind.values():
+            most = max(1, ITEMS_MAX // max(1, len(those[0].clocks)))
             for at in range(0, len(those), most):
-                self._send(successor, those[at : at + most])
-        self._entered([entry.range for entry in entries])
+                self._send(self._tenure.successor(those[0].range), those[at : at + most])
+        for on_entries in self.on_entries:
+            on_entries([entry.range for entry in entries])
 
     def _send(self, successor: PeerId | None, entries: Sequence[Entry]) -> None:
         reached = {entry.range: self._store.copies[entry.range].version for entry in entries}
@@ -101,10 +107,10 @@ class Chains:
             return
         payload = raw([entry.pushed for entry in entries if entry.pushed is not None])
         clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
-        workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
+        first, workers, epoch = entries[0], tuple(entries[0].clocks), self._tenure.epoch
 
         def question(ask: int) -> Apply:
-            return Apply(ask, epoch, tuple(reached), tuple(reached.values()), workers, clocks, joins)
+            return Apply(ask, epoch, tuple(reached), tuple(reached.values()), workers, clocks, first.joins, first.order)
 
         task = asyncio.create_task(self._ask(successor, question, payload, reached), name="chain")
         self._tasks.add(task)
@@ -170,5 +176,5 @@ class Chains:
             clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
             pushed = None if values is None else values[at : at + self._store.size(number)]
             at += self._store.size(number)
-            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins))
+            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
         return entries

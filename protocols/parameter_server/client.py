@@ -48,13 +48,17 @@ SERVERLESS_PATIENCES = 8
 @dataclass(frozen=True, slots=True)
 class Values:
     """The result of a pull: the `vector` [n], the number of `updates` that each range has had, and `clock`, the highest
-    clock that a range has for the pulling worker. `late`: the worker for whose push the servers waited last; "": for
-    none."""
+    of the `clocks` that the ranges have for the pulling worker. `late`: the worker for whose push the servers waited
+    last; "": for none."""
 
     vector: Tensor
     updates: tuple[int, ...]
-    clock: int
+    clocks: tuple[int, ...]
     late: PeerId
+
+    @property
+    def clock(self) -> int:
+        return max(self.clocks)
 
 
 _Exchange = Callable[[PeerId, int, tuple[int, ...]], Awaitable[None]]
@@ -101,7 +105,8 @@ class Client:
 
     async def _pull(self, clock: int) -> Values:
         vector = torch.empty(self._ranges[-1].stop, dtype=self._dtype)
-        updates, clocks, late = [0] * len(self._ranges), [clock], [""]
+        many = len(self._ranges)
+        updates, clocks, late = [0] * many, [0] * many, [""]
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             before = self._told(ranges)
@@ -110,22 +115,21 @@ class Client:
             )
             pulled: Pulled = _taken(answer.message)
             elements, nbytes, at = sum(map(self._size, ranges)), len(answer.payload), 0
-            if nbytes != elements * self._dtype.itemsize or len(pulled.updates) != len(ranges):
+            if nbytes != elements * self._dtype.itemsize or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 answer.done()
                 raise PeerLost(server, f"it gave {nbytes} bytes of {elements} elements in {len(ranges)} ranges")
             values = of_bytes(answer.payload, self._dtype)
             answer.done()
             _check(ranges, before, pulled.clocks)
-            for number, update in zip(ranges, pulled.updates, strict=True):
-                updates[number] = update
+            for number, update, own in zip(ranges, pulled.updates, pulled.clocks, strict=True):
+                updates[number], clocks[number] = update, own
             for part in merged(self._ranges[number] for number in ranges):
                 size = part.stop - part.start
                 vector[part.start : part.stop], at = values[at : at + size], at + size
-            clocks.extend(pulled.clocks)
             late.append(pulled.late)
 
         await self._with_all(exchange, tail=True)
-        return Values(vector, tuple(updates), max(clocks), late[-1])
+        return Values(vector, tuple(updates), tuple(clocks), late[-1])
 
     def push(self, seq: int, vector: Tensor, read: Sequence[int], *, last: bool = False, of: int = 0) -> None:
         """Begin to push `vector` [n] under the number `seq`; `at_most` waits for its end. `read`: the number of updates

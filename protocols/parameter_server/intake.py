@@ -152,6 +152,10 @@ class Intake:
             return f"it has {len(envelope.payload)} bytes for ranges of {due}"
         return ""
 
+    def has(self, number: int, pusher: str, seq: int) -> bool:
+        """Whether the push with number `seq` has come to a range."""
+        return seq <= max(self._clock(number, pusher), self._gathered[number].seqs.get(pusher, 0))
+
     def look(self) -> None:
         """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
         self._update(tuple(self._gathered))

@@ -27,6 +27,7 @@ from ..work import Begin, Evaluate, Job, Keep, Load, Query, Steps, Update, Work
 from .algorithms.algorithm import MapReduce
 from .client import Client, Values
 from .partitions import mappers
+from .portions import Taker
 from .tenure import workers_of
 from .worker import is_evaluated
 
@@ -39,6 +40,8 @@ class Mapping:
     partitions: int
     steps: int
     evaluate_every: int
+    taker: Taker | None
+    """Asks a coordinator for partitions; None: a worker has its own ones."""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class _Step:
 class Mapper:
     """One worker's side. `model` [n]: the model with which it begins."""
 
-    needs = frozenset({"queries"})
+    needs = frozenset[str]()
     bytes_shared = 0
 
     def __init__(self, client: Client, presence: Presence, clock: RunClock, options: Mapping, model: Tensor) -> None:
@@ -66,6 +69,8 @@ class Mapper:
         self._begin: Begin = Keep()
         self._job: Job = Steps(0)
         self._pulled: Values | None = None
+        self._given: list[int] = []
+        """The partitions that this worker is to map now."""
         self._step = _Step()
         self._outcome: Outcome | None = None
         """The outcome of a step that is over and not recorded yet."""
@@ -105,27 +110,39 @@ class Mapper:
                 await self._client.at_most(0)
                 return None
             view = await self._presence.view()
-            if self._pulled is None:
-                await self._presence.during(view, self._begin_run)
-            elif left := self._unmapped(view):
-                self._job = Query(left[0], self._options.partitions)
+            self._given = []
+            await self._presence.during(view, self._begin_run if self._pulled is None else partial(self._look, view))
+            if self._given:
+                self._job = Query(self._given[0], self._options.partitions, self._options.algorithm.of_loss)
                 return Work(self._begin, self._job)
-            else:
-                await self._presence.during(view, partial(self._end_step, view))
 
-    def _unmapped(self, view: View) -> list[int]:
-        """The partitions that this worker still has to map in the present step."""
-        of = mappers(view, self._options.partitions)
-        return [one for one, worker in enumerate(of) if worker == self._presence.me and one not in self._step.mapped]
+    async def _look(self, view: View) -> None:
+        """Find a partition to map in the present step, or else end the step."""
+        if self._options.taker is None:
+            of = mappers(view, self._options.partitions)
+            own = [one for one, worker in enumerate(of) if worker == self._presence.me]
+            self._given = [one for one in own if one not in self._step.mapped]
+        elif (taken := await self._options.taker.take(view, self._done + 1)) >= 0:
+            self._given = [taken]
+        if not self._given:
+            await self._end_step(view)
 
     async def _begin_run(self) -> None:
         """Begin from the values that the servers have. They may be those of a step in the midst of a run."""
-        self._take(await self._client.pull(0))
+        self._take(await self._values(0))
+
+    async def _values(self, clock: int) -> Values:
+        """The values after `clock` steps or more, as many in each range if a coordinator orders what they become."""
+        while True:
+            pulled = await self._client.pull(clock)
+            if not self._options.algorithm.coordinated or min(pulled.clocks) == pulled.clock:
+                return pulled
+            clock = pulled.clock
 
     async def _end_step(self, view: View) -> None:
         """Wait for the sums of all partitions in the present step, and begin the next one."""
         began_s, step = self._now(), self._step
-        pulled = await self._client.pull(self._done + 1)
+        pulled = await self._values(self._done + 1)
         self._take(pulled)
         self._outcome = Outcome(
             version=self._done,
@@ -142,7 +159,7 @@ class Mapper:
 
     def _take(self, pulled: Values) -> None:
         """Go on from the `pulled` values, which have had the updates of that many steps."""
-        done = min(pulled.updates)
+        done = min(pulled.clocks)
         if done:
             self._model = self._options.algorithm.model(pulled.vector, self._model.numel())
         self._begin, self._pulled, self._done, self._step = Load(self._model), pulled, done, _Step()

@@ -20,6 +20,9 @@ PARAMETER_SERVER = "parameter_server"
 FOREVER = 1 << 62
 """The clock of a worker that takes no more steps: no read and no update waits for its pushes."""
 
+COORDINATOR = "coordinator"
+"""The name under which ranges count the orders of a coordinator: its clock is 1 + their number."""
+
 _data = message(PARAMETER_SERVER, lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 _control = message(PARAMETER_SERVER)
 
@@ -120,9 +123,10 @@ class NotTaken:
 @dataclass(frozen=True, slots=True)
 class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
-    each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
-    of the first range, then those of the next. `joins`: the workers take part from now on. Payload: what the server
-    function applies to each range; empty: the entries change only clocks."""
+    each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has
+    those of the first range, then those of the next. `joins`: the workers take part from now on. `order`: of the
+    coordinator; empty: none. Payload: what the server function applies to each range; empty: the entries change
+    only clocks."""
 
     ask: int
     epoch: int
@@ -131,12 +135,76 @@ class Apply:
     workers: tuple[str, ...]
     clocks: tuple[int, ...]
     joins: bool
+    order: tuple[float, ...]
 
 
 @_control
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The answer to Apply: the answering server and all servers behind it in the chain have the entries."""
+
+    ask: int
+
+
+@_control
+@dataclass(frozen=True, slots=True)
+class Take:
+    """From a worker to the head of the first range: asks for a portion to map in `step`."""
+
+    ask: int
+    epoch: int
+    step: int
+
+
+@_control
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The answer to Take. `of`: 1 + the number of a portion; 0: the worker is to wait for the end of the step."""
+
+    ask: int
+    of: int
+
+
+@_control
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """From the coordinator to the heads of `ranges`: asks for their dot products once all copies have had the updates
+    of `step` steps."""
+
+    ask: int
+    epoch: int
+    step: int
+    ranges: tuple[int, ...]
+
+
+@_data
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The answer to Measure. `orders`: by range, the number of orders that all its copies have obeyed. Payload, in
+    float64: the sum of the ranges' Gram matrices, the loss if its range is among them or else 0, and the last order of
+    the range that has obeyed most."""
+
+    ask: int
+    orders: tuple[int, ...]
+
+
+@_control
+@dataclass(frozen=True, slots=True)
+class Obey:
+    """From the coordinator to the heads of `ranges`: the `order` after the updates of `step` steps. A range that has
+    obeyed it does not do so again."""
+
+    ask: int
+    epoch: int
+    step: int
+    ranges: tuple[int, ...]
+    order: tuple[float, ...]
+
+
+@_control
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """The answer to Obey: all copies of its ranges have obeyed."""
 
     ask: int
 

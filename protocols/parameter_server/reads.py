@@ -15,7 +15,7 @@ from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
 from ..wire.frames import Buffer
-from .messages import Pull, Pulled, Read
+from .messages import COORDINATOR, Pull, Pulled, Read
 from .store import Store, raw
 from .tenure import Tenure
 
@@ -64,10 +64,11 @@ class Reads:
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes pulls wait now."""
         return {
-            self._tenure.mapper(late)
+            worker
             for one in self._parked
             for number in one.missing
             for late in self._lacks(one.envelope, number)
+            if (worker := self._tenure.mapper(late))
         }
 
     async def _look_out(self) -> None:
@@ -98,7 +99,7 @@ class Reads:
 
     def _judge(self, one: _Parked, number: int) -> None:
         if lacks := self._lacks(one.envelope, number):
-            one.late = self._tenure.mapper(lacks[-1])
+            one.late = self._tenure.mapper(lacks[-1]) or one.late
         else:
             one.missing.discard(number)
 
@@ -112,6 +113,8 @@ class Reads:
         required = self._consistency.required(envelope.sender, pull.clock, copy.counted())
         if self._store.partitions:
             required.pop(envelope.sender, None)  # it has pushed for partitions, and has no clock of its own
+        if COORDINATOR in required:
+            required[COORDINATOR] += 1  # the values are those of a step only after the order that ends it
         return lacking(copy.clocks, required)
 
     def _answer(self, one: _Parked) -> None:

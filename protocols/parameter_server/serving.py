@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,9 +31,21 @@ from .tenure import Tenure, workers_of
 _PREFIX = "range/"
 
 
+class InView(Protocol):
+    """An object that works in the present view."""
+
+    def begin(self) -> None:
+        """A new view begins, which the tenure has already."""
+        ...
+
+    def close(self) -> None:
+        """End its work."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects of which one server of the parameter server is made up."""
+    """The objects of which one server of the parameter server is made up. `more`: those of some algorithms only."""
 
     store: Store
     tenure: Tenure
@@ -41,6 +53,7 @@ class Parts:
     intake: Intake
     reads: Reads
     takeover: Takeover
+    more: tuple[InView, ...] = ()
 
 
 class Serving:
@@ -121,6 +134,8 @@ class Serving:
         parts.takeover.close()
         parts.chains.begin()
         parts.reads.close()
+        for one in parts.more:
+            one.close()
 
     def _on_view(self, view: View) -> None:
         parts = self._parts
@@ -131,6 +146,8 @@ class Serving:
         parts.chains.begin()
         parts.tenure.begin(view)
         parts.takeover.begin()
+        for one in parts.more:
+            one.begin()
 
     def _on_update(self) -> None:
         if self._slowest() >= self._told + self._every:

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...aggregation.lbfgs import Order
 from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
+from ...aggregation.server.lbfgs import KeepLast, obeyed
 from ...aggregation.vector import Part
 from ..transport import PeerId
 from ..wire.frames import Buffer
-from .messages import FOREVER, Entered, Took
+from .messages import COORDINATOR, FOREVER, Entered, Took
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -72,20 +74,23 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change of the copies of a range: the server function applies `pushed` [m] (None: the values stay), and
-    `clocks` are set. `joins`: the workers of `clocks` take part from now on. `pushes`: (worker, number) of each push in
-    `pushed`, for the checkers of a simulation."""
+    `clocks` are set. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the
+    range obeys (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the
+    checkers of a simulation."""
 
     range: int
     pushed: Tensor | None
     clocks: Mapping[PeerId, int]
     joins: bool = False
+    order: tuple[float, ...] = ()
     pushes: tuple[tuple[PeerId, int], ...] = ()
 
 
 class Store:
     """One server's copies. `ranges`: of the whole vector. `function` updates its first `parameters` elements; the
     others, averaged buffers, are updated by adding the pushed changes. `partitions`: the names of those whose pushes
-    make updates, instead of workers' own; empty: workers' own do."""
+    make updates, instead of workers' own; empty: workers' own do. `coordinated`: a
+    coordinator orders what follows each update (`orders`)."""
 
     def __init__(
         self,
@@ -94,12 +99,15 @@ class Store:
         parameters: int,
         function: ServerFunction,
         partitions: Sequence[str] = (),
+        *,
+        coordinated: bool = False,
     ) -> None:
         self.ranges, self.dtype, self.partitions = tuple(ranges), dtype, tuple(partitions)
         self.copies: dict[int, Copy] = {}
         self.known = [NOTHING] * len(ranges)
         """By range, the highest standing that a chain is known to have settled on."""
-        self._parameters, self._function, self._add = parameters, function, Add()
+        self.coordinated, self._parameters = coordinated, parameters
+        self._function, self._add = function, KeepLast() if coordinated else Add()
 
     def function(self, range: int) -> ServerFunction:
         """The server function of a range."""
@@ -122,12 +130,21 @@ class Store:
     def _enlist_partitions(self, copy: Copy) -> None:
         """Each partition takes part in `copy` from the beginning, and has pushed to each of its updates."""
         copy.clocks |= dict.fromkeys(self.partitions, copy.updates)
-        copy.enlisted |= {*self.partitions}
+        if self.coordinated:
+            copy.clocks[COORDINATOR] = copy.updates + 1
+        copy.enlisted |= self.fixed
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The names that take part in each range, whichever workers there are."""
+        return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
 
     def clock(self, range: int, reader: PeerId) -> int:
-        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the slowest
-        partition."""
+        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the steps that
+        are done."""
         copy = self.copies[range]
+        if self.coordinated:
+            return copy.clocks[COORDINATOR] - 1
         return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> Copy:
@@ -136,6 +153,8 @@ class Store:
         if entry.pushed is not None:
             copy.values, copy.state = self.function(entry.range).step(copy.values, entry.pushed, copy.state)
             copy.updates += 1
+        if entry.order:
+            copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
         copy.clocks.update(entry.clocks)
         if entry.joins:
             copy.enlisted |= entry.clocks.keys()
@@ -156,10 +175,12 @@ class Store:
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
         copies."""
-        for copy in self.copies.values():
+        for number, copy in self.copies.items():
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
             copy.enlisted.clear()
+            if self.coordinated:  # the ranges are of different trials: begin anew from these values
+                copy.updates, copy.state = 0, self.function(number).start(copy.values)
             self._enlist_partitions(copy)
 
     def packed(self, copy: Copy) -> Buffer:

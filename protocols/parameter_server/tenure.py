@@ -52,6 +52,8 @@ class Tenure:
         """The settled ranges of which this server holds a copy."""
         self.lost: dict[int, str] = {}
         """Ranges of which no copy is left, each with the reason, in words."""
+        self.on_settled: list[Callable[[], None]] = []
+        """Called when ranges are settled."""
         self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
 
     @property
@@ -67,13 +69,16 @@ class Tenure:
         self.look()
 
     def mapper(self, name: str) -> PeerId:
-        """The worker that maps the partition `name`; a worker's name stands for itself."""
-        return self._mapper.get(name, name)
+        """The worker that maps the partition `name`; a worker's name stands for itself. "": it is no certain one."""
+        worker = self._mapper.get(name, name)
+        return worker if worker in self.workers else ""
 
     def settle(self, ranges: Iterable[int]) -> None:
         """These ranges are settled: handle the messages that have waited for that."""
         self.ready |= {*ranges}
         self.look()
+        for on_settled in self.on_settled:
+            on_settled()
 
     def unsettle(self, range: int) -> None:
         """The chain of `range` is broken: messages about it wait until it is settled again."""

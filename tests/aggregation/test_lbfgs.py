@@ -40,7 +40,7 @@ def minimised(at: Callable[[Tensor], Judged], n: int, trials: int, ranges: int =
             values[number], states[number] = function.step(values[number], part, states[number])
         order = decide(sum(map(gram, states), torch.zeros(BASIS, BASIS)), loss, search, last=trial == trials - 1)
         order = Order.from_plain(order.to_plain())
-        made = [obeyed(one, state, order, search.alpha) for one, state in zip(values, states, strict=True)]
+        made = [obeyed(one, state, order) for one, state in zip(values, states, strict=True)]
         values, states, search = [one for one, _ in made], [state for _, state in made], order.search
     return torch.cat(values)
 

@@ -109,6 +109,26 @@ class MapReduce(Rule, Protocol):
         """This algorithm. Raises ValueError when it does not go with this consistency."""
         ...
 
+    @property
+    def keeps(self) -> ServerFunction | None:
+        """The server function that it always has; None: the user may choose among those that `check` takes."""
+        ...
+
+    @property
+    def of_loss(self) -> bool:
+        """Whether a worker maps the rows to the sum of the task's loss and its gradient; False: to the sums of its
+        query."""
+        ...
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether a coordinator gives out the partitions, and orders after each update what the values become."""
+        ...
+
+    def partitions(self, workers: int) -> int:
+        """The number of partitions of the data in a run that `workers` begin."""
+        ...
+
     def check(self, function: ServerFunction) -> None:
         """Raises ValueError when the servers cannot apply its pushes with `function`."""
         ...

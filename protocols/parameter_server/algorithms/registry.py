@@ -9,6 +9,7 @@ from ....aggregation.options import made_of, number, whole
 from .algorithm import Algorithm, MapReduce
 from .downpour import Downpour
 from .easgd import ElasticAveraging
+from .sandblaster import Sandblaster
 from .softsync import SoftSync
 from .staleness_aware import StalenessAware
 from .statistical_query import query_of
@@ -26,6 +27,7 @@ ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm | MapReduce], int]] = {
     "staleness_aware": (StalenessAware, 0),
     "softsync": (lambda n="1": SoftSync(whole(n)), 1),
     "easgd": (lambda alpha="0.1", tau="4": ElasticAveraging(number(alpha), whole(tau)), 2),
+    "sandblaster": (lambda portions="10": Sandblaster(whole(portions)), 1),
     "statistical_query": (query_of, 2),
 }
 """Name -> a function that makes the algorithm from its options, which are texts, and the most options it takes."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -32,15 +32,18 @@ from ....aggregation.server.function import ServerFunction
 
 
 @dataclass(frozen=True, slots=True)
-class _OfPartitions:
+class SumOfPartitions:
     """The common part: an update is the sum of one push of each partition."""
 
     period = 1
     by_steps = True
+    keeps: ClassVar[ServerFunction | None] = None
+    of_loss = False
+    coordinated = False
 
     def under(self, consistency: Consistency) -> Self:
         if not consistency.steps_together:
-            raise ValueError("a step sums all partitions: with statistical_query consistency is bsp")
+            raise ValueError("a step sums all partitions of the data: consistency is bsp")
         return self
 
     def weight(self, staleness: int, workers: int) -> float:
@@ -52,9 +55,12 @@ class _OfPartitions:
     def divisor(self, gathered: int) -> float:
         return 1.0
 
+    def partitions(self, workers: int) -> int:
+        return workers
+
 
 @dataclass(frozen=True, slots=True)
-class NormalEquations(_OfPartitions):
+class NormalEquations(SumOfPartitions):
     ridge: float = 0.0
     usual = ("bsp", "add")
     steps = 1
@@ -81,7 +87,7 @@ class NormalEquations(_OfPartitions):
 
 
 @dataclass(frozen=True, slots=True)
-class Descent(_OfPartitions):
+class Descent(SumOfPartitions):
     usual = ("bsp", "sgd:0.1")
     steps = None
 

@@ -8,49 +8,22 @@ import numpy as np
 import pytest
 import torch
 from live import verb
+from mapped import STEP_S, models, plain, run
 from test_simulated_runs import TASKS
 
 from samovar.aggregation.consistency import parse_consistency
-from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
-from samovar.peers.task.task import Task, load_task
+from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.members.attributes import Attributes
 from samovar.protocols.members.view import Member, View
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.mapper import Mapper
 from samovar.protocols.parameter_server.partitions import mappers
-from samovar.sims.checkers import parameter_server as promises
-from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
-from samovar.sims.world.loop import run_virtual
-from samovar.sims.world.world import World
+from samovar.sims.scenarios.scenario import Fault, Group, Kind
 
 NORMAL, LOGISTIC = TASKS / "normal_equations.py", TASKS / "logistic_query.py"
 OWN: dict[str, Any] = {"protocol": "parameter-server", "device": "cpu", "servers": 2, "peers": 3, "patience_s": 0.5}
 DESCENT = {**OWN, "algorithm": "statistical_query:descent", "server_update": "sgd:2.0", "steps": 8}
-STEP_S = 0.05
-
-
-def plain(**settings: Any) -> Scenario:
-    scenario = Scenario.plain(Settings(**settings))
-    return replace(scenario, groups=tuple(replace(group, step_s=STEP_S) for group in scenario.groups))
-
-
-def run(task: Task, scenario: Scenario) -> tuple[World, list[Record]]:
-    """The world after the scenario, whose promises are all kept, and its records."""
-    records: list[Record] = []
-    world = World(task, scenario, records.append)
-    run_virtual(world.run(within_s=300), seed=scenario.settings.seed)
-    for promise in promises.PARAMETER_SERVER:
-        assert list(promise(scenario, world.log.entries)) == []
-    return world, records
-
-
-def models(world: World) -> list[torch.Tensor]:
-    """The models of the workers that have ended well."""
-    ended = [life for life in world.lives if life.result is not None and life.result.finished]
-    talks = [life.peer.conversation for life in ended]
-    return [talk.position().vector for talk in talks if isinstance(talk, Mapper)]
 
 
 def least_squares() -> torch.Tensor:
