@@ -160,8 +160,7 @@ class Mapper:
     def _take(self, pulled: Values) -> None:
         """Go on from the `pulled` values, which have had the updates of that many steps."""
         done = min(pulled.clocks)
-        if done:
-            self._model = self._options.algorithm.model(pulled.vector, self._model.numel())
+        self._model = self._options.algorithm.model(pulled.vector, self._model, done)
         self._begin, self._pulled, self._done, self._step = Load(self._model), pulled, done, _Step()
 
     async def bring(self, update: Update) -> Outcome | None:

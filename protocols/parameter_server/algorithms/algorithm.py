@@ -142,9 +142,9 @@ class MapReduce(Rule, Protocol):
         when they are not as many as the algorithm sums."""
         ...
 
-    def model(self, values: Tensor, n: int) -> Tensor:
-        """The model [n] that the servers' `values` [k] stand for after a step. Raises ValueError when they stand for
-        none."""
+    def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
+        """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
+        at the beginning. Raises ValueError when they stand for none."""
         ...
 
 

@@ -82,8 +82,8 @@ class NormalEquations(SumOfPartitions):
             raise ValueError(f"query() returned {sums.numel()} numbers, due are {due}")
         return packed(sums[: n * n].view(n, n), sums[n * n :])
 
-    def model(self, values: Tensor, n: int) -> Tensor:
-        return solution(*unpacked(values, n), self.ridge)
+    def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
+        return solution(*unpacked(values, begun.numel()), self.ridge) if steps else begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Descent(SumOfPartitions):
             )
         return sums
 
-    def model(self, values: Tensor, n: int) -> Tensor:
+    def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
         return values
 
 
