@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -45,7 +45,8 @@ class Gathering:
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
-            missing = [worker for worker in missing if counted[worker] < self._step(copy)]
+            step = self._step(counted)
+            missing = [worker for worker in missing if counted[worker] < step]
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
     def entry(self, range: int, algorithm: Rule, copy: Copy) -> Entry:
@@ -54,15 +55,14 @@ class Gathering:
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
-            step = self._step(copy)
-            clocks |= {
-                worker: step for worker, clock in copy.counted().items() if clock < step and worker not in self.seqs
-            }
+            counted = copy.counted()
+            step = self._step(counted)
+            clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
         total = self.total if divisor == 1.0 else self.total / divisor
         return Entry(range, total, clocks, pushes=tuple(self.pushes))
 
-    def _step(self, copy: Copy) -> int:
-        """The number of the step whose pushes are gathered: one more than the slowest worker's clock."""
-        clocks = [*copy.counted().values()]
-        return 1 + min(clocks, default=min(self.seqs.values(), default=1) - 1)
+    def _step(self, counted: Mapping[PeerId, int]) -> int:
+        """The number of the step whose pushes are gathered: one more than the slowest worker's clock. `counted`: the
+        workers' clocks."""
+        return 1 + min(counted.values(), default=min(self.seqs.values(), default=1) - 1)
