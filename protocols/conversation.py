@@ -26,7 +26,7 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | Downpour, SSP, softsync | `next` pulls (and waits for the clocks): B Load(parameters), J Steps; `bring` pushes |
 | backup workers, closed cohort | as above; the future `cancelled` is set when no update is needed any more |
 | statistical queries | `next` pulls: B Load(model), J Query(partition); `bring` pushes the sums for the partition |
-| Sandblaster | B Load(parameters), J Gradient(portion): the data shard that a coordinator gave |
+| Sandblaster | as statistical queries, with Query(portion, of_loss): the portion that a coordinator gave |
 | FedAvg and its like | `next` waits for the cohort's call: B Load(.., fresh_optimizer), J Steps; FedProx: OnGradient |
 | personal models | B Blend(shared model, share), J Steps; the rest of the model stays |
 | FedBuff | as FedAvg; `bring` pushes to the buffer and returns |

@@ -16,8 +16,12 @@ from .simulation import OF_ROUNDS, Simulation
 
 _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
 _ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "softsync:2", "easgd:0.2:2")
-_QUERIES_EVERY = 8
-"""One seed in so many draws a run of statistical queries."""
+_MAPPED_EVERY = 8
+"""One seed in so many draws an algorithm of map and reduce."""
+_MAPPED: tuple[dict[str, str | None], ...] = (
+    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05"},
+    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None},
+)
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
@@ -29,8 +33,8 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     algorithm = parse_algorithm(drawn["algorithm"])
     drawn["consistency"] = chance.choice([text for text in _CONSISTENCIES if _goes_with(algorithm, text)])
     drawn["server_update"] = chance.choice(_UPDATES)
-    if seed % _QUERIES_EVERY == _QUERIES_EVERY - 1:
-        drawn |= {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05"}
+    if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
+        drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
     return drawn
 
 
