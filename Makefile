@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests of real processes wait for most of their time, so there is one worker more than the cores of a small machine.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-test: lint ## the gate: lint, types and the tests, but for those that take long
+test: lint ## the gate: lint, types, and the tests but for the long ones
 	@$(MAKE) --no-print-directory -j2 types unsoaked
 
 unsoaked: $(READY)
@@ -30,7 +30,7 @@ lint: $(READY) ## style and banned calls
 	$(BIN)/ruff format --check .
 
 # mypy refuses a package whose folder is not an identifier, and a clone may be called anything: it sees links.
-types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
+types: $(READY) ## mypy --strict on library, benchmarks and examples
 	@mkdir -p build/typing/samovar
 	@ln -sf $(addprefix ../../../,$(PUBLIC)) build/typing/samovar/
 	$(BIN)/mypy
@@ -39,11 +39,11 @@ types: $(READY) ## mypy --strict on the library, the benchmarks and the examples
 bench: $(READY) ## run every benchmark
 	$(BIN)/python benchmarks/_all.py
 
-soak: $(READY) ## what is too long for the gate: tests that take long, and every benchmark in its quick form
+soak: $(READY) ## tests too long for the gate, and the benchmarks in quick form
 	$(PYTEST) -m soak
 	$(BIN)/python benchmarks/_all.py --quick
 
-mutants: $(READY) ## does a test notice each bug of a list? (OPTIONS=--sweep: does a seed? OPTIONS=--help)
+mutants: $(READY) ## does a test notice each bug of a list? (OPTIONS=--help)
 	$(BIN)/python tests/support/mutants.py $(OPTIONS)
 
 clean: ## remove what the targets above made

@@ -133,17 +133,14 @@ class Layout:
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def compare(self, other: "Layout") -> str | None:
-        """The first difference between two layouts, as one line of text in which this layout is "here" and ``other`` is
-        "there". None if they are equal."""
+        """The difference between two layouts, as one line of text in which this layout is "here" and ``other`` is
+        "there": the first tensor that differs, and the number of others. None if they are equal."""
         mine, theirs = ({slot.name: slot for slot in layout.slots} for layout in (self, other))
-        for name, slot in mine.items():
-            if name not in theirs:
-                return f"tensor {_quote(name)} {_describe(slot)} is missing there"
-            if _describe(slot) != _describe(theirs[name]):
-                return f"tensor {_quote(name)} is {_describe(slot)} here and {_describe(theirs[name])} there"
-        for name, slot in theirs.items():
-            if name not in mine:
-                return f"tensor {_quote(name)} {_describe(slot)} is missing here"
+        odd = {name: text for name in {**mine, **theirs} if (text := _unlike(mine.get(name), theirs.get(name)))}
+        if odd:
+            (first, text), *more = odd.items()
+            others = ", ".join(f"{name!r:.40}" for name, _ in more[:2]) + (" ..." if len(more) > 2 else "")
+            return f"tensor {_quote(first)} {text}" + (f"; {len(more)} more differ: {others}" if more else "")
         for index, (here, there) in enumerate(zip(mine, theirs, strict=True)):
             if here != there:
                 return f"the order differs: tensor {index} is {_quote(here)} here and {_quote(there)} there"
@@ -284,5 +281,13 @@ def _quote(name: str) -> str:
     return f"{name!r:.200}"
 
 
-def _describe(slot: Slot) -> str:
-    return f"{NAMES[slot.dtype]} {slot.shape}"
+def _unlike(here: Slot | None, there: Slot | None) -> str:
+    """The difference between two tensors of one name, None: it is missing; "" if there is none."""
+    mine, theirs = _describe(here), _describe(there)
+    if here is None or there is None:
+        return f"{theirs} is missing here" if here is None else f"{mine} is missing there"
+    return "" if mine == theirs else f"is {mine} here and {theirs} there"
+
+
+def _describe(slot: Slot | None) -> str:
+    return "" if slot is None else f"{NAMES[slot.dtype]} {slot.shape}"

@@ -90,7 +90,7 @@ class Trio:
         address = f"tcp://{host(0)}:{_HUB_PORT}"
         common = ("--patience-s", str(_PATIENCE_S), "--no-report", "--json", "--run")
         hub = ("train", str(work.task), "--peers", "1", "--protocol", "gossip", "--topology", "complete", *work.own)
-        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", address, "--evaluate-every", "10", *common))
+        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", address, "--evaluate-every", "5", *common))
         line = self.until(lambda: _words(folder / "0" / "join.txt"), "the hub's join line")
         for index in EDGES:
             edge = ("join", line[2], str(work.task), "--invite", line[-1], "--edge", "--budget", BUDGET)

@@ -39,8 +39,8 @@ from .task.facts import Facts
 
 
 class Peer:
-    """One peer of a run. `record` is called with every exchange and event. All times are on the running loop's
-    clock."""
+    """One peer of a run. `record` is called with every exchange and event. Times in these are seconds since the run
+    began (`clock`), which count what the run took before it was resumed."""
 
     def __init__(
         self,
@@ -154,7 +154,8 @@ class Peer:
         return scales_told(metrics, self._facts.scales)
 
     def tell(self, event: EventName, **said: str) -> None:
-        """Write an event to the records. `said`: the keywords of `comings.Tell`."""
+        """Write an event to this peer's records, with the present time and view. `said`: `about`, `why`, `work` and
+        `key`, as in `comings.Tell`."""
         now_s, generation = self.clock.elapsed_s, self.membership.view.generation
         self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, **said))
 

@@ -41,7 +41,7 @@ can do (`Replica.can`), a conversation what it `needs`; a mismatch is one line b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -155,9 +155,11 @@ class Conversation(Protocol):
         """The content of a checkpoint. May be called at any moment."""
         ...
 
-    async def settle(self) -> Outcome | None:
-        """Called when the run is stopped on this peer: cancel the exchange under way. If it is over already, returns
-        its outcome; else None."""
+    async def settle(self) -> Sequence[Outcome]:
+        """Called before the last checkpoint when this peer stops before the run is over, or its training failed: cancel
+        the exchange that is under way behind local steps, and wait for that. Returns the outcomes, in order, of the
+        exchanges that this peer has finished and that `bring` has not returned, as their models were to be evaluated
+        first or they went on behind local steps."""
         ...
 
     def close(self) -> None:

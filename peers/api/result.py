@@ -34,8 +34,8 @@ class Result(written.Result):
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
-        """The result of the run in `folder`. Raises ValueError when that folder holds no run, or one that has not
-        ended."""
+        """The result of the run in `folder`. Raises ValueError when that folder holds no run, a damaged one, or one
+        without a result, which goes on or was killed."""
         if (ended := read_run(Path(folder)).result) is None:
             raise ValueError(f"{folder}: this run has no result: it goes on, or was killed")
         return cls.of(dataclasses.replace(ended, run=str(folder)))

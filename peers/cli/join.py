@@ -19,6 +19,7 @@ from ..launch.run_folder import conclude
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler
+from ..records.columns import noun
 from ..records.records import Record
 from ..settings.fields import SettingsError
 from ..settings.settings import Settings, aloud, silently
@@ -93,6 +94,8 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     session = await stop.unless(lambda: open_at(target, settings, stop, name=name, task=task))
     if session is None:
+        if not quiet:
+            print(f"stopped before this peer was in the run; {_again(settings)}", file=sys.stderr)
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
     output = Output(steps=session.settings.steps_max or 0, columns=columns, as_json=as_json, quiet=quiet)
@@ -106,6 +109,9 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
         if session.settings.site is not None and (lacking := session.settings.own.sites_need()):
             output.say(f"--site does nothing: this run was started without {lacking}")
         ended = await run_peer(session, tell)
+    if not ended.finished and not output.heard.exchanges and not as_json:
+        output.say(f"stopped: this peer has left before its first {noun(columns)}; {_again(settings)}")
+        return STOPPED
     result = conclude(
         folder,
         output.heard,
@@ -121,3 +127,9 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
     if not ended.finished:
         output.say("stopped: this peer has left the run")
     return 0 if ended.finished else STOPPED
+
+
+def _again(settings: Settings) -> str:
+    """How to join again, in words. A run folder that is not kept for a key cannot be used twice."""
+    folder = " and another --run" if settings.run is not None and settings.key is None else ""
+    return f"to join again, give the same command{folder}"

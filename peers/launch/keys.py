@@ -69,7 +69,8 @@ def read_key(path: Path) -> KeyPair:
 
 
 def read_authorized(path: Path) -> frozenset[str]:
-    """The public keys listed in `path`, one a line; # begins a comment. Raises KeyFileError naming the line."""
+    """The public keys listed in `path`, one a line; # begins a comment. Raises KeyFileError, which names the line that
+    holds no key; also when the list is empty, or anyone can change the file."""
     raw, mode = _read(path, _AUTHORIZED_BYTES_MAX, "list of keys")
     if mode & 0o002:
         raise KeyFileError(f"list of keys {path} can be changed by anyone: run chmod o-w {path}")
@@ -89,7 +90,8 @@ def read_authorized(path: Path) -> frozenset[str]:
 @dataclass(frozen=True, slots=True)
 class Invite:
     """The credentials with which a newcomer joins a run. `contact`: public key of the peer to be dialled; `secret`: 32
-    hexadecimal characters, from which the guest key is derived. Anyone who knows the invite may join."""
+    hexadecimal characters, from which the guest key is derived. Anyone who knows the invite may join. Raises
+    InviteError when one of the two is malformed."""
 
     contact: str
     secret: str = field(repr=False)
@@ -102,7 +104,8 @@ class Invite:
 
     @classmethod
     def to(cls, contact: str) -> Invite:
-        """A new invite to the peer with the public key `contact`, with a new secret."""
+        """A new invite to the peer with the public key `contact`, with a new secret. Raises InviteError when `contact`
+        is no key."""
         return cls(contact, secrets.token_hex(_SECRET_BYTES))
 
     @property

@@ -15,18 +15,19 @@ from pathlib import Path
 import torch
 
 from ..checkpoints.best import BestModel, best_path
-from ..checkpoints.checkpoint import Snapshot, load, save
+from ..checkpoints.checkpoint import CheckpointError, Snapshot, load, save
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
 from ..peer import Peer
 from ..records.records import Record
 from ..settings.settings import Settings
 from ..task.facts import Facts
-from ..task.task import check_trainable, load_task
+from ..task.task import TaskError, check_trainable, load_task
 from ..training.compute import ThreadCompute
 from ..training.devices import pick_device, take_seat
 from ..training.loop import Ended, Training
 from ..training.no_model import NoModel
+from ..training.origin import whose_checkpoint
 from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
 from ..user_code import called_with
@@ -100,8 +101,14 @@ def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
 def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoModel, Facts, Snapshot | None]:
     """The session's replica, its facts, and the checkpoint from which it goes on (None: none). A peer with a role, such
     as a server, gets the task's facts and a replica without a model."""
-    trainer, source = _build_trainer(session.settings, session), session.orders.resume
+    source = session.orders.resume
     resumed = None if source is None else load(Path(source))
+    try:
+        trainer = _build_trainer(session.settings, session)
+    except TaskError as error:
+        if resumed is not None and (whose := whose_checkpoint(resumed.numbers, Path(session.orders.task))):
+            raise CheckpointError(f"the checkpoint is {whose}: {error}") from None
+        raise
     if session.orders.role:
         return NoModel(compute), replace(trainer.facts(), can=frozenset(), headline=None), resumed
     if resumed is not None:

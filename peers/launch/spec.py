@@ -15,7 +15,7 @@ from .keys import Invite, read_authorized, read_key
 
 
 def checkpoint_path(folder: Path, name: str) -> Path:
-    """The path of the checkpoint of the peer with this name, in a run folder."""
+    """The path of the checkpoint of the peer with this name, in a run folder, whether or not there is one."""
     return peer_file(folder / "checkpoint", name, ".safetensors")
 
 

@@ -15,14 +15,15 @@ from .keys import Invite
 from .run_folder import WAYS_IN_FILE
 
 Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Sends a request (`inviting.question`) to a peer of the run, which usually runs in another process."""
+"""Sends a request (`invite_request.question`) to a peer of the run, which usually runs in another process, and returns
+its answer (`invite_request.reinvited`)."""
 
 
 class WaysIn:
     """The join lines of one run. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a
     peer of the run. `script`: others join by `samovar.join`, not by `samovar join`. `protocol`: the user's file with
     the run's conversation, of which others need a copy; None: the conversation is one that others have installed.
-    `arguments`: the task's own arguments, which others have to give too."""
+    `arguments`: the task's own arguments, which others have to give too; not used for a script."""
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class WaysIn:
 
     @property
     def lines(self) -> list[str]:
-        """The commands to join from another machine, one through each peer; none when the invite was revoked."""
+        """The commands to join from another machine, one through each peer; none before `met`, and none when the invite
+        was revoked."""
         return [] if self._encrypted and self._invite is None else [self._line(member) for member in self._members]
 
     def _line(self, member: dict[str, str]) -> str:

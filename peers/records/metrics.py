@@ -12,11 +12,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, SupportsFloat
 
 from .columns import ACCURACY
 
 _SCALE = re.compile(r"(lower|higher)(?: (\S{1,12}))?")
+Measured = SupportsFloat | Mapping[str, SupportsFloat]
+"""The result of an evaluation: a number, or numbers by name. A tensor of one element is a number."""
 _DEFAULT: Final = {ACCURACY: "higher %"}
 """The scales of a task that declares none."""
 
@@ -58,6 +60,27 @@ def fault(value: object) -> str:
         return wanted
     names = all(isinstance(name, str) and 0 < len(name) <= 60 and name.isprintable() for name in value)
     return "" if names and all(isinstance(text, str) and _read(text) for text in value.values()) else wanted
+
+
+def numbers_of(measured: Measured, declared: Mapping[str, str] | None, said: str) -> dict[str, float]:
+    """The metrics in `measured`, by name, in the order in which they are `declared`. A plain number is the only
+    declared metric; where none is declared, the accuracy. Raises ValueError for anything else. `said`: the words with
+    which its text begins, e.g. "evaluate() returned"."""
+    known = ", ".join(declared or ())
+    if isinstance(measured, Mapping):
+        told = measured
+    elif declared is not None and len(declared) > 1:
+        raise ValueError(f"{said} one number, and the declared metrics are {known}: give a dict")
+    else:
+        told = {next(iter(declared or _DEFAULT)): measured}
+    names = list(told if declared is None else declared)
+    if not told or {*names} != {*told} or not all(isinstance(name, str) for name in told):
+        due = f"the declared metrics are {known}" if declared else "a number, or a dict of numbers by name, is due"
+        raise ValueError(f"{said} {', '.join(map(str, told)) or 'nothing'}; {due}")
+    try:
+        return {name: float(told[name]) for name in names}
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
+        raise ValueError(f"{said} {measured!r:.60}; a number, or a dict of numbers by name, is due") from None
 
 
 def _read(text: str) -> Scale | None:

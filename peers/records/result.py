@@ -53,12 +53,13 @@ class PeerSummary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
-    """A member that was lost: it went silent without leaving."""
+    """A peer that was lost. The others removed it without its having left, e.g. because it went silent; or its process,
+    begun by this run's launcher, ended by a signal or an error before it had finished, even if it had left."""
 
     peer: str
     """Its name."""
     when: float
-    """Seconds since the run started."""
+    """When its loss was recorded, or its process ended, in seconds since the run started."""
     why: str
     """The reason, as far as it is known."""
 
@@ -104,7 +105,8 @@ class Result:
     peers: tuple[PeerSummary, ...] = ()
     """The peers whose records are in the run folder."""
     lost: tuple[Lost, ...] = ()
-    """The peers that were lost, in order of time."""
+    """The peers that were lost: first those that other peers recorded, in order of time, then those that only the
+    launcher knows."""
     elsewhere: tuple[Elsewhere, ...] = ()
     """The peers that joined from other machines."""
     run: str

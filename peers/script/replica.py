@@ -8,7 +8,6 @@ Works therefore begin and end on the script's thread, and the model never change
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -24,31 +23,7 @@ from ..task.model_copy import ModelCopy
 from ..task.tensors import check_values
 from ..training.replica import Write
 from ..training.stop import Stop
-
-
-class Losses:
-    """The training losses that a script reports, batch by batch. `mean`: mean loss of the latest round that had a
-    finite one; NaN before the first."""
-
-    def __init__(self) -> None:
-        self.mean = math.nan
-        self._sum: float | Tensor = 0.0
-        self._count = 0
-
-    def add(self, loss: float | Tensor) -> None:
-        self._sum = self._sum + (loss.detach().float() if isinstance(loss, Tensor) else float(loss))
-        self._count += 1
-
-    def so_far(self) -> float:
-        """The mean loss of the present round so far. If it is not finite, or no loss was reported, the last finite
-        mean."""
-        if self._count and math.isfinite(mean := float(self._sum) / self._count):
-            self.mean = mean
-        return self.mean
-
-    def begin(self) -> None:
-        """Begins a round: forgets the losses of the round before, but keeps `mean`."""
-        self._sum, self._count = 0.0, 0
+from .reports import Losses
 
 
 @dataclass(frozen=True, slots=True)

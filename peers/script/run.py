@@ -1,9 +1,8 @@
 """The object that `samovar.join` returns: a user's own PyTorch loop as a peer of a run.
 
 The peer's network code runs on an event loop in a thread of its own. `wrap` registers hooks on the optimizer, which
-stays the same object: step(), zero_grad, schedulers, GradScaler and state_dict work as before. After every `period`
-steps the hook averages the model with the other peers. With `overlap` the script's loop continues at once, and the hook
-waits for that average one period later.
+stays the same object. After every `period` steps the hook averages the model with the other peers. With `overlap` the
+script's loop continues at once, and the hook waits for that average one period later.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
@@ -27,6 +26,7 @@ from ...protocols.filling import Filling
 from ..errors import one_line
 from ..launch.session import Session
 from ..peer import Peer
+from ..records.metrics import Measured
 from ..records.records import ExchangeRecord
 from ..records.run import peer_file, read_records
 from ..records.units import count_text
@@ -36,7 +36,8 @@ from ..task.gradients import Gradients
 from ..training.loop import Ended, Training
 from ..training.stop import Stopped
 from .loop_thread import Background
-from .replica import Losses, ScriptReplica
+from .replica import ScriptReplica
+from .reports import Reports
 from .shutdown import shut_down
 
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -49,7 +50,7 @@ class Run:
         self._background, self._session, self._invitation = background, session, invitation
         self._peer: Peer | None = None
         self._replica: ScriptReplica | None = None
-        self._losses, self._weight = Losses(), 1.0
+        self._reports = Reports()
         self._training: Future[Ended] | None = None
         self._gradients: Gradients | None = None
         self._filling: Filling | None = None
@@ -99,35 +100,40 @@ class Run:
         `samovar train` started, because that command prints how to join."""
         return self._invitation
 
-    def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
+    def wrap(self, optimizer: Optimizer, model: nn.Module, metrics: Mapping[str, str] | None = None) -> Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls. With
-        ``average="gradients"`` average its gradients instead, while ``backward()`` computes them.
+        ``average="gradients"`` average its gradients instead, while ``backward()`` computes them. `metrics`: scales of
+        what `run.metrics` will report, by name, as the METRICS of a task: ``{"perplexity": "lower"}``.
 
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
         Raises JoinRefused when the run's model has another layout, and ValueError for a second call or for a model or
-        optimizer that cannot be averaged.
+        optimizer that cannot be averaged, or metrics that are no scales.
         """
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"
             raise ValueError(f"run.wrap takes the optimizer, then the model; it was given: {given}")
         if self._replica is not None or self._gone:
             raise ValueError("a run averages one model, once: put all your networks into one nn.Module, or join again")
+        self._reports.begin(metrics)
         with self._ending_with_it():
             self._begin(optimizer, model)
         return optimizer
 
     def loss(self, loss: float | torch.Tensor) -> None:
-        """Report the training loss of a batch, a number or a scalar tensor. The records show it, and an adaptive period
-        needs it to change. If the mean loss of a round is not finite, as happens under a GradScaler, the mean loss of
-        the round before is reported in its place."""
-        self._losses.add(loss)
+        """Report the training loss of a batch, a number or a scalar tensor, for the records and an adaptive period. In
+        place of a round's mean loss that is not finite, as under a GradScaler, that of the round before is reported."""
+        self._reports.losses.add(loss)
 
     def samples(self, count: float) -> None:
         """Set the number of samples in a batch, by which this peer's gradients are weighted from now on. Raises
         ValueError unless it is positive and finite."""
-        if not 0 < count < math.inf:
-            raise ValueError(f"run.samples takes the number of samples in a batch, got {count}")
-        self._weight = float(count)
+        self._reports.weigh(count)
+
+    def metrics(self, measured: Measured) -> None:
+        """Report metrics of the model: a number, which is an accuracy, or numbers by name, as a task's `evaluate`
+        returns them. The record of the next exchange has those of the last call before it. Those that no exchange
+        follows are in the run's result. Raises ValueError for names that `wrap` was not given, and without `wrap`."""
+        self._reports.measure(measured)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -149,6 +155,7 @@ class Run:
             with self._ending_with_it():
                 self._replica.leave()
                 self._wait(self._replica)
+        self._reports.end()
         self._go("its script is done", done=not self._session.stop.flag)
 
     def __repr__(self) -> str:
@@ -174,10 +181,9 @@ class Run:
     def _begin(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         """Join the training with the other peers, load the run's weights, and register the hooks."""
         settings = self._session.settings
-        synchronous = settings.own.brings_gradients()
-        replica = self._replica = ScriptReplica(
-            optimizer, model, self._losses, gradients=synchronous, inner=settings.own.optimizer_state()
-        )
+        synchronous, inner = settings.own.brings_gradients(), settings.own.optimizer_state()
+        losses = self._reports.losses
+        replica = self._replica = ScriptReplica(optimizer, model, losses, gradients=synchronous, inner=inner)
         self._training = self._background.start(self._train(replica, replica.facts()))
         self._wait(replica)
         if synchronous:
@@ -195,7 +201,8 @@ class Run:
         try:
             session = self._session
             self._file, record = session.recorder()
-            self._peer = Peer(session.endpoint, session.settings, session.place, facts, record=record)
+            noting = self._reports.noting(record)
+            self._peer = Peer(session.endpoint, session.settings, session.place, facts, record=noting)
             session.ready(self._peer)
             return await Training(self._peer, replica, session.stop).run(session.contact)
         finally:
@@ -228,12 +235,11 @@ class Run:
             return Filling(gradients.vector, len(gradients.buckets))
 
         self._filling = self._background.call(begun())
-        replica.bring_gradient(self._filling, self._weight)
+        replica.bring_gradient(self._filling, self._reports.weight)
 
     def _full(self, bucket: int) -> None:
-        filling = self._filling
-        assert filling is not None
-        self._background.soon(lambda: filling.fill(bucket))
+        assert self._filling is not None
+        self._background.soon(partial(self._filling.fill, bucket))
 
     def _mean(self) -> torch.Tensor | None:
         assert self._replica is not None
@@ -242,8 +248,7 @@ class Run:
 
     @contextlib.contextmanager
     def _ending_with_it(self) -> Iterator[None]:
-        """A context whose errors, Ctrl-C among them, make this peer leave the run. The script may catch the error and
-        go on training alone."""
+        """A context whose errors, Ctrl-C too, make this peer leave the run. The script may catch them and train on."""
         try:
             with in_python():
                 yield
@@ -291,4 +296,5 @@ class Run:
             training.cancel()
             await asyncio.gather(training, return_exceptions=True)
         with contextlib.nullcontext() if self._peer is None else self._file:
-            await shut_down(self._session, self._peer, why, done=done, error=error)
+            measured = self._reports.unrecorded()
+            await shut_down(self._session, self._peer, why, done=done, error=error, measured=measured)

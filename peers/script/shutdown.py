@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from ...protocols.members.errors import Expelled, MembershipError
 from ..launch.control import LEAVE_S
@@ -11,9 +12,18 @@ from ..launch.session import Session
 from ..peer import Peer
 
 
-async def shut_down(session: Session, peer: Peer | None, why: str, *, done: bool, error: BaseException | None) -> None:
+async def shut_down(
+    session: Session,
+    peer: Peer | None,
+    why: str,
+    *,
+    done: bool,
+    error: BaseException | None,
+    measured: Mapping[str, object],
+) -> None:
     """Tell the other peers and the launcher why this peer leaves, and close its endpoint. `peer`: None when the script
-    ended before `wrap`; `done`: the run is over, and this peer has its last result; `error`: the script's failure."""
+    ended before `wrap`; `done`: the run is over, and this peer has its last result; `error`: the script's failure;
+    `measured`: metrics and scales of its last model, which are in no record."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
@@ -22,7 +32,7 @@ async def shut_down(session: Session, peer: Peer | None, why: str, *, done: bool
             async with asyncio.timeout(session.settings.patience_s if done else LEAVE_S):
                 await peer.conversation.leave(why)
         peer.close()
-        session.ended({"finished": done, "metrics": {}, "forgot": session.forgot})
+        session.ended({"finished": done, "forgot": session.forgot, **measured})
     if error is not None:
         session.failed(error)
     await session.close()

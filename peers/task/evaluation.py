@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import EvaluationFailed, one_line
-from ..records.columns import ACCURACY
+from ..records.metrics import numbers_of
 from .task import Task
 
 
@@ -23,27 +23,10 @@ def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
             found = task.evaluate(model)
         except Exception as error:
             raise EvaluationFailed(f"in evaluate(): {one_line(error)}") from error
-    told = found if isinstance(found, Mapping) else {_only_name(task): found}
-    names = list(told) if task.metrics is None else list(task.metrics)
-    if not told or {*names} != {*told} or not all(isinstance(name, str) for name in told):
-        wanted = f"METRICS has {', '.join(names)}" if task.metrics else "it is to return a number, or numbers by name"
-        raise EvaluationFailed(f"{task.path}: evaluate() returned {', '.join(map(str, told)) or 'nothing'}; {wanted}")
     try:
-        return {name: float(told[name]) for name in names}
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
-        raise EvaluationFailed(
-            f"{task.path}: evaluate() is to return a number, or a dict of numbers by name, not {found!r:.60}"
-        ) from None
-
-
-def _only_name(task: Task) -> str:
-    """The name of a metric that `evaluate` returns as a plain number."""
-    if task.metrics is None:
-        return ACCURACY
-    if len(task.metrics) > 1:
-        names = ", ".join(task.metrics)
-        raise EvaluationFailed(f"{task.path}: evaluate() returned one number, and METRICS has {names}: return a dict")
-    return next(iter(task.metrics))
+        return numbers_of(found, task.metrics, f"{task.path}: evaluate() returned")
+    except ValueError as error:
+        raise EvaluationFailed(str(error)) from None
 
 
 @contextmanager

@@ -111,7 +111,7 @@ class Unfrozen:
         its values are restored. Raises ValueError for a parameter that is not frozen in the model."""
         names = numbers.get("unfrozen", ())
         if odd := {*names}.difference(in_order(self.first, names)):
-            raise ValueError(f"the checkpoint is of another model: parameter {min(odd)!r} was frozen when it began")
+            raise ValueError(f"parameter {min(odd)!r} was frozen when it began")
         if names:
             self._take_up(names)
             self.base = {name: tensors[_BASE + name] for name in names if _BASE + name in tensors}

@@ -182,10 +182,9 @@ class Training:
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
-        if (self._stop.flag or self._sleep.is_due or failed) and (
-            outcome := await self._conversation.settle()
-        ) is not None:
-            self._replica.note(self.peer.note(outcome))
+        if self._stop.flag or self._sleep.is_due or failed:
+            for outcome in await self._conversation.settle():
+                self._replica.note(self.peer.note(outcome))
         return await self._save_now(failed=failed)
 
     async def _save_now(self, *, failed: bool = False) -> str:

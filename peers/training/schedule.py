@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ..checkpoints.checkpoint import CheckpointError
 from ..task.task import Task, TaskError, made_by
 
 
@@ -19,7 +18,7 @@ class Schedule:
     def __init__(self, task: Task, optimizer: Any, steps: int | None) -> None:
         """`steps` None: the number is not known. Raises TaskError when the task's function makes no schedule that can
         follow the steps."""
-        self._path, self._optimizer, self._steps = task.path, optimizer, steps
+        self._optimizer, self._steps = optimizer, steps
         self._scheduler: LRScheduler | None = None
         self.step = 0
         """The local steps of the run to which the optimizer's present learning rate belongs."""
@@ -63,12 +62,12 @@ class Schedule:
             return None
         return {"step": self.step, "steps": self._steps, "state": self._scheduler.state_dict()}
 
-    def check(self, plain: dict[str, Any] | None) -> None:
-        """Raises CheckpointError when this peer's task has a schedule and the checkpoint has none, or the reverse.
-        `plain`: the result of `to_plain` in the checkpoint."""
-        if (plain is None) != (self._scheduler is None):
-            had, has = ("no", "one") if plain is None else ("one", "none")
-            raise CheckpointError(f"the checkpoint is of a task with {had} lr_schedule(), and {self._path} has {has}")
+    def unlike(self, plain: dict[str, Any] | None) -> str:
+        """The difference when this peer's task has a schedule and the checkpoint has none, or the reverse; "": there is
+        none. `plain`: the result of `to_plain` in the checkpoint."""
+        if (plain is None) == (self._scheduler is None):
+            return ""
+        return "none there, one here" if plain is None else "one there, none here"
 
     def restore(self, plain: dict[str, Any] | None) -> None:
         """Restore the state that `to_plain` gave. The schedule of a run that now has another number of steps begins

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import Layout, all_finite
+from ...aggregation.vector import all_finite
 from ...protocols.conversation import Position
 from ...protocols.work import Begin, Evaluate, Steps, Update, Work
-from ..checkpoints.checkpoint import CheckpointError, Snapshot, optimizer_from_plain, optimizer_to_plain
+from ..checkpoints.checkpoint import Snapshot, optimizer_from_plain, optimizer_to_plain
 from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
 from ..task.headline import headline_of
@@ -27,6 +27,7 @@ from ..task.tensors import check_values, load_tensors, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
 from .local_step import LocalStep
+from .origin import another, check_groups, check_origin, origin_of
 from .replica import Write
 from .schedule import Schedule
 from .task_hooks import Hooks, TaskRun
@@ -261,12 +262,11 @@ class Trainer:
         tensors |= {"losses": torch.stack(losses) if losses else torch.zeros(0)}
         numbers = {
             "optimizer": plain,
-            "optimizer_kind": type(self.optimizer).__name__,
             "scaler": self._step.to_plain(),
             "steps": self.steps,
             "steps_in_round": self.steps_in_round,
             "samples": self._counts.samples,
-            "layout": self.copy.layout.to_plain(),
+            **origin_of(self.task, self.copy.layout, self.optimizer),
             **unfrozen,
             **place,
         }
@@ -276,19 +276,19 @@ class Trainer:
         """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
-        self.copy.unfrozen.restore(tensors, numbers)
-        if (difference := self.copy.layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
-            other = "optimizer or --inner" if "'optimizer/" in difference else "model"
-            raise CheckpointError(f"the checkpoint is of another {other} than {self.task.path}: {difference}")
-        mine = type(self.optimizer).__name__
-        if (theirs := numbers.get("optimizer_kind", mine)) != mine:
-            raise CheckpointError(f"the checkpoint is of another optimizer than {self.task.path}: {theirs}, not {mine}")
+        try:
+            self.copy.unfrozen.restore(tensors, numbers)
+        except ValueError as error:
+            raise another("model", numbers, self.task, str(error)) from None
+        check_origin(numbers, self.task, self.copy.layout, self.optimizer)
         saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
         if (odd := load_tensors(self.model, saved)) is not None:
-            raise CheckpointError(f"the checkpoint is of another model than {self.task.path}: tensor {odd!r} differs")
+            raise another("model", numbers, self.task, f"tensor {odd!r} differs")
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         state = optimizer_from_plain(optimizer, numbers["optimizer"])
-        self._schedule.check(schedule := state.pop(_SCHEDULE, None))
+        check_groups(state, numbers, self.task, self.optimizer)
+        if wrong := self._schedule.unlike(schedule := state.pop(_SCHEDULE, None)):
+            raise another("lr_schedule()", numbers, self.task, wrong)
         self.optimizer.load_state_dict(state)
         self._schedule.restore(schedule)
         self.copy.restored()

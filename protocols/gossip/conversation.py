@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -135,8 +136,9 @@ class Gossip:
     async def leave(self, why: str) -> None:
         await self._members.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        outcome, self._outcome = self._outcome, None
+        return [] if outcome is None else [outcome]
 
     def position(self) -> Position:
         state = self.state

@@ -32,7 +32,8 @@ _TINY = torch.finfo(torch.float32).tiny
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """Event for a simulation's checkers: after `round` a peer has `vector` [n], the sum of its `own` vector [n] times
-    `own_weight` and of other peers' vectors. `weights`, `rounds`: by peer, the weight and the round of its vector."""
+    `own_weight` and of other peers' vectors times their weights. `weights`, `rounds`: by peer, the weight and the round
+    of its vector."""
 
     round: int
     own: Tensor
@@ -63,7 +64,7 @@ class Overwritten(PeerLost):
 
 
 class Own(NamedTuple):
-    """This peer's own vector [n], known to be finite, and its norm."""
+    """This peer's own vector [n], known to be finite, and its Euclidean norm."""
 
     vector: Tensor
     norm: float
@@ -160,14 +161,14 @@ async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> N
 
 
 async def own(vector: Tensor) -> Own:
-    """This peer's own `vector` [n], which it is about to give to others, with its norm. Raises ValueError when it is
-    not finite."""
+    """This peer's own `vector` [n], which it is about to give to others, with its Euclidean norm. Raises ValueError
+    when it is not finite."""
     return Own(vector, _finite(await off_loop(vector.nbytes, lambda: _square(vector)), vector))
 
 
 def copied_own(vector: Tensor, into: Tensor) -> float:
-    """Copy this peer's own `vector` [n] to `into` [n], on its board. Returns its norm. Raises ValueError when it is not
-    finite."""
+    """Copy this peer's own `vector` [n] to `into` [n], on its board. Returns its Euclidean norm. Raises ValueError
+    when it is not finite."""
     return _finite(sum(_square(to.copy_(piece)) for to, piece in _cut([into, vector])), vector)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -125,12 +126,12 @@ class LocalSGDConversation:
     async def leave(self, why: str) -> None:
         await self.membership.leave(why)
 
-    async def settle(self) -> Outcome | None:
-        ended = await self._behind.give_up()
+    async def settle(self) -> Sequence[Outcome]:
+        evaluated, ended = self._evaluations.give_up(), await self._behind.give_up()
         if ended is None:
-            return None
+            return evaluated
         done, period = ended
-        return self._outcome_of(done, period, self._merge(done))
+        return [*evaluated, self._outcome_of(done, period, self._merge(done))]
 
     def close(self) -> None:
         self._behind.close()

@@ -48,6 +48,11 @@ class Evaluations:
             return None
         return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
 
+    def give_up(self) -> list[Outcome]:
+        """Evaluate nothing more for now. Returns the outcome that is kept back, if there is one."""
+        outcome, self._outcome, self.due = self._outcome, None, None
+        return [] if outcome is None else [outcome]
+
     def finished(self) -> None:
         """The run is over for all members. If the coordinator left before it evaluated the last model, this peer, as
         its successor, sets `due` to that model."""

@@ -86,8 +86,8 @@ def grown_in(extra: list[Any], layout: Layout) -> tuple[str, ...]:
 
 
 def expected(layout: Layout, outer: int) -> dict[str, Expected]:
-    """The tensors that the snapshot of a state with this layout must have, by name. `outer`: number of tensors of the
-    outer step."""
+    """The tensors [n] that the snapshot of a state with this layout must have, by name: the model, and as many others
+    as the outer step has (`outer`). All have the layout's type and size."""
     return {name: Expected(layout.dtype, layout.size) for name in _names(outer)}
 
 

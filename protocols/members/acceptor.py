@@ -115,8 +115,9 @@ class Acceptor:
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
-        """The view in which this peer votes for its former life was followed by that of `decree`. If the former life is
-        a member there, too, go on as its acceptor; otherwise do nothing."""
+        """A `decree` was heard while this peer votes for its former life. If the view of `decree` is later than the
+        one in which it votes, and the former life is a member there, too, go on as its acceptor in that view. Otherwise
+        do nothing: it votes on in the view before."""
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
@@ -184,7 +185,8 @@ class Acceptor:
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
-        the one of the two that is behind is told so: it gets the present view, or this peer asks for the later one."""
+        the one of the two that is behind is told so: it gets the present view, or this peer asks for the later one.
+        Raises PeerMisbehaved when `generation` is further ahead than any honest peer can be."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):

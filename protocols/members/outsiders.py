@@ -41,7 +41,7 @@ class Outsiders:
                 self._channel.post(sender, Stale(roster.view.generation, roster.id, roster.view.everybody))
 
     def is_learner(self, peer: PeerId) -> bool:
-        """Whether `peer` is a learner of the present view."""
+        """Whether `peer` is a learner of the present view: in it, but no member yet, because it fetches the state."""
         return peer in self._roster.view.everybody and peer not in self._roster.view.ids
 
     def expel(self, stale: Stale) -> None:

@@ -24,8 +24,9 @@ _KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One peer that was removed from the view. `since_s`: the time on the loop's clock since which it was missing;
-    `advice`: what the user may do."""
+    """One member or learner that was removed from the view. `since_s`: the time on the loop's clock since which it was
+    missing, or that of the removal where this peer had not missed it; `advice`: what the user may do, "" for a peer
+    that left."""
 
     peer: PeerId
     name: str
@@ -64,9 +65,9 @@ class Removals(RemovalLog):
         self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def follow(self, decree: Decree, *, led: bool) -> None:
-        """Record the members and learners that are not in the decree's view. The caller calls it before the roster
-        takes that view. `led`: this peer led the change, so it tells them, and holds off those that were removed
-        before."""
+        """Record the other members and learners that are not in the decree's view, or only with a new life. The caller
+        calls it before the roster takes that view. `led`: this peer led the change, so it tells them, and holds off
+        those that were removed before."""
         roster, view = self._roster, decree.view
         for member in (*roster.view.members, *roster.view.learners):
             if view.holds(member) or member.id == roster.id:

@@ -36,7 +36,7 @@ class Roster(Waiting):
         self.given = False
         """Whether `base` existed before the run started, as a checkpoint's version does."""
         self.gone: dict[PeerId, Gone] = {}
-        """Members that this peer cannot work with: lost, suspected, or joining anew."""
+        """Members and learners that this peer cannot work with: lost, suspected, or joining anew."""
         self.leaving: dict[PeerId, str] = {}
         """Members that have said that they leave, and the reason."""
         self.finished: set[PeerId] = set()
@@ -52,7 +52,7 @@ class Roster(Waiting):
         self.apart: tuple[Edge, ...] = ()
         """Pairs of members that cannot reach each other, for the next view."""
         self.missed = self.suspect
-        """Called with a member that the endpoint has lost, and the reason."""
+        """Called with a member that this peer has lost or caught lying, and the reason."""
         self.addresses: dict[PeerId, str] = {}
         """Addresses of the other members; of the last known members when this peer is not a member."""
         self.on_news: list[Callable[[], None]] = []
@@ -92,7 +92,7 @@ class Roster(Waiting):
 
     @property
     def near(self) -> list[PeerId]:
-        """The members with which this peer has no broken edge, itself among them; and the coordinator in any case."""
+        """The members to which the view lists no broken edge of this peer, itself if it is one; and the coordinator."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
@@ -183,7 +183,7 @@ class Roster(Waiting):
     def watch(self) -> None:
         """Choose the peers that heartbeats watch. The coordinator: all, newcomers too. Another member: the coordinator
         and the next in rank, or all while a member is gone, so that several deaths show at once. A member that has
-        finished: all that have not. A learner: the coordinator."""
+        finished: all that have not. A learner: the coordinator. A peer in no view: none."""
         coordinator, near = self.coordinator or self.id, [peer for peer in self.near if peer not in self.gone]
         if self.learns:
             watched = {coordinator}

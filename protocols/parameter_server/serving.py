@@ -57,7 +57,8 @@ class Parts:
 
 
 class Serving:
-    """One server's side. It writes a record each time that the slowest worker's clock has grown by `every`."""
+    """One server's side. It writes a record each time that the slowest worker's clock, the number of its last push, has
+    grown by `every`."""
 
     needs = frozenset[str]()
     bytes_shared = 0
@@ -122,8 +123,8 @@ class Serving:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        return []
 
     def position(self) -> Position:
         tensors, numbers = saved(self._parts.store)
@@ -167,12 +168,13 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The tensors and numbers that a checkpoint of this server's copies holds. A copy on which no chain has settled is
-    left out."""
+    """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
+    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy of term 0 is
+    left out: its range's servers have not yet agreed in this run to go on from it (`takeover`)."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if not copy.term:
-            continue  # no chain has settled on it
+            continue  # the servers have not agreed on it
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])

@@ -12,6 +12,7 @@ takes part from the slowest other worker's clock on, and begins from the values 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,8 +125,9 @@ class Worker:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        outcome, self.state.outcome = self.state.outcome, None
+        return [] if outcome is None else [outcome]
 
     def position(self) -> Position:
         state = self.state

@@ -23,8 +23,8 @@ _ERRANDS_MAX = 64
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One probe of `target`. `helpers`: the peers that were asked for help; `helped`: one of them has answered, whether
-    or not the target answered it."""
+    """One probe of `target`, begun at `began_s` on the loop's clock. `helpers`: the peers that were asked for help;
+    `helped`: one of them has answered, even if only that the target did not answer it."""
 
     number: int
     target: PeerId
@@ -66,7 +66,8 @@ class Detector:
         self._order.insert(self._chance.randint(0, len(self._order)), peer)
 
     def hasten(self, peer: PeerId) -> None:
-        """Probe `peer` in each period beside the member whose turn it is, until `calm`."""
+        """Probe `peer` beside the member whose turn it is, until `calm`: in each period, or in turn with others where
+        more are to be probed so than `Timing.extra`."""
         self._urgent.setdefault(peer)
 
     def calm(self, peer: PeerId) -> None:

@@ -89,7 +89,8 @@ def _fault(fault: Fault) -> Iterator[str]:
 
 
 def moment_text(moment: Moment) -> str:
-    """The moment as a scenario file has it: ``Install 3 sent``, ``Install 3 sent after Commit``."""
+    """The moment (`Moment`) as a scenario file has it. ``Install 3 sent``: when the third Install is sent. ``Install 3
+    sent after Commit``: these are counted only after a Commit has been received."""
     way, after = "sent" if moment.sent else "received", f" after {moment.after}" if moment.after else ""
     return f"{moment.message} {moment.number} {way}{after}"
 

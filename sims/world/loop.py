@@ -47,9 +47,9 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop on virtual time. `time()` starts at 0 and advances only when no callback is ready. The loop has no
-    selector, because it waits for no files: instead of waiting it advances its clock. A callback runs only if its
-    machine runs (`machine`)."""
+    """An event loop on virtual time. `time()`, in seconds, starts at 0 and advances only when no callback is ready. The
+    loop has no selector, because it waits for no files: instead of waiting it advances its clock. A callback whose
+    machine is paused or dead does not run: the machine keeps it until it resumes (`Machine.takes`)."""
 
     _ready: deque[_Handle | _Timer]
     _stopping: bool

@@ -19,7 +19,7 @@ def company(n: int, schedule: str, *, bucketwise: bool = True) -> Company:
 
 
 @schedules
-def test_it_is_the_mean_of_the_whole_vector(schedule: str) -> None:
+def test_the_bucketwise_mean_is_the_mean_of_the_whole_vector(schedule: str) -> None:
     ended = [simulate(company(4, schedule, bucketwise=how).run()) for how in (True, False)]
     one, other = (torch.frombuffer(bytearray(each.agree()), dtype=torch.float32) for each in ended)
     assert torch.allclose(one, other, rtol=1e-6)

@@ -64,7 +64,7 @@ def bound(codec: Payloads, values: Tensor) -> Tensor:
 @every_codec
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", COUNTS)
-def test_it_is_as_small_and_as_near_as_it_says(codec: Payloads, dtype: torch.dtype, count: int) -> None:
+def test_a_codec_keeps_its_stated_size_and_error_bound(codec: Payloads, dtype: torch.dtype, count: int) -> None:
     values = normal(count, dtype=dtype)
     before = values.clone()
     payload = codec.encode(values, 0)
@@ -140,7 +140,7 @@ def test_half_precision_saturates() -> None:
 
 @every_codec
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_has_diverged_is_not_encoded(codec: Payloads, bad: float) -> None:
+def test_values_that_are_not_finite_are_not_encoded(codec: Payloads, bad: float) -> None:
     with pytest.raises(ValueError, match="1 of 3000 values to encode are not finite"):
         codec.encode(torch.cat([normal(2999), torch.tensor([bad])]), 0)
 

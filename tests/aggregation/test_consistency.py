@@ -9,14 +9,14 @@ from samovar.aggregation.consistency import Consistency, lacking, parse_consiste
 from samovar.aggregation.options import OptionError
 
 
-def test_a_read_needs_what_each_model_promises() -> None:
+def test_each_consistency_requires_its_own_clocks_of_a_read() -> None:
     workers = ("a", "b")
     needs = {text: parse_consistency(text).required("a", 5, workers) for text in ("bsp", "ssp:2", "bounded:2", "async")}
     assert needs == {"bsp": {"b": 5, "a": 5}, "ssp:2": {"b": 3, "a": 5}, "bounded:2": {"b": 3, "a": 3}, "async": {}}
     assert parse_consistency("ssp:5").required("a", 5, workers) == {"a": 5}, "nobody need have begun"
 
 
-def test_what_a_read_lacks_is_named() -> None:
+def test_a_read_names_the_workers_it_lacks() -> None:
     assert lacking({"a": 3, "b": 1}, {"a": 3, "b": 2, "c": 1}) == ["b", "c"]
     assert lacking({"a": 3}, {"a": 3}) == []
 
@@ -53,7 +53,7 @@ def test_without_a_bound_clocks_drift_apart() -> None:
 
 
 @pytest.mark.parametrize(("workers_", "clocks", "gain"), [(16, 400, {"ssp:1": 1.62, "ssp:3": 2.24, "ssp:8": 2.78})])
-def test_stale_synchronous_workers_gain_what_the_papers_page_says(
+def test_stale_synchronous_workers_gain_the_speed_of_the_papers_page(
     workers_: int, clocks: int, gain: dict[str, float]
 ) -> None:
     """PAPERS.md B6, with exponential step times. `benchmarks/papers/staleness.py` prints all of it."""
@@ -68,7 +68,7 @@ def test_stale_synchronous_workers_gain_what_the_papers_page_says(
 
 
 @pytest.mark.parametrize("text", ["ssp:-1", "ssp:x", "bounded:2000000", "bsp:1"])
-def test_a_bound_that_is_none_is_refused(text: str) -> None:
+def test_a_bad_bound_is_refused(text: str) -> None:
     with pytest.raises(OptionError):
         parse_consistency(text)
 

@@ -66,7 +66,7 @@ def hierarchical(q: int, h: int, n: int, gamma: float = 0.0) -> float:
         ("halving_doubling", 100_000_000, 158.1),
     ],
 )
-def test_64_peers_at_50_us_and_10_gbit_take_what_the_literature_says(name: str, n: int, wanted_ms: float) -> None:
+def test_64_peers_at_50_us_and_10_gbit_take_the_times_of_the_literature(name: str, n: int, wanted_ms: float) -> None:
     assert predict(SCHEDULES[name], queueing(64), n, n) == pytest.approx(wanted_ms / 1e3, rel=0.01)
 
 
@@ -222,7 +222,7 @@ def test_nothing_to_choose_from_and_no_chunk_to_send_in_are_refused() -> None:
         predict(SCHEDULES["ring"], overlapping(2), 10, 0)
 
 
-def test_the_fastest_follows_what_the_links_cost() -> None:
+def test_the_fastest_schedule_follows_the_costs_of_the_links() -> None:
     every = tuple(SCHEDULES.values())
     slow, quick = LinkCosts(0.2, 1e-7), LinkCosts(1e-5, 1e-7)
     assert len({fastest(every, costs, 8, size).name for costs in (slow, quick) for size in (1000, 10**8)}) > 1

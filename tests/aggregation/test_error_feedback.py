@@ -61,7 +61,7 @@ def test_the_sent_part_and_the_residual_sum_to_the_input(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["int8", "sign", "top_k:0.1", "random_k:0.1", "power_sgd"])
-def test_in_the_end_everything_arrives(text: str) -> None:
+def test_error_feedback_delivers_all_values_in_the_end(text: str) -> None:
     codec, feedback = parse_codec(text), ErrorFeedback.of(torch.zeros(LAYOUT.size, dtype=torch.float64))
     values, total = normal(0).double(), torch.zeros(LAYOUT.size, dtype=torch.float64)
     layout = Layout.of({"a": torch.zeros(40, 60, dtype=torch.float64), "b": torch.zeros(200)})

@@ -55,7 +55,7 @@ def test_the_list_of_codecs_is_whole() -> None:
     ("text", "times"),
     [("fp16", 2), ("bf16", 2), ("int8", 3.9), ("qsgd", 7.8), ("sign", 31.9), ("top_k", 40), ("top_k:0.01:fp16", 80)],
 )
-def test_the_bytes_that_are_claimed(text: str, times: float) -> None:
+def test_a_codec_saves_as_many_bytes_as_claimed(text: str, times: float) -> None:
     codec = parse_codec(text)
     assert codec.family != "sketch"
     for count in (100_000, 1_000_000, 535_818):

@@ -95,7 +95,7 @@ def test_any_nesting_survives_strict_json(value: object) -> None:
     assert_same(from_plain(tensors, plain), value)
 
 
-def test_what_extends_a_plain_value_comes_back_as_that() -> None:
+def test_subclasses_of_plain_types_come_back_as_the_plain_types() -> None:
     value = {"a": OrderedDict(b=np.float32(0.1)), "n": np.int64(3), "f": np.float64(0.1), "s": torch.Size([1, 2])}
     tensors, plain = to_plain(value)
     assert_same(from_plain(tensors, plain), {"a": {"b": float(np.float32(0.1))}, "n": 3, "f": 0.1, "s": (1, 2)})
@@ -122,7 +122,7 @@ def loop() -> dict[str, object]:
         (loop(), "nested deeper"),
     ],
 )
-def test_what_cannot_be_saved_is_named(path: Path, value: dict[str, object], said: str) -> None:
+def test_an_optimizer_value_that_cannot_be_saved_is_named(path: Path, value: dict[str, object], said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         optimizer_to_plain(value)
     with pytest.raises(CheckpointError, match=f"cannot save checkpoint .*{said}.*; there is no previous one"):
@@ -138,7 +138,7 @@ def test_what_cannot_be_saved_is_named(path: Path, value: dict[str, object], sai
         {"$tuple": [], "$dict": []},
     ],
 )  # fmt: skip
-def test_a_rest_that_nobody_wrote_is_refused(plain: object) -> None:
+def test_a_state_that_no_optimizer_wrote_is_refused(plain: object) -> None:
     with pytest.raises(CheckpointError, match="no optimizer's state"):
         optimizer_from_plain({}, plain)
 

@@ -42,7 +42,7 @@ def random_means(rounds: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("outer", [Momentum(0.3), Momentum(0.9, 0.5), Momentum(0.9, 0.7, nesterov=True)])
-def test_an_outer_step_is_what_torch_sgd_does_with_the_difference(outer: Momentum) -> None:
+def test_an_outer_step_equals_torch_sgd_on_the_difference(outer: Momentum) -> None:
     theirs = torch.nn.Parameter(torch.ones(1000))
     sgd = torch.optim.SGD([theirs], lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov)
     ours, state = torch.ones(1000), outer.start(torch.ones(1000))
@@ -66,7 +66,7 @@ def test_server_momentum_with_the_papers_factor_is_momentum_with_another_rate() 
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_a_step_gives_the_same_bits_whatever_the_length_and_the_place_in_the_vector(nesterov: bool) -> None:
+def test_a_step_gives_the_same_bits_for_any_length_and_place_in_the_vector(nesterov: bool) -> None:
     """A fused product and sum, in the body of a vector but not at its end, would not."""
     outer = Momentum(0.9, 0.7, nesterov=nesterov)
     anchor, mean, velocity = torch.randn(3, 1001, generator=torch.Generator().manual_seed(5))

@@ -33,14 +33,14 @@ def periods(policy: PeriodPolicy, rounds: list[tuple[Motion, float]]) -> list[in
     return [state.period for state in after(policy, rounds)]
 
 
-def test_auto_begins_with_what_averaging_costs() -> None:
+def test_auto_begins_with_a_period_from_the_cost_of_averaging() -> None:
     """8 times alpha: from there on at most an eighth is left to gain."""
     assert periods(Auto(), [(STILL, 0.1), *[(COSTS, 0.1)] * 3]) == [4, 4, 16, 32, 32]
     assert periods(Auto(), [(COSTS._replace(averaging_s=0.01), 0.1)] * 3) == [4, 1, 1, 1]
     assert periods(Auto(), [(COSTS._replace(averaging_s=1e9), 0.1)] * 6)[-1] == Auto().period_max
 
 
-def test_auto_takes_a_first_slow_averaging_for_what_it_is() -> None:
+def test_auto_recovers_from_a_slow_first_averaging() -> None:
     slow = [(COSTS._replace(averaging_s=40.0), 0.1)] * 4
     assert periods(Auto(), [*slow, (COSTS, 0.1), (COSTS, 0.1)]) == [4, 16, 64, 256, 256, 32, 32]
 
@@ -156,6 +156,6 @@ def test_a_period_that_watches_the_mean_needs_the_mean(period: str, other: dict[
         Settings(period=period, **other)  # type: ignore[arg-type]
 
 
-def test_a_motion_sampler_costs_nothing_where_nobody_looks() -> None:
+def test_an_unread_motion_sampler_costs_nothing() -> None:
     plain, watched = (auto_run(period=period, steps=64).lives[0].peer.conversation for period in ("16", "auto"))
     assert (plain.averaging.watches, watched.averaging.watches) == (False, True)

@@ -62,7 +62,7 @@ def same(stack: Tensor, rows: Sequence[Tensor]) -> bool:
 @every_dtype
 @pytest.mark.parametrize("n", [1, 3, 512, 1500, 4096])
 @pytest.mark.parametrize("text", PAYLOADS)
-def test_a_round_trip_of_rows_is_what_receivers_decode_of_each(
+def test_a_round_trip_of_rows_equals_the_decoded_bytes_of_each_row(
     text: str, n: int, dtype: torch.dtype, leading: tuple[int, ...]
 ) -> None:
     codec = cast(HopCodec | GatherCodec, parse_codec(text))
@@ -109,7 +109,7 @@ def sketched(codec: SketchCodec, values: Tensor, means_of: Sequence[Tensor], sta
 
 @every_stack
 @pytest.mark.parametrize("text", SKETCHES)
-def test_a_sketch_of_rows_has_the_projections_of_each(text: str, leading: tuple[int, ...]) -> None:
+def test_a_sketch_of_rows_has_the_projections_of_each_row(text: str, leading: tuple[int, ...]) -> None:
     """To the rounding of a matrix product, which is another for many rows."""
     codec = cast(SketchCodec, parse_codec(text))
     stack, state = normal(*leading, LAYOUT.size), codec.start(LAYOUT, 3)
@@ -130,7 +130,7 @@ def test_a_sketch_of_rows_has_the_projections_of_each(text: str, leading: tuple[
 
 @every_stack
 @pytest.mark.parametrize("text", SKETCHES)
-def test_rows_with_means_of_their_own_get_the_results_of_each(text: str, leading: tuple[int, ...]) -> None:
+def test_rows_with_means_of_their_own_get_the_results_of_each_row(text: str, leading: tuple[int, ...]) -> None:
     codec = cast(SketchCodec, parse_codec(text))
     stack = normal(*leading, LAYOUT.size)
     agreed = [normal(*leading, size, seed=size) for size in codec.elements(LAYOUT)]
@@ -152,7 +152,7 @@ numbers = st.floats(-1e3, 1e3, width=32)
 
 @settings(deadline=None)
 @given(st.data(), st.sampled_from([torch.float16, torch.float32, torch.float64]))
-def test_contributions_and_means_of_rows_are_those_of_each(data: st.DataObject, dtype: torch.dtype) -> None:
+def test_contributions_and_means_of_rows_equal_those_of_each_row(data: st.DataObject, dtype: torch.dtype) -> None:
     rows, n, count = (data.draw(st.integers(low, 4)) for low in (1, 0, 0))
     weights = torch.tensor(data.draw(st.lists(st.just(0.0) | st.floats(0.01, 50), min_size=rows, max_size=rows)))
     signals = torch.tensor(
@@ -194,7 +194,7 @@ def test_one_row_without_a_mean_is_told(bad: float) -> None:
 
 
 @every_dtype
-def test_norms_of_rows_are_those_of_each(dtype: torch.dtype) -> None:
+def test_norms_of_rows_equal_those_of_each_row(dtype: torch.dtype) -> None:
     stack = torch.cat([normal(4, 3000, dtype=dtype), torch.full((1, 3000), 1e30, dtype=dtype)])
     stack[0, 7], stack[1, 7] = math.inf, math.nan
     assert norms(stack).tolist() == pytest.approx([norm_of(row) for row in stack], rel=1e-5, nan_ok=True)
@@ -203,7 +203,7 @@ def test_norms_of_rows_are_those_of_each(dtype: torch.dtype) -> None:
 @every_stack
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", OUTER_STEPS)
-def test_outer_steps_of_rows_are_those_of_each(name: str, whole: bool, leading: tuple[int, ...]) -> None:
+def test_outer_steps_of_rows_equal_those_of_each_row(name: str, whole: bool, leading: tuple[int, ...]) -> None:
     outer = parse_outer(name) if whole else OfParameters(parse_outer(name), 13)
     fragments, anchor = Fragments.of(33, 3), normal(*leading, 33)
     state = outer.start(anchor)
@@ -220,7 +220,7 @@ def test_outer_steps_of_rows_are_those_of_each(name: str, whole: bool, leading: 
 
 
 @every_stack
-def test_error_feedback_of_rows_is_that_of_each(leading: tuple[int, ...]) -> None:
+def test_error_feedback_of_rows_equals_that_of_each_row(leading: tuple[int, ...]) -> None:
     stack = normal(*leading, 50)
     together, apart = ErrorFeedback.of(stack), [ErrorFeedback.of(row) for row in rows_of(stack)]
     for round in range(3):
@@ -233,7 +233,7 @@ def test_error_feedback_of_rows_is_that_of_each(leading: tuple[int, ...]) -> Non
 
 @every_stack
 @pytest.mark.parametrize("common", [True, False], ids=["one anchor", "an anchor a row"])
-def test_normalised_contributions_of_rows_are_those_of_each(common: bool, leading: tuple[int, ...]) -> None:
+def test_normalised_contributions_of_rows_equal_those_of_each_row(common: bool, leading: tuple[int, ...]) -> None:
     stack = normal(*leading, 30)
     anchor = normal(30, seed=1) if common else normal(*leading, 30, seed=1)
     shares = 0.5 + torch.arange(math.prod(leading)).view(leading) / 2  # of the second row 1
@@ -246,7 +246,7 @@ def test_normalised_contributions_of_rows_are_those_of_each(common: bool, leadin
 
 
 @every_stack
-def test_control_variates_of_rows_are_those_of_each(leading: tuple[int, ...]) -> None:
+def test_control_variates_of_rows_equal_those_of_each_row(leading: tuple[int, ...]) -> None:
     mean, brought, moved = normal(12, seed=1), normal(*leading, 12), normal(*leading, 12, seed=2)
     together, apart = ControlVariate(11), [ControlVariate(11) for _ in range(math.prod(leading))]
     together.begin(mean, brought, 2.5)
@@ -262,7 +262,9 @@ def test_control_variates_of_rows_are_those_of_each(leading: tuple[int, ...]) ->
 
 @every_stack
 @pytest.mark.parametrize(("n", "parameters"), [(20, None), (20, 12), (200_000, 140_000)])
-def test_the_displacements_of_rows_are_those_of_each(n: int, parameters: int | None, leading: tuple[int, ...]) -> None:
+def test_the_displacements_of_rows_equal_those_of_each_row(
+    n: int, parameters: int | None, leading: tuple[int, ...]
+) -> None:
     """To the rounding of a sum of products in float64."""
     together, apart = MotionSampler(parameters), [MotionSampler(parameters) for _ in range(math.prod(leading))]
     for round in range(3):

@@ -71,7 +71,7 @@ def check_cost(schedule: Schedule, p: int, expected: tuple[int, int, list[Row]])
 
 @every_schedule
 @pytest.mark.parametrize("world", WORLDS)
-def test_it_is_an_allreduce_at_the_cost_that_it_tells(schedule: Schedule, world: int) -> None:
+def test_a_schedule_is_an_allreduce_at_its_stated_cost(schedule: Schedule, world: int) -> None:
     if schedule.name == "double_tree":
         check_double_tree(world)
     else:
@@ -98,7 +98,7 @@ def test_a_group_is_at_least_one_rank() -> None:
         Hierarchical(0)
 
 
-def test_groups_are_near_the_root_of_the_world_and_leave_nobody_over_if_they_can() -> None:
+def test_groups_are_near_the_root_of_the_world_and_leave_no_rank_over_if_they_can() -> None:
     sizes = {world: prove(Hierarchical(), world).steps for world in (16, 12, 7)}
     assert sizes == {16: 2 * 3 + 2 * 3, 12: 2 * 2 + 2 * 3, 7: 1 + 2 * 2 + 2 * 1 + 1}
     assert [nearest_to_root(world) for world in (16, 12, 7, 31)] == [4, 3, 3, 6]
@@ -140,7 +140,7 @@ def execute(schedule: Schedule, vectors: list[torch.Tensor]) -> list[torch.Tenso
 
 
 @every_schedule
-def test_its_name_is_its_key(schedule: Schedule) -> None:
+def test_the_name_of_a_schedule_is_its_key(schedule: Schedule) -> None:
     assert SCHEDULES[schedule.name] is schedule
 
 
@@ -158,7 +158,7 @@ def test_the_result_is_the_sum_and_the_same_bits_on_all_ranks(schedule: Schedule
 
 
 @every_schedule
-def test_alone_there_is_nothing_to_do(schedule: Schedule) -> None:
+def test_a_world_of_one_rank_has_no_steps(schedule: Schedule) -> None:
     assert schedule.steps(0, 1) == ()
     assert prove(schedule, 1).steps == 0
 

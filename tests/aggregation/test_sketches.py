@@ -94,7 +94,7 @@ def test_the_stages_come_in_turn(codec: SketchCodec) -> None:
 
 
 @every_codec
-def test_what_does_not_fit_is_refused(codec: SketchCodec) -> None:
+def test_values_or_states_that_do_not_fit_are_refused(codec: SketchCodec) -> None:
     state = codec.start(LAYOUT, 0)
     for values in (torch.zeros(3), torch.zeros(LAYOUT.size, dtype=torch.float64)):
         with pytest.raises(ValueError, match="the values must be as the layout says"):

@@ -132,7 +132,7 @@ def test_a_model_on_a_gpu_goes_through_a_cpu_vector() -> None:
         3.0,
     ],
 )
-def test_what_cannot_be_averaged_is_refused_by_name(tensor: torch.Tensor) -> None:
+def test_a_tensor_that_cannot_be_averaged_is_refused_by_name(tensor: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*'layer\.counter'[^\n]*$"):
         Layout.of({"fine": torch.ones(2), "layer.counter": tensor})
     with pytest.raises(ValueError, match=r"^[^\n]*'layer\.counter'[^\n]*$"):
@@ -200,6 +200,10 @@ def test_digests_are_equal_exactly_where_compare_finds_nothing(one: Layout, two:
         ({**MODEL, "bias": torch.ones(3)}, "tensor 'bias' is float32 (2,) here and float32 (3,) there"),
         ({**MODEL, "scale": torch.tensor(1.0).half()}, "tensor 'scale' is float32 () here and float16 () there"),
         ({**MODEL, "new": torch.ones(1)}, "tensor 'new' float32 (1,) is missing here"),
+        (
+            {"other": torch.ones(1)},
+            "tensor 'weight' float32 (2, 3) is missing there; 3 more differ: 'bias', 'scale' ...",
+        ),
         ({"bias": MODEL["bias"], "scale": MODEL["scale"]}, "tensor 'weight' float32 (2, 3) is missing there"),
         (dict(reversed(MODEL.items())), "the order differs: tensor 0 is 'weight' here and 'scale' there"),
     ],

@@ -55,14 +55,14 @@ def test_arguments_are_one_text_in_settings_however_they_are_given(given: object
     assert shlex.split(settings.arguments) == ["--name", "a b", "-x"]
 
 
-def test_the_text_of_a_scenario_holds_them(tmp_path: Path) -> None:
+def test_the_text_of_a_scenario_holds_the_arguments(tmp_path: Path) -> None:
     scenario, file = Scenario.plain(Settings(arguments="--name 'a b'", device="cpu")), tmp_path / "scenario.toml"
     file.write_text(scenario_text(scenario))
     assert read_scenario(file).scenario == scenario
 
 
 @pytest.mark.parametrize("given", ["'", 3, ["a", 1], "x" * 5000, "a\0b"])
-def test_what_no_command_line_holds_is_refused(given: object) -> None:
+def test_arguments_that_are_no_command_line_are_refused(given: object) -> None:
     with pytest.raises(SettingsError, match=r"^arguments must be words as in a shell"):
         Settings(arguments=given)
 
@@ -97,7 +97,7 @@ def test_a_script_has_its_own_arguments_and_no_such_setting() -> None:
         join(arguments="--width 3")
 
 
-def test_the_join_line_carries_them_a_newcomer_gives_the_same_and_a_resumed_run_keeps_them(tmp_path: Path) -> None:
+def test_the_join_line_and_a_resumed_run_carry_the_arguments_and_a_newcomer_gives_the_same(tmp_path: Path) -> None:
     usual = ("--peers", 1, "--steps", 10**9, "--period", 50, "--device", "cpu", "--listen", "tcp://127.0.0.1:0")
     run = Live(tmp_path, "train", WIDE, *usual, "--run", "run", "--", "--width", 3)
     line = run.until(lambda: run.rounds() and (run.folder / "join.txt").read_text(), "a round").strip()

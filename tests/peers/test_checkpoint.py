@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "peer-0.safetensors"
 
 
-def test_what_is_saved_is_loaded(path: Path) -> None:
+def test_a_saved_snapshot_is_loaded(path: Path) -> None:
     save(path, some())
     assert_loads(path, some())
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -297,7 +297,7 @@ def test_a_flipped_bit_is_noticed(path: Path, every: int) -> None:
         assert_refused(path, bytes(spoiled))
 
 
-def test_what_is_no_checkpoint_is_told(path: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_checkpoint_is_refused(path: Path, tmp_path: Path) -> None:
     save(path, some())
     raw = path.read_bytes()
     assert_refused(path, b"", "not a checkpoint")

@@ -31,7 +31,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> Non
     assert await second == {"is": "new"}
 
 
-async def test_two_questions_at_once_are_both_answered_in_whatever_order() -> None:
+async def test_two_questions_at_once_are_both_answered_in_any_order() -> None:
     peer, told = asked_peer()
     questions = [asyncio.create_task(peer.ask("invite", {"number": n})) for n in range(2)]
     await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_two_questions_at_once_are_both_answered_in_whatever_order() -> No
     assert [await question for question in questions] == [{"number": 0}, {"number": 1}]
 
 
-async def test_a_peer_that_ends_answers_none_of_its_questions() -> None:
+async def test_questions_to_a_peer_that_hangs_up_get_no_answer() -> None:
     peer, _ = asked_peer()
     questions = [asyncio.create_task(peer.ask("invite", {})) for _ in range(2)]
     await asyncio.sleep(0)

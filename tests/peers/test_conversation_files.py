@@ -261,7 +261,7 @@ def test_a_setting_is_parsed_once_and_carried_as_a_value(monkeypatch: pytest.Mon
     assert set(parsed) <= {"adaptive"}, "only the default is looked at besides"
 
 
-def test_the_values_are_what_the_conversation_needs_with_all_of_their_options() -> None:
+def test_parsed_settings_carry_the_conversations_values_with_all_options() -> None:
     own = LocalSGDSettings.of(Settings(period_initial=4, period_block_s=1.5, codec="top-k:0.5", schedule="auto"))
     assert own.period.value == AdaComm(initial=4, block_s=1.5)
     assert own.codec.text == "top_k:0.5"

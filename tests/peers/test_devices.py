@@ -48,7 +48,7 @@ def drawn(index: int) -> float:
     return torch.rand(1, generator=torch.cuda.default_generators[index]).item()
 
 
-def test_chance_begins_on_a_gpu_that_nobody_has_used_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chance_begins_from_its_seed_on_an_unused_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(monkeypatch, 2)
     Chance(7, torch.device("cuda:1")).take()
     first = drawn(1)
@@ -106,18 +106,18 @@ def device_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
         seat.close()
 
 
-def test_peers_that_come_by_themselves_share_a_machines_gpus(device_of: Callable[[int | None], torch.device]) -> None:
+def test_peers_without_a_launcher_share_a_machines_gpus(device_of: Callable[[int | None], torch.device]) -> None:
     assert [device_of(None).index for _ in range(4)] == [0, 1, 0, 1]
 
 
-def test_a_peer_that_comes_by_itself_leaves_those_of_a_launcher_theirs(
+def test_a_peer_without_a_launcher_never_changes_the_gpus_of_launched_peers(
     device_of: Callable[[int | None], torch.device],
 ) -> None:
     assert [device_of(0).index, device_of(None).index] == [0, 1]
     assert device_of(1).index == 1, "those go by their number, whoever is there"
 
 
-def test_the_seat_of_who_has_gone_is_free(device_of: Callable[[int | None], torch.device]) -> None:
+def test_the_seat_of_a_process_that_ended_is_free(device_of: Callable[[int | None], torch.device]) -> None:
     assert [take_seat(None) for _ in range(3)] == [0, 1, 2]
     devices._KEPT.pop(1).close()
     assert [take_seat(None) for _ in range(2)] == [1, 3]

@@ -33,7 +33,7 @@ def found(*arguments: object, code: int) -> dict[str, dict[str, Any]]:
     return {finding["what"]: finding for finding in told["findings"]}
 
 
-def test_alone_it_looks_at_this_machine() -> None:
+def test_doctor_without_an_address_checks_this_machine() -> None:
     findings = found(code=0)
     assert list(findings) == ["software", "processors", "open files", "addresses", "peers", "listening"]
     assert f"torch {torch.__version__}" in findings["software"]["found"]
@@ -42,7 +42,7 @@ def test_alone_it_looks_at_this_machine() -> None:
     assert {finding["advice"] for finding in findings.values()} == {""}
 
 
-def test_without_encryption_it_does_not_say_that_strangers_are_refused() -> None:
+def test_doctor_without_encryption_says_that_anybody_may_join() -> None:
     said = found("--insecure", code=0)["listening"]["found"]
     assert said.endswith("anybody may join, nothing is encrypted")
 
@@ -57,7 +57,7 @@ def test_people_get_a_line_for_each_finding() -> None:
     assert re.search(r"  tcp://127\.0\.0\.1:\d+; an unknown key is refused$", lines[-1])
 
 
-def test_what_should_be_changed_is_said_and_gives_exit_code_1() -> None:
+def test_a_finding_with_advice_gives_exit_code_1() -> None:
     command = f"ulimit -n 300; exec {sys.executable} -m samovar doctor --listen tcp://127.0.0.1:0"
     done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
@@ -92,7 +92,7 @@ def two_peers(folder: Path, **second: Any) -> Iterator[tuple[str, ...]]:
             yield here["address"], "--invite", here["invite"]
 
 
-def test_in_a_run_it_measures_the_way_to_each_peer_and_back(tmp_path: Path) -> None:
+def test_doctor_measures_the_way_to_each_peer_of_a_run_and_back(tmp_path: Path) -> None:
     with two_peers(tmp_path) as way:
         findings = found(*way, *HERE, code=0)
         lines = verb("doctor", *way, *HERE).stdout.splitlines()
@@ -107,7 +107,9 @@ def test_in_a_run_it_measures_the_way_to_each_peer_and_back(tmp_path: Path) -> N
         assert re.match(rf"✓ peer {name} at tcp://127\.0\.0\.1:\d+ +\d+\.\d ms, ", line)
 
 
-def test_it_says_which_of_my_addresses_the_other_side_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_own_addresses_that_the_other_side_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verb_doctor, "local_addresses", lambda: ["127.0.0.3", "127.0.0.1"])
     with run_here(tmp_path / "run") as here:
         way = (here["address"], "--invite", here["invite"], *HERE)
@@ -122,7 +124,7 @@ def test_it_says_which_of_my_addresses_the_other_side_reaches(tmp_path: Path, mo
     assert [line[0] for line in lines if "the other side calls" in line] == ["✓", "-"]
 
 
-def test_a_peer_that_others_cannot_call_is_told_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_advertised_address_is_told_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_here(tmp_path / "run") as here:
         way = (here["address"], "--invite", here["invite"], *HERE, "--advertise", "127.0.0.2")
         (told,) = [finding for finding in found(*way, code=1).values() if finding["advice"]]
@@ -134,7 +136,7 @@ def test_a_peer_that_others_cannot_call_is_told_what_to_change(tmp_path: Path, m
         assert re.match(r"nobody can call this peer: open TCP port \d+ ", told["advice"])
 
 
-def test_a_peer_that_cannot_be_called_from_here_is_told(tmp_path: Path) -> None:
+def test_doctor_tells_of_a_peer_that_this_machine_cannot_call(tmp_path: Path) -> None:
     with two_peers(tmp_path, advertise="127.0.0.2") as way:
         findings = found(*way, *HERE, "--patience-s", 0.5, code=1)
     (told,) = [finding for finding in findings.values() if finding["advice"]]
@@ -143,7 +145,7 @@ def test_a_peer_that_cannot_be_called_from_here_is_told(tmp_path: Path) -> None:
     assert told["advice"] == "this machine cannot reach it: look for a firewall, or use a VPN"
 
 
-def test_where_nobody_is_it_says_so_in_one_line_with_what_to_do() -> None:
+def test_a_run_that_is_not_there_is_one_line_with_advice() -> None:
     invite = Invite.to(KeyPair.new().public).to_text()
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
@@ -156,7 +158,7 @@ def test_where_nobody_is_it_says_so_in_one_line_with_what_to_do() -> None:
             assert advice.strip() == "→ is the run still there? Ask for its present join line"
 
 
-def test_a_wrong_key_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_wrong_key_is_told_with_advice(tmp_path: Path) -> None:
     with run_here(tmp_path / "run") as here:
         contact = Invite.from_text(here["invite"]).contact
         wrong = Invite.to(contact).to_text()

@@ -36,7 +36,7 @@ def end(*, faults: tuple[Fault, ...] = (), late_s: float = 0.0, **settings: obje
 # The formulas
 
 
-def test_it_is_scaffold_whatever_the_numbers_of_local_steps() -> None:
+def test_corrected_drift_is_scaffold_for_any_numbers_of_local_steps() -> None:
     """Against the paper's algorithm, which sends c: equal steps here, as the paper has them."""
     curves, optima = torch.tensor([0.5, 1.0, 2.0]).double(), torch.tensor([-3.0, 0.0, 4.0]).double()
     rate, steps = 0.1, 7
@@ -77,7 +77,7 @@ def test_buffers_are_left_alone() -> None:
     assert variate.without(torch.tensor([1.5, 7.0]), 1).tolist() == [1.0, 7.0]
 
 
-def test_after_a_round_without_it_a_peer_goes_its_own_way() -> None:
+def test_a_control_variate_after_a_missed_round_corrects_nothing() -> None:
     variate = ControlVariate(None)
     variate.begin(torch.tensor([3.0]), torch.tensor([1.0]), 4)
     assert variate.added is not None
@@ -122,23 +122,23 @@ def test_training_ends_at_the_common_optimum_however_far_local_steps_go() -> Non
     assert end(drift="corrected") < 1e-3
 
 
-def test_without_it_training_ends_elsewhere() -> None:
+def test_training_without_correction_ends_elsewhere() -> None:
     """The negative control."""
     assert end() > 0.1
 
 
-def test_with_equal_steps_too() -> None:
+def test_training_with_equal_steps_ends_at_the_common_optimum_too() -> None:
     assert end(pace="equal", drift="corrected") < 1e-3
     assert end(pace="equal") > 0.1
 
 
 @pytest.mark.parametrize("kind", [Kind.RESTART, Kind.PAUSE])
-def test_a_peer_that_was_away_leaves_no_bias_behind(kind: Kind) -> None:
+def test_an_absent_peer_leaves_no_bias_behind(kind: Kind) -> None:
     fault = Fault(kind=kind, who=(1,), at_s=2.0, for_s=0.5)
     assert end(faults=(fault,), drift="corrected", patience_s=2.0, steps=480) < 1e-3
 
 
-def test_nothing_more_is_sent() -> None:
+def test_corrected_drift_sends_no_more_bytes() -> None:
     def sent(drift: str) -> int:
         _, records = play(load_task(TASKS / "union.py"), steps=64, period="8", drift=drift)
         return sum(record.bytes_sent for rounds in records.values() for record in rounds)
@@ -146,7 +146,7 @@ def test_nothing_more_is_sent() -> None:
     assert sent("corrected") == pytest.approx(sent("left"), rel=0.01), "but for heartbeats"
 
 
-def test_adaptive_goes_with_both() -> None:
+def test_the_adaptive_period_goes_with_corrected_drift() -> None:
     assert end(period="adaptive", period_block_s=1e5, drift="corrected") < 1e-3
 
 
@@ -156,6 +156,6 @@ APART = [{"codec": "int8"}, {"outer": "nesterov"}, {"fragments": 2}, {"overlap":
 
 
 @pytest.mark.parametrize("other", [*APART, {"average": "gradients"}], ids=lambda other: next(iter(other)))
-def test_what_does_not_go_with_it_is_told(other: dict[str, object]) -> None:
+def test_settings_that_do_not_go_with_corrected_drift_are_refused(other: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(other)) if "average" not in other else "drift"):
         Settings(drift="corrected", **other)

@@ -43,7 +43,7 @@ def of_the_first_three(folder: Path, faults: tuple[Fault, ...]) -> tuple[Result,
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_peer_that_joined_from_elsewhere_is_in_the_result_and_the_report(tmp_path: Path, crashes: bool) -> None:
+def test_a_peer_from_another_machine_is_in_the_result_and_the_report(tmp_path: Path, crashes: bool) -> None:
     faults = (Fault(kind=Kind.CRASH, who=(3,), at_step=40),) if crashes else ()
     result, rounds = of_the_first_three(tmp_path, faults)
     (one,) = result.elsewhere

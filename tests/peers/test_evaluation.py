@@ -122,12 +122,12 @@ def test_buffers_that_modules_share_are_shared_while_evaluated() -> None:
 
 
 @pytest.mark.parametrize("found", [torch.zeros(3), {"loss": "low"}, None, "good"])
-def test_what_is_no_number_is_refused_before_anything_is_trained(found: object) -> None:
+def test_an_evaluation_that_is_no_number_is_refused_before_anything_is_trained(found: object) -> None:
     task = replace(noisy_task(), evaluate=lambda model: found)  # type: ignore[arg-type, return-value]
     records: list[Record] = []
     world = World(task, Scenario.plain(Settings(device="cpu", peers=3, steps=12)), records.append)
     with pytest.raises(
-        EvaluationFailed, match=r"noisy\.py: evaluate\(\) is to return a number, or a dict of numbers by name, not "
+        EvaluationFailed, match=r"noisy\.py: evaluate\(\) returned .*; a number, or a dict of numbers by name, is due"
     ):
         run_virtual(world.run(), seed=0)
     assert records == []
@@ -150,7 +150,7 @@ def slow_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_evaluation")
-def test_a_peer_that_waits_for_one_that_evaluates_tells_for_whom_and_how_long() -> None:
+def test_a_peer_tells_which_evaluating_peer_it_waited_for_and_how_long() -> None:
     judged = replace(noisy_task(), evaluate=lambda model: 0.5)
     _, records = played(judged, peers=2, steps=16, evaluate_every=3)
     rounds = [record for record in records if isinstance(record, ExchangeRecord)]
@@ -167,7 +167,7 @@ def test_a_peer_that_waits_for_one_that_evaluates_tells_for_whom_and_how_long() 
 
 @pytest.mark.usefixtures("slow_evaluation")
 @pytest.mark.parametrize("schedule", ["ring", "halving_doubling", "double_tree"])
-def test_also_who_waits_on_others_that_wait_for_the_one_that_evaluates_tells_so(schedule: str) -> None:
+def test_a_peer_tells_of_an_evaluation_that_delays_it_through_other_peers(schedule: str) -> None:
     judged = replace(noisy_task(), evaluate=lambda model: 0.5)
     _, records = played(judged, peers=5, schedule=schedule, evaluate_every=3)
     rounds = [record for record in records if isinstance(record, ExchangeRecord) and record.version == 4]
@@ -179,7 +179,7 @@ def test_also_who_waits_on_others_that_wait_for_the_one_that_evaluates_tells_so(
 
 @pytest.mark.usefixtures("slow_evaluation")
 @pytest.mark.parametrize("slow", [1, 2, 3, 4])
-def test_a_peer_that_waits_far_longer_than_an_evaluation_took_waited_for_something_else(
+def test_a_wait_far_longer_than_the_evaluation_is_not_put_down_to_it(
     slow: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In round 4 one peer is slower than the one that evaluates."""
@@ -204,7 +204,7 @@ def test_a_usual_evaluation_is_no_event() -> None:
 
 
 @pytest.mark.usefixtures("slow_evaluation")
-def test_a_peer_that_waits_for_a_far_longer_evaluation_tells_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stall_by_a_long_evaluation_is_told_as_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.EVALUATION_S", 100.0)
     _, records = played(replace(noisy_task(), evaluate=lambda model: 0.5), peers=3, steps=4, evaluate_every=1)
     stalled = [record for record in records if isinstance(record, EventRecord) and record.event == "stalled"]
@@ -281,20 +281,22 @@ def test_a_metric_has_its_own_name_and_scale_everywhere(
 @pytest.mark.parametrize(
     ("declared", "returned", "line"),
     [
-        ({"perplexity": "lower", "bleu": "higher"}, 1.0, "returned one number, and METRICS has perplexity, bleu"),
-        ({"perplexity": "lower"}, {"accuracy": 1.0}, "returned accuracy; METRICS has perplexity"),
+        (
+            {"perplexity": "lower", "bleu": "higher"},
+            1.0,
+            "returned one number, and the declared metrics are perplexity, bleu",
+        ),
+        ({"perplexity": "lower"}, {"accuracy": 1.0}, "returned accuracy; the declared metrics are perplexity"),
         (
             {"perplexity": "lower"},
             {"perplexity": 1.0, "more": 2.0},
-            "returned perplexity, more; METRICS has perplexity",
+            "returned perplexity, more; the declared metrics are perplexity",
         ),
-        (None, {}, "returned nothing; it is to return a number, or numbers by name"),
-        (None, {3: 1.0}, "returned 3; it is to return a number, or numbers by name"),
+        (None, {}, "returned nothing; a number, or a dict of numbers by name, is due"),
+        (None, {3: 1.0}, "returned 3; a number, or a dict of numbers by name, is due"),
     ],
 )
-def test_metrics_that_are_not_the_declared_ones_are_told(
-    declared: dict[str, str] | None, returned: object, line: str
-) -> None:
+def test_metrics_other_than_the_declared_are_told(declared: dict[str, str] | None, returned: object, line: str) -> None:
     task = replace(noisy_task(), evaluate=lambda model: returned, metrics=declared)
     with pytest.raises(EvaluationFailed) as told:
         metrics_of(task.model(), task)

@@ -162,7 +162,7 @@ def test_a_newer_schema_is_refused_in_one_line_that_says_so(gossip: Path) -> Non
         file.write_text(whole)
 
 
-def test_what_json_prints_is_result_json_and_the_result(gossip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_json_is_result_json_and_the_result(gossip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, scales = {"perplexity": math.inf, "accuracy": 0.5}, {"perplexity": "lower", "accuracy": "higher %"}
     result = conclude(gossip, Tally(), wall_s=31.0, metrics=metrics, scales=scales)
     Output(steps=0, columns=GOSSIP, as_json=True).end(result)
@@ -177,7 +177,7 @@ def test_what_json_prints_is_result_json_and_the_result(gossip: Path, capsys: py
 
 
 @pytest.mark.parametrize("schema", ["0", "true", '"two"', "1.5", "null"])
-def test_a_schema_that_is_no_number_of_one_is_refused(gossip: Path, schema: str) -> None:
+def test_a_bad_schema_number_is_refused(gossip: Path, schema: str) -> None:
     file = peer_file(gossip, "bert")
     file.write_text(file.read_text().replace('"schema":2', f'"schema":{schema}'))
     with pytest.raises(ValueError, match=r"line 1: schema is .*, not a number of 1 or more"):
@@ -211,7 +211,7 @@ def test_a_column_has_no_name_that_all_records_have() -> None:
 # Without rounds
 
 
-def test_nothing_says_round_where_exchanges_are_none(gossip: Path) -> None:
+def test_a_run_without_rounds_never_says_round(gossip: Path) -> None:
     run = read_run(gossip)
     assert run.result is not None
     board = board_of(gossip_records(), GOSSIP)

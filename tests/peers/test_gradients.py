@@ -62,7 +62,7 @@ def test_a_bucket_goes_out_before_backward_has_come_to_the_first_layer(monkeypat
     assert told.events.index(0) < told.events.index("first layer")
 
 
-def test_what_is_accumulated_goes_out_once_as_a_whole(monkeypatch) -> None:
+def test_accumulated_gradients_go_out_once_as_a_whole(monkeypatch) -> None:
     model, batches = network(monkeypatch), [torch.randn(8, 4) for _ in range(3)]
     sum(model(batch).sum() for batch in batches).backward()
     whole = grads(model)
@@ -79,7 +79,7 @@ def test_what_is_accumulated_goes_out_once_as_a_whole(monkeypatch) -> None:
         assert torch.allclose(mean, 2 * own, rtol=1e-5)
 
 
-def test_what_backward_does_not_come_to_is_brought_as_nothing(monkeypatch) -> None:
+def test_a_layer_without_gradients_is_brought_as_zeros(monkeypatch) -> None:
     """Every element is covered, though a layer was not used; and the others' gradient for it is taken."""
     model = network(monkeypatch)
     told = Told(model)
@@ -91,7 +91,7 @@ def test_what_backward_does_not_come_to_is_brought_as_nothing(monkeypatch) -> No
     assert all(gradient.any() for gradient in grads(model[4]))
 
 
-def test_what_only_another_peer_has_a_gradient_for_gets_it_and_what_nobody_has_gets_none(monkeypatch) -> None:
+def test_a_parameter_gets_another_peers_gradient_and_none_if_no_peer_has_one(monkeypatch) -> None:
     model = network(monkeypatch)
     told = Told(model)
 

@@ -66,20 +66,20 @@ def test_all_of_an_optimizers_state_is_averaged_and_to_make_it_changes_nothing(n
     assert all(id(tensor) in held for tensor in state.values()), "the optimizer's own, not copies"
 
 
-def test_what_it_does_not_know_is_refused() -> None:
+def test_an_optimizer_of_unknown_state_is_refused() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="the state of LBFGS cannot be averaged, only that of SGD, Adam"):
         InnerState(optim.LBFGS(model.parameters()), model)
 
 
-def test_frozen_parameters_have_none() -> None:
+def test_frozen_parameters_have_no_inner_state() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     kept = InnerState(optim.SGD(model.parameters(), momentum=0.9), model)
     assert list(kept.tensors()) == ["optimizer/weight/momentum_buffer"]
 
 
-def test_what_is_averaged_is_settled_at_the_beginning() -> None:
+def test_the_averaged_tensors_are_fixed_at_the_beginning() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
     optimizer = optim.SGD([*model[0].parameters(), *model[1].parameters()], lr=0.1, momentum=0.9)
@@ -146,7 +146,7 @@ def test_a_run_equals_the_computation_by_hand(outer: str) -> None:
     assert steps == pytest.approx([50.0] * 4)
 
 
-def test_it_is_another_run_than_with_each_ones_own() -> None:
+def test_averaged_inner_state_gives_another_run_than_kept_state() -> None:
     kept, averaged = (world(inner=inner, steps=50).lives[0].trainer.model[0].weight for inner in ("kept", "averaged"))
     assert not torch.allclose(kept, averaged, atol=1e-4)
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_of_another_inner_is_said_to_be_that() -> None:
         ({"average": "gradients"}, "inner is for averages of models, not of gradients"),
     ],
 )
-def test_what_it_does_not_go_with_is_refused(wished: dict[str, object], said: str) -> None:
+def test_settings_that_do_not_go_with_averaged_inner_state_are_refused(wished: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(inner="averaged", **wished)
 

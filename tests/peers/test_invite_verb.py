@@ -78,7 +78,7 @@ def test_a_script_that_founds_a_run_answers_too_and_its_limits_hold(tmp_path: Pa
         ((".", "--new", "--invite-for", "2 years"), "invite_for"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(arguments: tuple[object, ...], said: str) -> None:
+def test_bad_arguments_of_invite_are_one_line(arguments: tuple[object, ...], said: str) -> None:
     ended = verb("invite", *arguments)
     assert ended.exit_code == 2
     (line,) = ended.stderr.splitlines()
@@ -93,7 +93,7 @@ def test_a_span_of_time_is_a_number_with_its_unit(span: str) -> None:
             Settings(invite_for=bad)
 
 
-def test_whatever_becomes_of_the_invite_but_a_key_that_comes_is_told() -> None:
+def test_each_change_of_the_invite_is_told_but_not_each_admitted_key() -> None:
     one = Invitation("g", 3, 1, 100.0)
     assert reinvited(one, Invitation("g", 3, 2, 90.0)) == ""
     assert "revoked" in reinvited(one, None)

@@ -55,7 +55,7 @@ def test_a_key_that_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> 
     assert pair.secret not in repr(pair)
 
 
-def test_nobody_else_can_read_a_key_even_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_user_can_read_a_key_even_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, real = [], os.open
 
     def opening(path: Path, *args: int) -> int:
@@ -140,11 +140,11 @@ def test_a_key_that_others_can_read_is_refused_also_through_a_link(tmp_path: Pat
         (b"a" * 5000, "is larger than 1024 bytes"),
     ],
 )
-def test_what_is_no_key_is_told(tmp_path: Path, content: bytes, said: str) -> None:
+def test_bytes_that_are_no_key_are_told(tmp_path: Path, content: bytes, said: str) -> None:
     assert said in refused(read_key, key_file(tmp_path / "k", content))
 
 
-def test_a_key_file_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_path_that_is_no_key_file_is_told(tmp_path: Path) -> None:
     assert refused(read_key, tmp_path / "k") == f"cannot read key file {tmp_path / 'k'}: no such file or directory"
     assert refused(read_key, tmp_path).endswith(": is a directory")
     os.mkfifo(tmp_path / "pipe")
@@ -182,7 +182,7 @@ def test_a_fault_in_a_list_is_told_with_its_line(tmp_path: Path, line: str, said
     assert refused(read_authorized, file).startswith(f"{file}, {said}")
 
 
-def test_a_list_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_unusable_list_of_keys_is_told(tmp_path: Path) -> None:
     file = key_file(tmp_path / "list", b"# nobody\n")
     assert refused(read_authorized, file) == f"list of keys {file} holds no key: nobody could join"
     file.write_text(LIST)

@@ -77,7 +77,7 @@ def test_the_typed_keywords_are_the_declared_settings(kind: type, names: set[str
         (samovar.Settings.__init__, "AllSettings"),
     ],
 )
-def test_each_function_takes_them_by_keyword(function: types.FunctionType, kind: str) -> None:
+def test_each_function_takes_the_settings_by_keyword(function: types.FunctionType, kind: str) -> None:
     *_, last = inspect.signature(function).parameters.values()
     assert (last.kind, last.annotation) == (inspect.Parameter.VAR_KEYWORD, f"Unpack[{kind}]")
 

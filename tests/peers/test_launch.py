@@ -89,7 +89,7 @@ class Fakes:
         return [peer.lives for peer in self.launch.peers]
 
 
-async def test_a_peer_that_is_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
+async def test_a_peer_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:
     """Both of them: the run waits for all, so nobody ends before all have come up."""
     script = """
 restarted or name == "2" or die()
@@ -105,7 +105,7 @@ done()
     assert [peer.exit_code for peer in run.launch.peers] == [0, 0, 0]
 
 
-async def test_a_founder_that_is_started_anew_joins_through_a_member(tmp_path: Path) -> None:
+async def test_a_restarted_founder_joins_through_a_member(tmp_path: Path) -> None:
     script = """
 ready()
 if name != "0":
@@ -127,7 +127,7 @@ done()
     assert run.through[0] in ("through 1", "through 2")
 
 
-async def test_a_founder_that_is_started_anew_founds_the_run_where_nobody_is_a_member_yet(tmp_path: Path) -> None:
+async def test_a_restarted_founder_founds_the_run_while_no_peer_is_a_member_yet(tmp_path: Path) -> None:
     script = """
 ready()
 if name != "0":
@@ -148,7 +148,7 @@ done()
     assert "through None" in run.through
 
 
-async def test_a_peer_that_cannot_go_on_without_one_that_was_killed_is_started_anew_too(tmp_path: Path) -> None:
+async def test_a_peer_cut_off_by_a_killed_peer_is_started_anew_too(tmp_path: Path) -> None:
     script = """
 ready()
 contact()
@@ -170,14 +170,14 @@ done()
     assert run.lives == [1, 2, 2]
 
 
-async def test_a_peer_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
+async def test_a_peer_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
     run = Fakes(tmp_path, "name == '0' or die(); ready(); until('stop')")
     with pytest.raises(RunFailed, match=r"peer \d was killed by signal 9, 4 times"):
         await run.run()
 
 
 @pytest.mark.parametrize("kind", ["error", "cut off"])
-async def test_a_peer_that_fails_by_itself_is_not_started_anew(tmp_path: Path, kind: str) -> None:
+async def test_a_failed_peer_is_not_started_anew(tmp_path: Path, kind: str) -> None:
     fails = f"name == '1' and (tell('{kind}', 'task.py, line 3: no data'), sys.exit(2))"
     run = Fakes(tmp_path, f"{fails}; ready(); until('stop')")
     with pytest.raises(RunFailed, match=r"peer 1: task\.py, line 3"):
@@ -185,7 +185,7 @@ async def test_a_peer_that_fails_by_itself_is_not_started_anew(tmp_path: Path, k
     assert run.lives == [1, 1, 1]
 
 
-async def test_a_peer_that_is_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
+async def test_a_peer_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
     script = """
 ready()
 contact()
@@ -226,7 +226,7 @@ done()
     assert [peer.exit_code for peer in run.launch.peers] == ([-9, -9, -9] if ends_together else [0, -9, 0])
 
 
-async def test_what_goes_wrong_when_all_have_met_ends_the_run_and_is_told(tmp_path: Path) -> None:
+async def test_an_error_after_all_peers_have_met_ends_the_run_and_is_told(tmp_path: Path) -> None:
     def met() -> None:
         raise OSError("no space left on device")
 
@@ -234,7 +234,7 @@ async def test_what_goes_wrong_when_all_have_met_ends_the_run_and_is_told(tmp_pa
         await Fakes(tmp_path, "ready(); until('stop')").run(met)
 
 
-async def test_a_peer_that_fails_is_told_of_though_its_folder_is_gone(tmp_path: Path) -> None:
+async def test_a_failed_peer_is_told_of_though_its_folder_is_gone(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     fails = "name == '1' and (shutil.rmtree(orders['folder']), sys.exit(3))"
     run = Fakes(tmp_path / "run", f"{fails}; ready(); until('stop')")
@@ -243,7 +243,7 @@ async def test_a_peer_that_fails_is_told_of_though_its_folder_is_gone(tmp_path: 
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_a_peer_that_is_stopped_may_write_its_checkpoint_to_the_end(
+async def test_a_stopped_peer_may_write_its_checkpoint_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     """However long that takes; who does nothing of the kind is killed."""

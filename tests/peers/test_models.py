@@ -236,7 +236,7 @@ def test_a_constant_that_does_not_stay_one_is_told_in_one_line(change: Callable[
         one.update()
 
 
-def test_where_gradients_are_averaged_constants_follow_what_is_the_same_on_all() -> None:
+def test_with_averaged_gradients_changed_constants_leave_the_vector_unchanged() -> None:
     """A teacher there follows models that are equal."""
     model = Model()
     one = Averaged(model, gradients=True)
@@ -245,7 +245,7 @@ def test_where_gradients_are_averaged_constants_follow_what_is_the_same_on_all()
     assert torch.equal(one.vector(), before)
 
 
-def test_corrected_drift_goes_to_the_parameters_that_it_is_of() -> None:
+def test_a_drift_correction_reaches_its_own_parameters() -> None:
     one, plain = trainer(Model), trainer(Model)
     for each in (one, plain):
         each.train(1)

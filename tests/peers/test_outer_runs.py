@@ -131,7 +131,7 @@ def test_a_record_tells_the_bytes_of_the_model_that_were_averaged_before_a_codec
     assert {record.model_bytes for record in rounds_of(codec=codec, peers=1)} == {0}, "nobody to average with"
 
 
-def test_what_needs_whole_tensors_does_not_go_with_fragments() -> None:
+def test_a_codec_of_whole_tensors_does_not_go_with_fragments() -> None:
     with pytest.raises(SettingsError, match="fragments cannot be with power_sgd:2, which needs the whole model"):
         Settings(fragments=2, codec="power_sgd:2")
 
@@ -154,7 +154,7 @@ def test_the_inner_optimizers_state_is_kept_or_reset_at_an_average() -> None:
     assert bits(play(steps=50).lives[0]) != bits(play(steps=50, inner="reset").lives[0])
 
 
-def test_parameters_come_before_buffers_in_what_is_averaged() -> None:
+def test_parameters_come_before_buffers_in_the_averaged_vector() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2))
     averaged = Averaged(model)
     slots = averaged.layout.slots
@@ -181,7 +181,7 @@ def test_a_scripts_loop_takes_outer_steps_even_alone_and_resets_its_optimizer(tm
     run.leave()
 
 
-def test_flags_of_both_verbs_say_what_outer_and_inner_are(tmp_path: Path) -> None:
+def test_both_verbs_explain_outer_and_inner_and_refuse_bad_values(tmp_path: Path) -> None:
     for way in ("train", "simulate"):
         said = " ".join(verb(way, "--help").output.split())
         assert "--outer plain|STEP" in said

@@ -93,7 +93,9 @@ def test_a_round_with_overlap_takes_the_longer_of_the_two(step_ms: int) -> None:
 @pytest.mark.parametrize(
     ("outer", "fragments", "overlap_share"), one_in(2, product(["plain", "nesterov:0.7:0.9"], [1, 3], [None, 0.0, 0.5]))
 )
-def test_the_mean_of_the_peers_is_what_it_should_be(outer: str, fragments: int, overlap_share: float | None) -> None:
+def test_the_mean_of_overlapped_peers_equals_the_computation_by_hand(
+    outer: str, fragments: int, overlap_share: float | None
+) -> None:
     """As by hand; and as promised: with the mean of what all did meanwhile, or with as much of it as is mixed in."""
     step = Momentum(0.9, 0.7, nesterov=True)
     ones, agreed = trainers(), flat(trainers()[0]).clone()
@@ -174,7 +176,7 @@ def two(latency: str = "100ms", **more: Any) -> TwoPeers:
 
 
 @pytest.mark.parametrize("stop_s", one_in(3, (random.Random(seed).uniform(1.0, 4.0) for seed in range(6))))
-def test_a_peer_that_is_stopped_amid_a_round_loses_the_steps_since_it_brought_its_model_at_most(stop_s: float) -> None:
+def test_a_peer_stopped_amid_a_round_loses_no_step_before_its_contribution(stop_s: float) -> None:
     """And what it brought is brought again: the run goes on to its last step, and the same bits on both."""
     stopped = two(stop_s=stop_s)
     for kept in stopped.kept.values():
@@ -186,7 +188,7 @@ def test_a_peer_that_is_stopped_amid_a_round_loses_the_steps_since_it_brought_it
     assert torch.equal(*(end.model for end in resumed.ends))
 
 
-def test_a_peer_that_is_stopped_when_the_round_is_over_loses_nothing() -> None:
+def test_a_peer_stopped_after_a_round_loses_nothing() -> None:
     """Here it takes less than the local steps, and what has come of it is taken over."""
     stopped = two("1ms", stop_s=0.06)
     rounds = [max(record.version for record in rounds_of(stopped.records, name)) for name in "01"]
@@ -220,7 +222,7 @@ def test_a_run_that_a_former_version_began_is_resumed(tmp_path: Path) -> None:
     assert torch.equal(*(one.tensors["state/vector"] for one in kept))
 
 
-def test_a_peer_that_was_left_behind_goes_on_from_the_others_model_and_merges_nothing(
+def test_a_peer_left_behind_takes_the_others_model_and_merges_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its own steps were taken from a model that the others left long ago."""
@@ -259,7 +261,7 @@ def test_a_peer_that_was_left_behind_goes_on_from_the_others_model_and_merges_no
         ({"average": "gradients"}, "overlap is for averages of models, not of gradients"),
     ],
 )
-def test_what_does_not_go_with_overlap_is_refused(wished: dict[str, object], said: str) -> None:
+def test_settings_that_do_not_go_with_overlap_are_refused(wished: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(overlap=True, **wished)
 

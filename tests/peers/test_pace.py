@@ -99,7 +99,7 @@ def test_nobody_makes_others_wait_by_rounding_but_for_a_single_step(period: int)
         assert taken == 1 or 0.5 * fits <= taken <= 1.05 * fits
 
 
-def test_what_is_brought_comes_to_the_closed_form_of_the_paper() -> None:
+def test_normalised_contributions_sum_to_the_closed_form_of_the_paper() -> None:
     chance = torch.Generator().manual_seed(0)
     anchor, steps, batch = torch.randn(5, generator=chance).double(), (20, 20, 20, 4), (4.0, 8.0, 4.0, 2.0)
     ends = [anchor + torch.randn(5, generator=chance).double() for _ in steps]
@@ -130,7 +130,7 @@ def test_steps_count_for_less_where_peers_differ_so_much_that_the_mean_would_swi
     assert effective(16, mean) * (1 / fast + 1 / slow) / 2 == pytest.approx(FAR)
 
 
-async def test_a_peer_weighs_what_its_batches_do_not_how_many_it_saw() -> None:
+async def test_the_weight_of_a_peer_follows_its_batch_size_and_not_its_number_of_batches() -> None:
     state = State(1, 8, torch.zeros(1), (), None, speeds=Speeds(1.0, 1.0))
     contribution = Contribution(torch.ones(1), 20 * 4.0, 0.0, 0.1, 0.0, steps=20)
     brought = await Pace(True).brought(contribution, 16, state, parameters=None, compute_s=10.0, steps=20)
@@ -138,7 +138,7 @@ async def test_a_peer_weighs_what_its_batches_do_not_how_many_it_saw() -> None:
     assert await Pace(False).brought(contribution, 16, state, parameters=None, compute_s=10.0, steps=20) is contribution
 
 
-async def test_a_peer_that_has_measured_nothing_yet_brings_the_speeds_that_all_agreed_on() -> None:
+async def test_a_newcomer_without_a_measurement_brings_the_agreed_speeds() -> None:
     """A newcomer's first round would else count as one at no speed at all."""
     agreed = Speeds(2.0, 0.6)
     state = State(1, 8, torch.zeros(1), (), None, speeds=agreed)
@@ -150,7 +150,7 @@ async def test_a_peer_that_has_measured_nothing_yet_brings_the_speeds_that_all_a
 # Runs
 
 
-def test_where_training_ends_does_not_depend_on_who_is_fast() -> None:
+def test_training_ends_at_the_common_optimum_though_speeds_differ() -> None:
     assert abs(end(SLOW, pace="own") - COMMON) < 0.15, "all peers drift a little"
 
 
@@ -195,7 +195,7 @@ def test_a_peer_five_times_slower_does_not_hold_the_others(pace: str) -> None:
     assert len({bits(life) for life in with_it.lives}) == 1
 
 
-def test_where_all_are_alike_their_own_pace_is_the_equal_one_to_the_bit() -> None:
+def test_the_own_pace_of_equal_peers_is_the_equal_pace_to_the_bit() -> None:
     task, alike = load_task(TASKS / "union.py"), (0.01,) * 4
     (equal, _), (own, _) = (play(task, alike, steps=64, period="8", pace=pace) for pace in ("equal", "own"))
     assert bits(equal.lives[0]) == bits(own.lives[0])
@@ -217,7 +217,7 @@ def test_a_latecomer_knows_the_pace_of_the_others() -> None:
     assert last == {0: 22, 1: 22, 2: 22, 3: 4, 4: 11}
 
 
-def test_a_peer_that_is_started_anew_goes_on_at_the_pace_of_the_others() -> None:
+def test_a_restarted_peer_goes_on_at_the_pace_of_the_others() -> None:
     fault = Fault(kind=Kind.RESTART, who=(1,), at_s=1.0, for_s=0.2)
     world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=800, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
@@ -227,7 +227,7 @@ def test_a_peer_that_is_started_anew_goes_on_at_the_pace_of_the_others() -> None
     assert round(records[1][-2].steps_per_s * records[1][-2].compute_s) == 20
 
 
-def test_a_crash_is_decided_as_ever_and_those_who_are_left_find_their_pace() -> None:
+def test_the_survivors_of_a_crash_end_with_one_model_and_find_their_pace() -> None:
     fault = Fault(kind=Kind.CRASH, who=(3,), at_s=2.0)
     world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=640, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
@@ -243,12 +243,12 @@ APART = [{"average": "gradients", "period": "1"}, {"fragments": 2}, {"period": "
 
 
 @pytest.mark.parametrize("other", APART, ids=lambda other: next(iter(other)))
-def test_what_does_not_go_with_it_is_told(other: dict[str, object]) -> None:
+def test_settings_that_do_not_go_with_the_own_pace_are_refused(other: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="pace"):
         Settings(**{"pace": "own", **other})
 
 
-def test_flags_of_both_verbs_say_what_the_pace_is() -> None:
+def test_the_help_of_both_verbs_explains_the_pace() -> None:
     for way in ("train", "simulate"):
         assert "--pace equal|own" in " ".join(verb(way, "--help").output.split())
 

@@ -73,7 +73,7 @@ def test_people_get_a_table_that_marks_the_choice() -> None:
     assert "1.05 MB to 6.29 MB" in naive
 
 
-def test_it_says_which_limits_so_many_peers_exceed() -> None:
+def test_plan_names_the_limits_that_the_number_of_peers_exceeds() -> None:
     def told(peers: int) -> list[str]:
         lines = verb("plan", "--size", "1KB", "--peers", peers).stdout.splitlines()
         return [line for line in lines if line.startswith("with more than")]
@@ -90,7 +90,7 @@ def test_without_svg_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("peers", [1, 2, 12, 40])
-def test_it_is_drawn_with_a_bar_for_each_schedule_and_a_row_for_each_peer(
+def test_the_drawing_has_a_bar_for_each_schedule_and_a_row_for_each_peer(
     peers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_it_is_drawn_with_a_bar_for_each_schedule_and_a_row_for_each_peer(
     assert len(strokes) == (2 if peers == 1 else 2 + 2 * min(peers, 32))  # two stand in the legend
 
 
-def test_the_file_is_called_plan_svg_if_nobody_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_called_plan_svg_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert verb("plan", "--size", "1MB", "--json", "--svg").exit_code == 0
     ElementTree.parse(tmp_path / "plan.svg")
@@ -138,7 +138,7 @@ def test_the_file_is_called_plan_svg_if_nobody_says_otherwise(tmp_path: Path, mo
         ("--size 1MB --pears 3", "no such option"),
     ],
 )
-def test_whatever_is_wrong_is_told_in_one_line(
+def test_a_bad_argument_of_plan_is_told_in_one_line(
     arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

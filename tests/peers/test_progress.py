@@ -192,12 +192,12 @@ def test_a_stall_that_all_tell_of_is_told_once_and_again_when_it_lasts() -> None
     assert "peer b goes on: after 71 s of local steps" in text
 
 
-def test_a_peer_that_said_goodbye_is_not_lost_when_it_falls_silent() -> None:
+def test_a_peer_that_left_is_not_shown_as_lost() -> None:
     found = board(committed("b", 1), happened("b", "left"), happened("a", "lost", about="b"))
     assert found.peers["b"].state == "left"
 
 
-def test_a_peer_that_a_round_did_without_is_missing_until_it_is_heard_again() -> None:
+def test_a_peer_left_out_of_a_round_is_missing_until_it_is_heard_again() -> None:
     absent = Missing(peer="b", since_s=1.0, why="straggler")
     found = board(committed("b", 1), committed("a", 2, missing=(absent,)))
     assert (found.peers["b"].state, found.peers["b"].event) == ("missing", "missing: straggler")

@@ -199,7 +199,7 @@ def test_bad_input_is_told_in_one_line_that_names_arguments_and_leaves_nothing(
     assert sorted(here.iterdir()) == before
 
 
-def test_a_peer_that_fails_is_told_in_one_line_with_its_place(here: Path) -> None:
+def test_a_failed_peer_is_told_in_one_line_with_its_place(here: Path) -> None:
     (here / "line.py").write_text(TASK.replace("return model(batch)", "return 1 / 0 * model(batch)"))
     with pytest.raises(
         samovar.RunFailed, match=r"peer \d: line\.py, line 8: ZeroDivisionError: division by zero"
@@ -272,7 +272,7 @@ def saved(folder: Path, *models: nn.Module) -> Path:
     return folder
 
 
-def test_the_weights_of_a_run_are_loaded_tied_and_frozen_ones_too(here: Path) -> None:
+def test_the_tied_and_frozen_weights_of_a_run_are_loaded_too(here: Path) -> None:
     (here / "line.py").write_text(
         IMPORTS + DATA + LOSS + "def model():\n"
         "    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))\n"
@@ -361,7 +361,7 @@ def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None
         samovar.simulate(scenario="two.toml", peers=3)
 
 
-def test_a_sweep_is_refused_before_it_starts_and_else_tells_what_it_found() -> None:
+def test_a_bad_sweep_is_refused_before_it_starts_and_a_good_one_tells_its_findings() -> None:
     for given, said in (({"count": 0}, "count must be a whole number"), ({"count": 1, "seed": -1}, "seed must be")):
         with pytest.raises(samovar.SettingsError, match=said):
             samovar.sweep(**given)  # type: ignore[arg-type]
@@ -370,7 +370,7 @@ def test_a_sweep_is_refused_before_it_starts_and_else_tells_what_it_found() -> N
     assert repr(outcome) == "<samovar.Sweep: 2 seeds, every promise held; 1.00 s>"
 
 
-def test_what_samovar_exports_is_named_documented_and_told_by_dir() -> None:
+def test_every_export_is_named_documented_and_told_by_dir() -> None:
     assert dir(samovar) == sorted(samovar.__all__)
     for name in samovar.__all__:
         exported = getattr(samovar, name)

@@ -95,7 +95,7 @@ def test_spoiled_bytes_give_a_record_or_a_value_error_and_never_another_error(tm
             assert "\n" not in str(error)  # noqa: PT017  # either outcome is right
 
 
-def test_what_a_later_version_adds_is_passed_over(run: Run) -> None:
+def test_a_key_of_a_later_version_is_passed_over(run: Run) -> None:
     file = peer_file(run.folder, "bob")
     file.write_text(file.read_text().replace('{"kind"', '{"colour":"teal","kind"'))
     assert read_run(run.folder) == run
@@ -110,7 +110,7 @@ def test_a_loss_that_is_not_finite_is_null_in_the_file_and_nan_when_read(run: Ru
         assert math.isnan(again.loss)
 
 
-def test_what_only_a_simulation_has_is_left_out_of_a_real_result(run: Run) -> None:
+def test_keys_of_a_simulation_are_left_out_of_a_real_result(run: Run) -> None:
     assert run.result is not None
     real = json.loads(run.result.to_json())
     assert "virtual_s" not in real

@@ -54,7 +54,7 @@ class Page(HTMLParser):
         return found
 
 
-def test_the_report_shows_the_headline_numbers_and_who_was_lost(run: Run, tmp_path: Path) -> None:
+def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "deep" / "report.html"
     assert write_report(run, target) == target
     seen = Page(target.read_text(encoding="utf-8")).seen
@@ -77,7 +77,7 @@ def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run
         assert f"<td>{bytes_text(25_000 * count)}</td>" in shown
 
 
-def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
+def test_the_report_names_the_peer_that_was_waited_for_longest(run: Run) -> None:
     assert "waited longest for" not in page(run, "")
     rounds = [
         dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.exchanges
@@ -85,7 +85,7 @@ def test_the_report_names_who_was_waited_for_longest(run: Run) -> None:
     assert "They waited longest for peer bob." in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
 
 
-def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(run: Run, tmp_path: Path) -> None:
+def test_evaluation_and_the_wait_for_it_are_kinds_of_time_of_their_own(run: Run, tmp_path: Path) -> None:
     def spent(record: ExchangeRecord) -> ExchangeRecord:
         if record.peer == "alice":
             return dataclasses.replace(record, evaluate_s=0.5, time_s=record.time_s + 0.5)
@@ -112,7 +112,7 @@ def test_evaluation_is_a_kind_of_time_of_its_own_and_who_waits_for_it_says_so(ru
     assert "evaluate" not in {bar["name"] for bar in without.figures["timeline-time"]["data"]}
 
 
-def test_averaging_behind_local_steps_is_shown_beside_what_took_time(run: Run, tmp_path: Path) -> None:
+def test_averaging_behind_local_steps_is_shown_as_hidden_time(run: Run, tmp_path: Path) -> None:
     rounds = tuple(dataclasses.replace(record, hidden_s=0.25) for record in run.exchanges)
     overlapped = dataclasses.replace(run, exchanges=rounds)
     total_s = 0.25 * len(rounds)
@@ -183,7 +183,7 @@ def strings(value: Any) -> Iterator[str]:
         yield value
 
 
-def test_without_plotly_a_report_says_what_to_install(
+def test_a_report_without_plotly_names_the_extra_to_install(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
@@ -200,7 +200,7 @@ def test_plotly_accepts_every_figure(run: Run) -> None:
         graph_objects.Figure(figure)
 
 
-def test_a_peer_that_joined_from_elsewhere_is_told_of_though_its_records_are_there() -> None:
+def test_the_report_tells_of_a_peer_with_records_on_another_machine() -> None:
     records, said = (
         synthetic_records(lost=None),
         "none lost; up to 4 in a round: a peer that joined from elsewhere keeps",
@@ -229,7 +229,7 @@ def test_64_peers_and_1000_rounds_stay_a_file_that_a_browser_opens(tmp_path: Pat
         assert sum(len(trace["x"]) for trace in figure["data"]) <= 3 * max(MOST_POINTS, MOST_SLOTS), name
 
 
-def test_among_many_peers_those_that_were_missing_get_a_row() -> None:
+def test_missing_peers_get_a_row_among_many_peers() -> None:
     run = in_memory(synthetic_records(peers=200, rounds=6, lost=150))
     figure = Page(page(run, "")).figures["timeline-time"]
     assert len(figure["layout"]["yaxis"]["ticktext"]) == 64
@@ -237,7 +237,7 @@ def test_among_many_peers_those_that_were_missing_get_a_row() -> None:
 
 
 @pytest.mark.parametrize("accuracies", [(0.9,), (1.0, 1.0), (0.1, 0.99), (0.0,)])
-def test_no_axis_of_accuracy_goes_beyond_what_there_is(run: Run, accuracies: Sequence[float]) -> None:
+def test_the_axis_of_accuracy_holds_all_values_and_ends_at_100_per_cent(run: Run, accuracies: Sequence[float]) -> None:
     rounds = [
         dataclasses.replace(run.exchanges[0], version=at + 1, metrics={"accuracy": each})
         for at, each in enumerate(accuracies)

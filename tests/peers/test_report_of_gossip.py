@@ -83,7 +83,7 @@ def test_the_report_has_each_peer_s_own_curves_and_those_of_the_mean_model(run: 
     assert json.loads(run.result.to_json())["consensus"]["peers"] == PEERS
 
 
-def test_a_run_with_one_model_has_none_of_it() -> None:
+def test_a_report_of_a_run_with_one_model_has_no_parts_of_gossip() -> None:
     text = page(in_memory(synthetic_records()), "")
     assert "Who talked with whom" not in text
     assert "own loss" not in text
@@ -99,7 +99,7 @@ def test_names_from_peers_are_no_tags() -> None:
     assert "&lt;/script&gt;" in drawn
 
 
-def test_a_peer_that_nobody_knows_by_name_is_not_drawn() -> None:
+def test_a_peer_without_a_known_name_is_not_drawn() -> None:
     records = {
         name: [dataclasses.replace(one, received_from={"9f": 5}) if hasattr(one, "loss") else one for one in told]
         for name, told in synthetic_records().items()

@@ -99,13 +99,13 @@ def still_trainers() -> list[Trainer]:
     return [still_trainer(part) for part in range(2)]
 
 
-def test_a_peer_that_was_stopped_in_an_older_round_brings_nothing_of_it() -> None:
+def test_a_peer_stopped_in_an_older_round_brings_no_step_of_it() -> None:
     further, behind = checkpoint(0, 9, 100.0, 0), checkpoint(1, 1, 1.0, 3)
     for peer, steps, _ in run_virtual(trained(still_trainers(), [further, behind])):
         assert (peer.conversation.state.round, float(peer.conversation.state.vector), steps) == (10, 100.0, 8)
 
 
-def test_a_peer_that_was_stopped_in_the_middle_of_this_round_goes_on_with_it() -> None:
+def test_a_peer_stopped_amid_the_present_round_goes_on_with_its_steps() -> None:
     """The control: steps that were taken in the round that all go on from do count."""
     peers = run_virtual(trained(still_trainers(), [checkpoint(0, 9, 100.0, 3), checkpoint(1, 9, 100.0, 5)]))
     assert [steps for _, steps, _ in peers] == [5, 3]
@@ -137,7 +137,7 @@ def trained_on(codec: str, steps: int, checkpoints: Sequence[Snapshot | None] = 
     return [kept for *_, kept in run_virtual(trained(moving_trainers(), checkpoints, settings))]
 
 
-def test_what_a_codec_left_out_up_to_another_round_is_forgotten() -> None:
+def test_the_residual_of_a_codec_from_an_older_round_is_forgotten() -> None:
     """The others went on from a later round, which this peer has to fetch: what it brought to that is in it."""
     earlier, later = trained_on("top_k:0.1", 32), trained_on("top_k:0.1", 40)
     huge = torch.full_like(earlier[1].tensors["residual"], 1e6)

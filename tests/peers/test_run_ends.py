@@ -178,6 +178,10 @@ def test_a_run_tells_why_it_ended_keeps_its_best_model_and_says_so_when_it_is_re
     further = samovar(tmp_path, "train", JUDGED, "--resume", "run", "--stop", "accuracy >= 0.97", "--json")
     assert further.result["rounds"] > result["rounds"]
     assert further.result["best"]["value"] >= 0.97
+    other = tmp_path / "other.py"
+    other.write_text(f"{JUDGED.read_text()}\ndef lr_schedule(optimizer, steps): ...\n")
+    refused = samovar(tmp_path, "train", other, "--resume", "run", "--stop", "accuracy >= 0.99")
+    assert "the checkpoint is of another task (judged.py): " in refused.complaint, "and not only of its lr_schedule()"
 
 
 def test_a_best_model_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_newcomers_part_is_told_when_it_is_known(tmp_path: Path) -> None:
     assert together(tmp_path, [wrapped, newcomer]) == [0, 1]
 
 
-def test_a_run_tells_where_it_is_what_it_did_and_where_that_is_written(tmp_path: Path) -> None:
+def test_a_run_tells_its_state_its_history_and_its_folder(tmp_path: Path) -> None:
     run, model = begin(tmp_path / "run", period=2), network()
     assert run.folder == tmp_path / "run"
     assert run.history == []
@@ -83,6 +83,52 @@ def test_a_run_tells_where_it_is_what_it_did_and_where_that_is_written(tmp_path:
     assert [record.version for record in run.history] == [1, 2, 3]
     assert {record.peer for record in run.history} == {"0"}
     assert repr(run) == f"<samovar.Run '0': left, in {tmp_path / 'run'}>"
+
+
+def test_metrics_of_a_script_are_in_the_next_record_by_their_own_names(tmp_path: Path) -> None:
+    model, scales = network(), {"perplexity": "lower", "top 3": "higher %"}
+    run = begin(tmp_path / "run", period=2)
+    optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model, metrics=scales)
+    for step in range(6):
+        optimizer.step()
+        if step == 2:
+            run.metrics({"top 3": torch.tensor(0.25), "perplexity": 9.0})
+            run.metrics({"top 3": torch.tensor(0.5), "perplexity": 8.0})
+    run.leave()
+    first, second, third = run.history
+    assert (first.metrics, third.metrics) == ({}, {}), "each is recorded once"
+    assert [*second.metrics.items()] == [("perplexity", 8.0), ("top 3", 0.5)]
+    assert second.metric_scales == scales
+
+
+def test_a_plain_number_of_a_script_is_its_accuracy(tmp_path: Path) -> None:
+    model = network()
+    with begin(tmp_path / "run", period=1) as run:
+        optimizer = run.wrap(torch.optim.SGD(model.parameters()), model)
+        run.metrics(0.5)
+        optimizer.step()
+    record = run.history[0]
+    assert (record.metrics, record.metric_scales) == ({"accuracy": 0.5}, {"accuracy": "higher %"})
+
+
+def test_a_metric_that_cannot_be_recorded_is_told_in_one_line(tmp_path: Path) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters())
+    with begin(tmp_path / "run", period=1) as run:
+        with pytest.raises(ValueError, match=r"the records begin with run\.wrap: call run\.metrics after it"):
+            run.metrics(0.5)
+        with pytest.raises(ValueError, match=r"run\.wrap: metrics must be a dict of scales by name"):
+            run.wrap(optimizer, model, metrics={"perplexity": "small"})
+        run.wrap(optimizer, model, metrics={"perplexity": "lower", "top 3": "higher %"})
+        for wrong, said in (
+            ({"bleu": 1.0}, "run.metrics was given bleu; the declared metrics are perplexity, top 3"),
+            (1.0, "run.metrics was given one number, and the declared metrics are perplexity, top 3: give a dict"),
+            ({"perplexity": "low", "top 3": 0.5}, "; a number, or a dict of numbers by name, is due"),
+        ):
+            with pytest.raises(ValueError, match=re.escape(said)):
+                run.metrics(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"the records end with run\.leave: call run\.metrics before it"):
+        run.metrics({"perplexity": 1.0, "top 3": 0.5})
 
 
 def test_weights_that_are_not_finite_end_the_run_with_one_clear_line(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_two_peers_that_average_after_every_step_equal_sgd_on_the_union_batch(tm
         assert torch.allclose(found, expected, atol=1e-5, rtol=0)
 
 
-def test_two_peers_that_average_seldom_do_not(tmp_path: Path) -> None:
+def test_two_peers_that_average_seldom_do_not_equal_sgd_on_the_union_batch(tmp_path: Path) -> None:
     """The control of the test above: it can fail."""
     expected = single_process_on_the_union_batch()
     for found in together(tmp_path, [union, union], period=10):

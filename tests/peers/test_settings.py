@@ -47,7 +47,7 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
 
-def test_of_several_links_peers_take_theirs_in_turn_and_without_one_none_is_shaped() -> None:
+def test_peers_take_several_links_in_turn_and_are_not_shaped_without_a_link() -> None:
     settings = Settings(link="1mbit,1ms; 2mbit,2ms")
     assert [settings.of_peer(index).link for index in range(4)] == ["1mbit,1ms", "2mbit,2ms"] * 2
     assert Settings().of_peer(1) == Settings()
@@ -95,7 +95,7 @@ INF, NAN = math.inf, math.nan
         ("report", ["no", 0]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_naming_it_and_what_may_be(name: str, values: list[object]) -> None:
+def test_a_bad_value_is_refused_with_its_setting_and_the_allowed_values(name: str, values: list[object]) -> None:
     for value in values:
         with pytest.raises(SettingsError, match=f"^{name} must be ") as error:
             Settings(**{name: value})
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused_naming_it_and_what_may_be(name: str, values: 
         ("run", [".", "/a b/ü"]),
     ],
 )  # fmt: skip
-def test_what_may_be_is_kept_as_it_is(name: str, values: list[object]) -> None:
+def test_an_allowed_value_is_kept_unchanged(name: str, values: list[object]) -> None:
     for value in values:
         assert Settings(**{name: value}).plain()[name] == value
 
@@ -133,7 +133,7 @@ def test_a_number_in_another_form_makes_the_same_settings() -> None:
     assert repr(Settings(checkpoint_every_s=-0.0)) == repr(Settings(checkpoint_every_s=0))
 
 
-def test_an_insecure_run_refuses_keys_and_a_flag_nobody_knows_is_told() -> None:
+def test_an_insecure_run_refuses_keys_and_an_unknown_flag_is_told() -> None:
     assert (
         refused(None, insecure=True, authorized="a")
         == "--authorized has no use in an insecure run: leave out one of the two"
@@ -154,7 +154,7 @@ settings = st.builds(
 
 
 @given(settings)
-def test_json_and_back_is_the_same(made: Settings) -> None:
+def test_settings_survive_json_unchanged(made: Settings) -> None:
     assert Settings.from_json(made.to_json()) == made
     assert "\n" not in made.to_json()
     other = Settings(run="here", quorum=1)
@@ -164,7 +164,7 @@ def test_json_and_back_is_the_same(made: Settings) -> None:
         assert dataclasses.replace(taken, **other.agreed()) == other
 
 
-def test_what_a_run_shares_is_what_all_its_peers_must_have_alike() -> None:
+def test_the_agreed_settings_are_those_that_all_peers_must_share() -> None:
     common = ["peers", "protocol", "steps", "arguments", "seed", "compute_patience_s", "evaluate_every"]
     own = [field.name for field in dataclasses.fields(LocalSGDSettings)]  # another value of any makes another algorithm
     assert list(Settings().agreed()) == [*common, *own]
@@ -189,7 +189,7 @@ def test_settings_of_a_stranger_are_taken_or_refused_in_one_line(value: object) 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "{}", "[" * 100_000, '{"peers": ' + "9" * 5000 + "}", "\ud800"]
 )
-def test_what_nobody_wrote_is_refused(text: str) -> None:
+def test_text_that_is_no_settings_is_refused(text: str) -> None:
     for take in (Settings.from_json, Settings().with_agreed):
         with pytest.raises(SettingsError, match=r"^these settings "):
             take(text)

@@ -122,7 +122,9 @@ def test_groups_in_a_file_are_peers_each_with_its_link(toml: Path) -> None:
         ("quorum = 4", {}, "settings.toml, line 1: quorum must be at most the number of peers, 3, got 4"),
     ],
 )
-def test_what_the_groups_say_nothing_else_says(toml: Path, text: str, flags: dict[str, object], said: str) -> None:
+def test_settings_of_the_groups_are_refused_elsewhere(
+    toml: Path, text: str, flags: dict[str, object], said: str
+) -> None:
     toml.write_text(text + GROUPS)
     assert refused(toml, **flags).startswith(said)
 
@@ -155,7 +157,7 @@ def test_a_fault_in_a_group_is_told_with_its_line(toml: Path, text: str, said: s
     assert refused(toml).startswith(said)
 
 
-def test_flags_win_over_the_file_and_what_is_not_given_over_nothing(toml: Path) -> None:
+def test_flags_win_over_the_file_and_absent_flags_do_not(toml: Path) -> None:
     toml.write_text('seed = 1\nsteps = 50\nperiod = "adaptive"\n')
     assert Settings.read(toml, {"seed": 2, "steps": None, "peers": None}) == Settings(seed=2, steps=50)
     assert Settings.read(None, {}) == Settings()
@@ -164,7 +166,7 @@ def test_flags_win_over_the_file_and_what_is_not_given_over_nothing(toml: Path) 
 @pytest.mark.parametrize(
     "text", ["\ufeffseed = 3\r\n\r\nsteps = 9\r\n", "\"seed\" = 3\n 'steps'=9", "seed=3 # x\nsteps = 0x9"]
 )
-def test_what_editors_make_of_a_file_is_tolerated(toml: Path, text: str) -> None:
+def test_other_notations_of_a_settings_file_are_tolerated(toml: Path, text: str) -> None:
     toml.write_bytes(text.encode())
     assert Settings.read(toml, {}) == Settings(seed=3, steps=9)
 
@@ -207,7 +209,7 @@ def test_a_fault_in_a_file_is_told_with_its_line(toml: Path, text: str, said: st
     assert said in refused(toml)
 
 
-def test_a_file_that_is_none_is_told(toml: Path, tmp_path: Path) -> None:
+def test_an_unreadable_settings_file_is_told(toml: Path, tmp_path: Path) -> None:
     assert refused(toml) == "settings.toml: cannot be read: no such file or directory"
     assert refused(tmp_path) == f"{tmp_path}: cannot be read: is a directory"
     assert "cannot be read: embedded null byte" in refused(Path("a\0b"))
@@ -328,7 +330,7 @@ def test_a_setting_is_not_given_by_both_its_names(toml: Path) -> None:
     assert refused(toml) == "settings.toml, line 2: overlap_share is given twice, as mixing and as overlap_share"
 
 
-def test_what_is_wrong_with_a_setting_is_told_by_the_name_that_was_given(toml: Path) -> None:
+def test_a_bad_setting_is_told_by_the_name_that_was_given(toml: Path) -> None:
     assert refused(None, overlap=True, period="8", mixing=2.0).startswith("--mixing must be a number from 0 up to")
     toml.write_text("mixing = 2.0")
     assert refused(toml).startswith("settings.toml, line 1: mixing must be a number from 0 up to")

@@ -56,7 +56,7 @@ def test_period_1_equals_single_process_sgd_on_the_union_batch(schedule: str) ->
 
 
 @pytest.mark.parametrize("link", [soaked("64kbit,200ms"), "256kbit,100ms"])
-def test_a_peer_that_is_on_a_slow_way_is_not_taken_for_lost(link: str) -> None:
+def test_a_peer_on_a_slow_link_is_not_taken_for_lost(link: str) -> None:
     """A megabyte takes minutes there, the patience is 5 s, and heartbeats go behind what is under way."""
     ended, records, world = simulate(TASKS / "megabyte.py", peers=4, period="1", steps=2, link=link)
     assert all(life.result is not None and life.result.finished for life in world.lives)

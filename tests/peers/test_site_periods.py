@@ -87,7 +87,7 @@ def test_sites_agree_only_at_the_global_round() -> None:
 
 
 @pytest.mark.parametrize(("period", "site_period"), [(8, 2), (7, 3), (5, 4)])
-def test_what_comes_out_is_what_it_is_by_hand(period: int, site_period: int) -> None:
+def test_site_averages_equal_the_computation_by_hand(period: int, site_period: int) -> None:
     task = load_task(UNION)
     ones = [Trainer(task, seed=0, data_shard=part, data_shards=4, device=torch.device("cpu")) for part in range(4)]
 
@@ -117,7 +117,7 @@ def test_outer_steps_codecs_and_resets_are_of_the_global_round_only(wished: dict
     assert len({bits(life) for life in world.lives}) == 1
 
 
-def test_an_adaptive_period_goes_with_it() -> None:
+def test_an_adaptive_period_goes_with_sites() -> None:
     world = play(period="adaptive", period_initial=8, period_block_s=1.0, steps=96)
     rounds = Counter(round_ for round_, _ in taken(world))
     assert rounds[1] == 3
@@ -136,7 +136,7 @@ def test_a_killed_peer_never_stalls_its_sites_round(at_step: int) -> None:
 
 
 @pytest.mark.parametrize("at_step", one_in(4, range(9, 17, 2)))
-def test_those_of_a_site_who_are_left_go_on_as_one(at_step: int) -> None:
+def test_the_survivors_of_a_site_go_on_with_one_mean(at_step: int) -> None:
     world = play(Fault(kind=Kind.CRASH, who=(2,), at_step=at_step), site="here", period="8")
     means = taken(world)
     last = {life: mean for life, mean in means[6, 3].items() if life != "2.0"}
@@ -145,7 +145,7 @@ def test_those_of_a_site_who_are_left_go_on_as_one(at_step: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "at_s"), [(Kind.PAUSE, 1.26), soaked(Kind.PAUSE, 1.0), soaked(Kind.RESTART, 1.13)])
-def test_a_peer_that_stood_still_or_starts_anew_comes_back_into_its_site(kind: Kind, at_s: float) -> None:
+def test_a_paused_or_restarted_peer_comes_back_into_its_site(kind: Kind, at_s: float) -> None:
     world = play(Fault(kind=kind, who=(1,), at_s=at_s, for_s=2.5), steps=160)
     assert len(finished(world)) == 4
     assert len({bits(life) for life in world.lives if life.name in finished(world)}) == 1
@@ -184,7 +184,7 @@ def of_a_site(n: int) -> Steppers:
     return Steppers(n, rounds=1, sites=("here",))
 
 
-def test_a_peer_that_comes_to_a_turn_that_the_others_have_passed_passes_it_too() -> None:
+def test_a_peer_skips_a_turn_that_the_others_have_passed() -> None:
     """As peers of a run that was stopped amid a round, each at another step, and is resumed."""
     company = of_a_site(3)
     company[0].turns, company[1].turns, company[2].turns = (1, 2, 3), (2, 3), ()
@@ -198,7 +198,7 @@ def test_a_peer_that_comes_to_a_turn_that_the_others_have_passed_passes_it_too()
     assert torch.equal(zero[2], one[1])
 
 
-def test_what_one_took_before_it_died_those_who_hold_it_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mean_that_a_dead_member_took_is_taken_by_all_that_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peer 2 hears that all hold the mean, but nobody hears it of peer 2, who dies."""
     company, tell = of_a_site(3), SiteRounds._tell
 
@@ -232,7 +232,7 @@ def get_stuck(monkeypatch: pytest.MonkeyPatch, peers: set[str]) -> None:
     monkeypatch.setattr(Reducer, "sum_among", summed)
 
 
-def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mean_that_one_member_may_lack_is_summed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers 0 and 1 hold the mean of four; 2 dies, and 3 goes on, before they have come to it."""
     company = of_a_site(4)
     get_stuck(monkeypatch, {"p2", "p3"})
@@ -249,7 +249,7 @@ def test_nobody_takes_what_another_may_not_hold_and_it_is_summed_anew(monkeypatc
     assert [walker.means[0][0] for walker in left] == [pytest.approx(7 / 3)] * 3, "of 1, 2 and 4"
 
 
-def test_a_peer_that_comes_back_to_a_turn_long_passed_takes_nothing_that_the_others_summed_anew(
+def test_a_member_back_in_a_passed_turn_takes_no_mean_that_the_others_summed_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Peer 2 holds the mean of three, which peer 1 has not come to when 2 is given up; so 0 and 1 sum anew, and have
@@ -272,7 +272,7 @@ def test_a_peer_that_comes_back_to_a_turn_long_passed_takes_nothing_that_the_oth
     assert company[2].means[0][0] == 3.0, "its own: the others' parts are in another mean"
 
 
-def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_that_differ_are_taken_by_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter(range(1, 100))
     monkeypatch.setattr(site_rounds_module, "fingerprint", lambda total: next(marks))
     company = simulate(of_a_site(3).run(), within_s=30)
@@ -281,7 +281,7 @@ def test_means_that_differ_are_taken_by_nobody(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("liar", [0, 2])
-def test_a_mate_that_tells_others_different_turns_stalls_nobody(liar: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mate_that_tells_others_different_turns_stalls_no_peer(liar: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells one mate that it is past this turn, and all others the truth: they do not sum among the same peers."""
     company, told = of_a_site(4), list[Stand]()
     honest = SiteRounds._tell
@@ -315,7 +315,7 @@ site = "west"
 """
 
 
-def test_groups_of_a_file_say_who_is_where(tmp_path: Path) -> None:
+def test_groups_of_a_file_name_the_site_of_each_peer(tmp_path: Path) -> None:
     (tmp_path / "sites.toml").write_text(SITES)
     settings = Settings.read(tmp_path / "sites.toml", {})
     assert (settings.peers, settings.site, settings.link) == (3, "east;east;west", None)
@@ -325,7 +325,7 @@ def test_groups_of_a_file_say_who_is_where(tmp_path: Path) -> None:
         without_groups(read_toml(tmp_path / "odd.toml"), {})
 
 
-def test_a_scenario_says_it_too_and_reads_as_written(tmp_path: Path) -> None:
+def test_a_scenario_names_sites_and_reads_as_written(tmp_path: Path) -> None:
     text = "[settings]\nsite_period = 2\nperiod = 8\n" + SITES[SITES.index("[[groups]]") :]
     (tmp_path / "scenario.toml").write_text(text)
     scenario = read_scenario(tmp_path / "scenario.toml").scenario
@@ -350,7 +350,7 @@ def test_a_scenario_says_it_too_and_reads_as_written(tmp_path: Path) -> None:
         ({"average": "gradients", "period": "1"}, "site_period is for averages of models, not of gradients, got 2"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(wished: dict[str, object], said: str) -> None:
+def test_bad_settings_of_sites_are_one_clear_line(wished: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(**{"site_period": 2, "period": "8", "site": "a;b", **wished})
 
@@ -376,7 +376,7 @@ def test_sites_that_do_nothing_are_told_of_in_one_line(wished: dict[str, object]
     assert len(re.findall(r"[ -]site.*", shown.output)) == bool(said)
 
 
-def test_a_peer_that_joins_without_a_site_is_told_to_name_one() -> None:
+def test_a_newcomer_without_a_site_is_told_to_name_one() -> None:
     run = Settings(site_period=2, period="8", site="a;b").agreed_json()
     with pytest.raises(SettingsError, match="say so with --site"):
         Settings().with_agreed(run)

@@ -119,7 +119,7 @@ def test_a_class_of_a_module_is_imported_from_there(
         ("del loss\n", "a task needs model(), data(), loss(); nothing here is called loss"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_sent_is_named_in_one_line_before_anything_starts(
+def test_source_that_cannot_be_sent_is_named_in_one_line_before_anything_starts(
     kernel: Kernel, cell: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -132,7 +132,7 @@ def test_what_cannot_be_sent_is_named_in_one_line_before_anything_starts(
 
 
 @pytest.mark.parametrize("task", [3, object(), [MODEL, DATA, LOSS]])
-def test_what_is_no_task_is_refused(task: Any) -> None:
+def test_an_object_that_is_no_task_is_refused(task: Any) -> None:
     with pytest.raises(
         TaskError, match=r"a task is a path, a module, or a class with model\(\), data\(\), loss\(\), got"
     ):

@@ -59,7 +59,7 @@ async def test_peers_of_a_task_are_forked_from_one_process_and_have_logs_of_thei
 
 
 @warm
-async def test_a_peer_that_is_forked_at_the_same_time_as_another_has_a_line_of_its_own(tmp_path: Path) -> None:
+async def test_peers_forked_at_the_same_time_have_control_lines_of_their_own(tmp_path: Path) -> None:
     spawner, lines = Spawner(None), [socket.socketpair() for _ in range(3)]
     async with asyncio.timeout(60):
         spawning = (spawner.spawn(theirs, tmp_path / f"peer-{i}.log") for i, (_, theirs) in enumerate(lines))
@@ -121,7 +121,7 @@ async def test_a_zygote_that_is_killed_while_it_is_to_fork_is_told_apart(tmp_pat
     await spawner.close()
 
 
-async def test_a_peer_that_stops_does_not_wait_for_the_fork_server(tmp_path: Path) -> None:
+async def test_a_stopped_spawner_does_not_wait_for_the_fork_server(tmp_path: Path) -> None:
     spawner = Spawner(None)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -133,7 +133,7 @@ async def test_a_peer_that_stops_does_not_wait_for_the_fork_server(tmp_path: Pat
     await spawner.close()
 
 
-async def test_a_signal_never_takes_an_exit_code_from_the_one_that_waits_for_it(
+async def test_a_signal_never_takes_an_exit_code_from_its_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process may end of itself while the launcher ends all: Popen would reap it, and asyncio not know its end."""

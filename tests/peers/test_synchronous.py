@@ -105,7 +105,9 @@ def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     ("optimizer", "schedule"),
     one_in(3, product([sgd, adam], ["ring", "auto", "halving_doubling"])),
 )
-def test_it_equals_one_process_with_the_large_batch(tmp_path: Path, optimizer: Optimizer, schedule: str) -> None:
+def test_synchronous_peers_equal_one_process_with_the_large_batch(
+    tmp_path: Path, optimizer: Optimizer, schedule: str
+) -> None:
     sizes = [BATCH] * 3
     models = together(tmp_path, [loop(sizes, optimizer)] * 3, average="gradients", schedule=schedule)
     assert all(same(model, models[0], within=0.0) for model in models), "replicas are equal to the bit"
@@ -113,7 +115,7 @@ def test_it_equals_one_process_with_the_large_batch(tmp_path: Path, optimizer: O
     assert not same(models[0], network(), within=1e-2), "it has trained"
 
 
-def test_each_counts_by_its_samples(tmp_path: Path) -> None:
+def test_each_peer_counts_by_its_samples(tmp_path: Path) -> None:
     sizes = [2, 14]
     models = together(tmp_path, [loop(sizes, sgd)] * 2, average="gradients")
     assert same(models[0], alone(sizes, sgd), within=1e-5)
@@ -139,7 +141,7 @@ def head_of(step: int, part: int) -> int:
 
 
 @pytest.mark.parametrize("schedule", ["auto", "ring"])
-def test_what_no_peer_used_is_left_alone_as_in_one_process(tmp_path: Path, schedule: str) -> None:
+def test_a_layer_that_no_peer_used_is_left_alone_as_in_one_process(tmp_path: Path, schedule: str) -> None:
     """Momentum and weight decay would move it, had it a gradient of zeros."""
 
     def train(run: samovar.Run) -> nn.Module:
@@ -175,14 +177,14 @@ def test_accumulated_gradients_go_out_once_a_step(tmp_path: Path) -> None:
     assert [record.version for record in read_run(tmp_path / "0").exchanges] == list(range(1, STEPS + 1))
 
 
-def test_what_is_done_with_gradients_after_backward_is_done_with_the_mean(tmp_path: Path) -> None:
+def test_gradient_clipping_after_backward_clips_the_mean(tmp_path: Path) -> None:
     sizes = [BATCH] * 2
     models = together(tmp_path, [loop(sizes, sgd, clip=0.05)] * 2, average="gradients")
     assert same(models[0], alone(sizes, sgd, clip=0.05), within=1e-5)
     assert not same(models[0], alone(sizes, sgd), within=1e-3)
 
 
-def test_a_peer_that_goes_early_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_peer_that_leaves_early_does_not_stop_the_others(tmp_path: Path) -> None:
     sizes = [BATCH] * 3
     loops = [loop(sizes, sgd), loop(sizes, sgd), loop(sizes, sgd, until=STEPS // 2)]
     models = together(tmp_path, loops, average="gradients")
@@ -207,7 +209,7 @@ def test_a_loop_that_fails_within_backward_ends_its_part_alone(tmp_path: Path) -
     assert same(models[0], models[1], within=0.0)
 
 
-def test_a_peer_that_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> None:
+def test_a_latecomer_is_told_why_it_cannot_join(tmp_path: Path) -> None:
     founder = begin(tmp_path / "0", peers=1, average="gradients")
     model = network()
     founder.wrap(sgd(model.parameters()), model)
@@ -228,7 +230,7 @@ def test_a_peer_that_comes_late_is_told_why_it_cannot_join(tmp_path: Path) -> No
         ({"inner": "reset"}, "inner is for averages of models"),
     ],
 )
-def test_what_does_not_go_with_gradients_is_refused(wished: dict[str, Any], said: str) -> None:
+def test_settings_that_do_not_go_with_gradients_are_refused(wished: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Settings(average="gradients", **wished)
     assert Settings(average="gradients").plain()["period"] == "1"

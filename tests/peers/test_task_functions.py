@@ -160,10 +160,41 @@ def test_a_round_without_any_finite_loss_has_diverged_under_a_scaler_too(tmp_pat
 def test_a_checkpoint_of_a_task_without_the_schedule_is_told(tmp_path: Path) -> None:
     step = "def lr_schedule(optimizer, steps): return torch.optim.lr_scheduler.StepLR(optimizer, 2)"
     plain, scheduled = trainer_of(task_with(tmp_path, "")), trainer_of(task_with(tmp_path, step))
-    with pytest.raises(CheckpointError, match=r"a task with no lr_schedule\(\), and .* has one"):
+    with pytest.raises(CheckpointError, match=r"of another lr_schedule\(\) than .*: none there, one here"):
         scheduled.restore(plain.snapshot())
-    with pytest.raises(CheckpointError, match=r"a task with one lr_schedule\(\), and .* has none"):
+    with pytest.raises(CheckpointError, match=r"of another lr_schedule\(\) than .*: one there, none here"):
         plain.restore(scheduled.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "def model(): return nn.Linear(4, 2)",
+            r"model than .*other\.py: tensor 'weight' is .*; 1 more differ: 'bias'$",
+        ),
+        (
+            "def optimizer(model): return torch.optim.Adam(model.parameters())",
+            r"optimizer than .*other\.py: SGD, not Adam$",
+        ),
+        (
+            "def optimizer(model): return torch.optim.SGD([{'params': [one]} for one in model.parameters()], lr=0.1)",
+            r"optimizer than .*other\.py: its groups have \[2\] parameters there and \[1, 1\] here$",
+        ),
+        (
+            "def lr_schedule(optimizer, steps): return torch.optim.lr_scheduler.StepLR(optimizer, 2)",
+            r"lr_schedule\(\) than .*other\.py: none there, one here$",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_task_names_the_task_that_wrote_it_and_the_difference(
+    tmp_path: Path, text: str, line: str
+) -> None:
+    written = trainer_of(task_with(tmp_path, "")).snapshot()
+    other = (tmp_path / "task.py").rename(tmp_path / "other.py")
+    other.write_text(f"{other.read_text()}\n{text}\n")
+    with pytest.raises(CheckpointError, match=r"^the checkpoint is of another task \(task\.py\), of another " + line):
+        trainer_of(load_task(other)).restore(written)
 
 
 def test_trying_a_task_before_its_training_changes_nothing(tmp_path: Path) -> None:
@@ -194,12 +225,12 @@ def evaluate(model): return model(torch.randn(4, 2)).mean()
         ("def loss(model, batch): return 3", "loss() must return a scalar tensor, got a int"),
         ("def samples(batch): return None", "samples() must return a number, 0 or more, got None"),
         ("def clip(model): raise ValueError('of the user')", "of the user"),
-        ("def evaluate(model): return 'good'", "evaluate() is to return a number"),
+        ("def evaluate(model): return 'good'", "evaluate() returned 'good'; a number"),
         ("def setup(run): raise ValueError('no such disk')", "no such disk"),
         ("def optimizer(model): return 3", "optimizer() must return a Optimizer, got a int"),
     ],
 )
-def test_what_is_wrong_with_a_function_is_told_before_training(tmp_path: Path, text: str, line: str) -> None:
+def test_a_bad_function_is_told_before_training(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "task.py").write_text(LEAST + text)
     done = verb("simulate", str(tmp_path / "task.py"), "--peers", "2", "--steps", "4", "--run", str(tmp_path / "run"))
     assert done.exit_code != 0
@@ -235,7 +266,7 @@ def loss(model, batch):
     assert torch.equal(tried.vector, other.vector)
 
 
-def test_what_data_draws_is_the_same_in_each_epoch_and_after_a_resume(tmp_path: Path) -> None:
+def test_random_draws_of_data_are_the_same_in_each_epoch_and_after_a_resume(tmp_path: Path) -> None:
     text = """
 def data(part, parts):
     mine, _ = torch.utils.data.random_split(torch.randn(16, 2), [8, 8])

@@ -92,7 +92,7 @@ def test_evaluation_and_other_peers_draw_nothing_of_a_peers_own_chance(draw: Cal
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1).item(), np.random.rand, random.random])
-def test_a_resumed_trainer_draws_what_it_would_have_drawn(tmp_path: Path, draw: Callable[[], float]) -> None:
+def test_a_resumed_trainer_draws_the_same_random_numbers(tmp_path: Path, draw: Callable[[], float]) -> None:
     task = replace(noisy_task(), loss=lambda model, batch: model(batch[0]).mean() * draw())
     straight, stopped, resumed = (trainer_of(task) for _ in range(3))
     straight.train(10)
@@ -232,7 +232,7 @@ def test_a_bad_task_is_one_clear_line(tmp_path: Path, text: str | None, problem:
     assert str(path) in str(caught.value)
 
 
-def test_the_examples_are_what_they_say() -> None:
+def test_the_examples_are_of_their_stated_kind_and_length() -> None:
     assert kind_of(ROOT / "examples/digits.py") == "task"
     assert kind_of(ROOT / "examples/existing_loop.py") == "script"
     assert len((ROOT / "examples/digits.py").read_text().splitlines()) <= 60

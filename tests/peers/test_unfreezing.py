@@ -68,14 +68,14 @@ class Played:
         assert all(torch.equal(first, other) for other in others)
 
 
-def test_what_all_unfreeze_is_averaged_from_the_next_round_on() -> None:
+def test_a_parameter_that_all_unfreeze_is_averaged_from_the_next_round_on() -> None:
     played = Played(task(lambda record, run: record.version == 4))
     played.is_one()
     rounds = {version: HEAD if version <= 4 else HEAD + BODY for version in range(1, 11)}
     assert played.sent == dict.fromkeys("012", rounds)
 
 
-def test_peers_that_unfreeze_at_different_rounds_average_it_once_all_have() -> None:
+def test_peers_that_unfreeze_a_parameter_at_different_rounds_average_it_once_all_have() -> None:
     """Until then each one trains its own, and the average is of what they have come to."""
     played = Played(task(lambda record, run: record.version >= 2 + int(run.name[0]), optimizer=sgd), peers=2)
     played.is_one()
@@ -87,14 +87,14 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.05)
 
 
-def test_what_half_of_the_peers_unfreeze_is_unfrozen_by_the_others_too() -> None:
+def test_a_parameter_that_half_of_the_peers_unfreeze_is_unfrozen_by_the_others_too() -> None:
     played = Played(task(lambda record, run: record.version >= 2 and run.name[0] in "02"))
     played.is_one()
     assert played.sent["1"] == {version: HEAD if version <= 3 else HEAD + BODY for version in range(1, 11)}
     assert played.lives[1].trainer.model[0].weight.requires_grad
 
 
-def test_fewer_than_half_cannot_make_the_others_train_what_they_have_frozen() -> None:
+def test_fewer_than_half_of_the_peers_cannot_unfreeze_a_parameter_of_the_others() -> None:
     played = Played(task(lambda record, run: record.version >= 2 and run.name[0] == "1"))
     assert all(life.error is None for life in played.lives)
     assert {elements for rounds in played.sent.values() for elements in rounds.values()} == {HEAD}
@@ -134,7 +134,7 @@ def test_a_member_that_tells_others_different_wishes_has_no_two_of_them_sum_vect
 
 
 @pytest.mark.parametrize("late_s", [0.30, 0.36, 0.42, 0.48, 0.54, 0.9])
-def test_a_newcomer_trains_what_was_unfrozen_before_it_came(late_s: float) -> None:
+def test_a_newcomer_trains_parameters_that_were_unfrozen_before_it_came(late_s: float) -> None:
     """Its own task would have unfrozen it after one round alone, which it may have missed."""
     played = Played(task(lambda record, run: record.version == 3), late_s=late_s)
     played.is_one()
@@ -142,7 +142,7 @@ def test_a_newcomer_trains_what_was_unfrozen_before_it_came(late_s: float) -> No
     assert HEAD + BODY in played.sent["3"].values()
 
 
-def test_a_newcomer_whose_optimizer_lacks_what_the_others_train_is_told_so() -> None:
+def test_a_newcomer_is_told_of_a_trained_parameter_that_its_optimizer_lacks() -> None:
     def optimizer(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.05)
 
@@ -158,7 +158,7 @@ def test_a_newcomer_whose_optimizer_lacks_what_the_others_train_is_told_so() -> 
     assert "give it all parameters from the beginning, frozen ones too" in said
 
 
-def test_what_was_changed_before_it_was_unfrozen_ends_the_peer_in_one_line() -> None:
+def test_a_parameter_changed_before_it_was_unfrozen_ends_the_peer_in_one_line() -> None:
     def on_round(record: ExchangeRecord, run: Any) -> None:
         if record.version == 3:
             nn.init.zeros_(run.model[0].weight)
@@ -179,7 +179,7 @@ def test_what_was_changed_before_it_was_unfrozen_ends_the_peer_in_one_line() -> 
     ],
     ids=str,
 )
-def test_where_it_cannot_be_averaged_to_unfreeze_ends_the_run_in_one_line(settings: dict[str, str]) -> None:
+def test_unfreezing_a_parameter_that_cannot_be_averaged_ends_the_run_in_one_line(settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"^parameter '0\.weight' was frozen when the run began[^\n]*may be unfrozen$"):
         Played(THAWING, **settings)
 

@@ -114,6 +114,6 @@ def test_no_peer_grows_by_the_messages_of_a_hostile_member(by_member: Aftermath,
 
 
 @pytest.mark.parametrize("attack", ["chunks", "extremes", "garbage", "state"])
-def test_the_key_that_sends_what_cannot_be_taken_is_an_event_in_the_records(by_keys: Aftermath, attack: str) -> None:
+def test_a_key_that_sends_bad_messages_is_an_event_in_the_records(by_keys: Aftermath, attack: str) -> None:
     refused = " ".join(row["why"] for row in by_keys.run.records() if row.get("event") == "refused")
     assert any(key in refused for key in by_keys.keys[attack])

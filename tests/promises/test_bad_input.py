@@ -160,7 +160,10 @@ REFUSED = [
         "lacks.py, line 1: cannot be imported: ModuleNotFoundError: No module named 'nobody_has_",
     ),
     ("simulate judges.py --quiet", "in evaluate(): judges.py, line 6: ZeroDivisionError: division by zero"),
-    ("simulate grades.py --quiet", "grades.py: evaluate() is to return a number, not 'good'"),
+    (
+        "simulate grades.py --quiet",
+        "grades.py: evaluate() returned 'good'; a number, or a dict of numbers by name, is due",
+    ),
     ("simulate no_batches.py --quiet", "no_batches.py: data(0, 4) gives no batches"),
     (
         "simulate diverges.py --quiet",
@@ -195,7 +198,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "said"), one_in(4, REFUSED))
 @pytest.mark.parametrize("as_json", [False, soaked(True)], ids=["", "json"])
-def test_what_cannot_be_is_one_line_and_exit_code_2(folder: Path, arguments: str, said: str, as_json: bool) -> None:
+def test_bad_arguments_are_one_line_and_exit_code_2(folder: Path, arguments: str, said: str, as_json: bool) -> None:
     """Also with --json: then stdout is empty, and stderr says the same."""
     words = arguments.split()
     takes_json = words[0] in ("train", "simulate", "report", "join") and words[-1] != "--peers"
@@ -227,7 +230,7 @@ TRAIN_ONLY = {"device", "threads", "checkpoint-every-s", "norm-limit"}
 
 @given(st.sampled_from([(name, value) for name, values in BAD.items() for value in values]), st.data())
 @examples(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_refused_is_one_line_that_names_its_place_and_nothing_is_made(
+def test_a_refused_setting_is_one_line_with_its_place_and_nothing_is_made(
     folder: Path, bad: tuple[str, object], data: st.DataObject
 ) -> None:
     """As a flag, and as a key of a file after any number of other lines."""
@@ -248,7 +251,7 @@ def test_whatever_is_refused_is_one_line_that_names_its_place_and_nothing_is_mad
     assert sorted(folder.rglob("*")) == before
 
 
-def test_the_command_alone_shows_what_there_is() -> None:
+def test_the_command_alone_shows_its_verbs() -> None:
     result = verb()
     assert (result.exit_code, result.stderr) == (0, "")
     assert "samovar train TASK --peers 4" in result.stdout
@@ -321,14 +324,14 @@ ANOTHER_RUN = "another run than that of this join line is there now, or only one
         (without_encryption, f"{ANOTHER_RUN} .*; ask there for its present join line"),
     ],
 )
-def test_a_wrong_key_is_told_to_whoever_has_it(folder: Path, way: Callable[..., list[str]], said: str) -> None:
+def test_a_joiner_with_a_wrong_key_is_told_so(folder: Path, way: Callable[..., list[str]], said: str) -> None:
     with run_here(folder / "here") as here:
         result = verb("join", here["address"], "good.py", *way(here), "--patience-s", 1, "--run", "there", "--json")
         assert re.match(rf"cannot join at {here['address']}: {said}", complaint(result))
     assert not (folder / "there").exists()
 
 
-def test_where_nobody_is_nobody_can_be_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_no_peer_listens_cannot_be_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unheard.getsockname()[1]}"
@@ -354,7 +357,7 @@ def test_a_host_that_has_no_address_is_told(folder: Path, monkeypatch: pytest.Mo
     assert "a host of the name teapot.invalid is not known here; look at how it is spelt" in said
 
 
-def test_a_peer_whose_model_has_another_layout_is_refused_and_the_run_goes_on(folder: Path) -> None:
+def test_a_newcomer_with_another_layout_is_refused_and_the_run_goes_on(folder: Path) -> None:
     (folder / "other.py").write_text(FILES["good.py"].replace("Linear(2, 1)", "Linear(2, 3)"))
     join = ["--run", "there", "--name", "other", "--quiet"]
     with run_here(folder / "here") as here:
@@ -406,7 +409,7 @@ def failed(ended: Ended) -> str:
     return ended.complaint.removeprefix("samovar: ")
 
 
-def test_a_port_in_use_is_told_with_what_to_do(folder: Path) -> None:
+def test_a_port_in_use_is_told_with_advice(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -445,7 +448,7 @@ def test_a_task_that_cannot_judge_its_model_later_ends_the_run_and_costs_no_othe
     assert (folder / "runs/judges_once-001/checkpoint/peer-1.safetensors").exists(), "it stopped in good order"
 
 
-def test_what_a_task_prints_is_no_part_of_the_json(folder: Path) -> None:
+def test_the_prints_of_a_task_are_no_part_of_the_json(folder: Path) -> None:
     told = verb("simulate", "talks.py", "--peers", 2, "--steps", 20, "--period", 10, "--json")
     assert json.loads(told.stdout)["accuracy"] == 0.5
     assert "begun\n" in told.stderr

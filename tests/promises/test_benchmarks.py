@@ -77,7 +77,7 @@ def test_a_benchmark_that_does_not_begin_is_found(tmp_path: Path) -> None:
     assert said["dumb"] == "does not begin: 0"
 
 
-def test_one_that_fails_or_misses_its_goal_is_told_with_its_exit_code_and_keeps_no_other_from_running(
+def test_a_benchmark_that_fails_or_misses_its_goal_is_told_and_stops_no_other(
     every: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bodies = {

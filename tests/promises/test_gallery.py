@@ -53,7 +53,7 @@ def test_the_gallery_is_whole() -> None:
 
 
 @each
-def test_a_scenario_of_the_gallery_trains_and_what_befalls_it_is_what_its_file_says(name: str, play: Play) -> None:
+def test_a_scenario_of_the_gallery_trains_with_the_faults_and_losses_of_its_file(name: str, play: Play) -> None:
     run = play(name)
     assert run.result is not None
     assert run.scene is not None
@@ -68,7 +68,7 @@ def test_a_scenario_of_the_gallery_trains_and_what_befalls_it_is_what_its_file_s
     assert {trouble.kind for trouble in run.scene.troubles} == KINDS[name]
 
 
-def test_a_peer_that_is_lost_is_lost_after_it_is_gone(play: Play) -> None:
+def test_a_peer_is_told_as_lost_only_after_it_has_gone(play: Play) -> None:
     """Also when a peer tells of it that came late, and can only guess when the run began."""
     churn = play("churn")
     assert churn.scene is not None

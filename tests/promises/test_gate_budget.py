@@ -24,10 +24,10 @@ def test_the_files_that_take_longest_are_told_with_the_sum_of_all() -> None:
     assert told[-1] == f" 101.0 s  all {FILES_MIN} files, of {BUDGET_S:g} s"
 
 
-def test_more_than_the_budget_is_told_with_what_to_do() -> None:
+def test_a_run_over_the_budget_is_told_with_advice() -> None:
     assert "soaked" in [*lines(phases(FILES_MIN, BUDGET_S + 1))][-1]
     assert "soaked" not in [*lines(phases(FILES_MIN, BUDGET_S - 1))][-1]
 
 
-def test_of_a_part_of_the_files_nothing_is_told() -> None:
+def test_a_run_of_a_part_of_the_files_tells_nothing() -> None:
     assert [*lines(phases(FILES_MIN - 1, 2 * BUDGET_S))] == []

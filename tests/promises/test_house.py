@@ -35,7 +35,7 @@ LARGE = {
     "Membership": (5, 20),
     "Network": (3, 20),
     "Roster": (3, 23),
-    "Run": (3, 14),
+    "Run": (3, 13),
     "Stalls": (4, 17),
     "Trainer": (7, 13),
     "Trial": (9, 10),
@@ -395,7 +395,7 @@ def test_a_planted_fault_is_found(check, path: str, source: str, said: str) -> N
         ("sims/world.py", "def f(random, time):\n    random.choice([1])\n    time.time()"),
     ],
 )
-def test_what_the_rules_allow_is_let_through(path: str, source: str) -> None:
+def test_allowed_code_passes_the_rules(path: str, source: str) -> None:
     for check in (layer_faults, purity_faults, banned_faults, size_faults):
         assert check(path, source) == []
 
@@ -490,6 +490,6 @@ def test_help_is_there_without_pytorch_which_takes_seconds_to_import(tmp_path: P
     assert all(f"  {verb} " in said for verb in ("train", "join", "simulate", "plan", "report", "keys", "doctor"))
 
 
-def test_what_samovar_does_not_have_is_said_to_be_missing() -> None:
+def test_a_missing_attribute_of_samovar_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'samovar' has no attribute 'Rum'"):
         _ = samovar.Rum

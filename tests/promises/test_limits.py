@@ -34,7 +34,7 @@ def ended_under(folder: Path, limit: int, most: int, *arguments: object) -> tupl
 
 
 @pytest.mark.parametrize("most", [16, soaked(24)])
-def test_a_peer_that_is_out_of_descriptors_names_the_limit_and_ulimit(most: int, tmp_path: Path) -> None:
+def test_a_peer_out_of_descriptors_names_the_limit_and_ulimit(most: int, tmp_path: Path) -> None:
     code, told = ended_under(tmp_path, resource.RLIMIT_NOFILE, most, "train", STEADY, "--peers", 2, "--steps", 20)
     assert code == 2
     assert re.fullmatch(

@@ -147,7 +147,7 @@ def test_a_callback_that_lacks_memory_ends_the_process_in_one_line() -> None:
     assert limited("2GB", "lambda: bytes(3 * 10**9)") == (1, told)
 
 
-def test_a_limit_below_what_a_process_takes_already_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_limit_below_the_present_memory_of_the_process_is_refused_in_a_line(tmp_path: Path) -> None:
     code, told = limited("1MB", "int")
     assert code == 1
     last = told.splitlines()[-1]
@@ -155,7 +155,9 @@ def test_a_limit_below_what_a_process_takes_already_is_refused_in_a_line(tmp_pat
     assert last.endswith(" MB already: allow it more")
 
 
-def test_where_there_is_no_such_limit_it_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_limit_is_refused_in_a_line_where_the_system_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("samovar.peers.machine.process_memory.sys.platform", "darwin")
     done = verb("join", "tcp://127.0.0.1:1", STEADY, "--insecure", "--peer-key", "a", "--memory-limit", "8GB")

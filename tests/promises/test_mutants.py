@@ -40,11 +40,11 @@ def test_there_are_mutants_of_each_layer_and_each_has_a_name_of_its_own() -> Non
 
 
 KILLERS = {by for by in told("tests").values() if by.startswith("test_")}
-NO_MORE = {"test_sweep.py::test_every_promise_holds_whatever_a_seed_draws[21]"}
+NO_MORE = {"test_sweep.py::test_every_promise_holds_for_any_seed[21]"}
 """These seeds draw other scenarios now, in which the mutant does no harm."""
 
 
-def test_what_kills_a_mutant_is_tried_for_each_change() -> None:
+def test_every_test_that_kills_a_mutant_is_in_make_test() -> None:
     """`make test` leaves none of it out; a part of the tests shows this of its files only."""
     assert len(KILLERS) > 30
     assert left_out & KILLERS <= NO_MORE
@@ -98,7 +98,7 @@ def test_the_first_test_that_fails_with_a_mutant_only_kills_it(hunt: Callable[..
 
 
 @soak
-def test_what_killed_a_mutant_the_last_time_is_tried_first(
+def test_the_test_that_killed_a_mutant_last_is_tried_first(
     hunt: Callable[..., tuple[Found, Results]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mutants.told", lambda way: {UNSPELLED.breaks: "test_2.py::test_it"})
@@ -106,7 +106,7 @@ def test_what_killed_a_mutant_the_last_time_is_tried_first(
     assert (found.by, found.after) == ("tests/test_2.py::test_it", 0)
 
 
-def test_the_page_tells_what_killed_a_mutant_in_a_test_and_in_a_sweep() -> None:
+def test_the_page_tells_the_test_and_the_seed_that_killed_a_mutant() -> None:
     breaks = "the ring's all-gather adds"
     assert told("sweep")[breaks].startswith("seed ")
     file, _, name = told("tests")[breaks].partition("::")
@@ -114,7 +114,7 @@ def test_the_page_tells_what_killed_a_mutant_in_a_test_and_in_a_sweep() -> None:
     assert [*(ROOT / "tests").rglob(file)]
 
 
-def test_a_mutant_is_swept_with_the_conversation_whose_file_it_is_in() -> None:
+def test_a_mutant_is_swept_with_the_conversation_of_its_file() -> None:
     swept = {one.edits[0].file: one.conversation for one in mutants()}
     assert swept["protocols/swim/suspicion.py"] == "gossip"
     assert swept["aggregation/consistency.py"] == "parameter_server"
@@ -122,7 +122,7 @@ def test_a_mutant_is_swept_with_the_conversation_whose_file_it_is_in() -> None:
 
 
 @soak
-def test_what_fails_without_a_mutant_too_does_not_kill_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
+def test_a_test_that_fails_without_the_mutant_does_not_kill_it(hunt: Callable[..., tuple[Found, Results]]) -> None:
     found, kept = hunt(NEVER_PASSES, PASSES)
     assert (found.by, found.after, found.whole) == ("", 1, True)
     assert kept.sound == {"tests/test_0.py::test_it": False}

@@ -23,7 +23,7 @@ def test_a_loss_that_three_peers_tell_of_is_one_loss(run: Run) -> None:
     assert carol.advice == "start it again: it catches up"
 
 
-def test_a_peer_that_came_back_and_was_lost_again_was_lost_twice(run: Run) -> None:
+def test_a_peer_lost_again_after_its_return_is_lost_twice(run: Run) -> None:
     alive = dataclasses.replace(run.exchanges[0], peer="carol", time_s=15.0)
     again = EventRecord(peer="alice", time_s=18.0, event="lost", about="carol", why="again")
     rounds = tuple(sorted((*run.exchanges, alive), key=lambda record: record.time_s))
@@ -32,7 +32,7 @@ def test_a_peer_that_came_back_and_was_lost_again_was_lost_twice(run: Run) -> No
     assert carol.why == "again"
 
 
-def test_whom_the_others_waited_for_is_told_once_for_each_time_and_how_it_ended() -> None:
+def test_each_standstill_is_told_once_with_its_peer_and_its_end() -> None:
     def told(time_s: float, event: EventName, why: str = "", *, by: str = "anna", about: str = "bert") -> EventRecord:
         return EventRecord(peer=by, time_s=time_s, event=event, about=about, why=why)
 
@@ -53,7 +53,7 @@ def test_whom_the_others_waited_for_is_told_once_for_each_time_and_how_it_ended(
     assert standstill_table([]) == ""
 
 
-def test_rounds_without_a_peer_are_those_between_its_loss_and_its_return() -> None:
+def test_missed_rounds_of_a_peer_lie_between_its_loss_and_its_return() -> None:
     """A record names only who was lost since the one before. Dora came late, went at 4.5 and was back in round 8."""
     took_part = {"anna": range(1, 11), "bert": range(1, 11), "dora": [3, 4, 8, 9, 10]}
     files: dict[str, list[Record]] = {

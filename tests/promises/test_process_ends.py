@@ -143,7 +143,7 @@ def loss(model, batch):
 
 
 @pytest.mark.parametrize("whose", [0, 1])
-def test_of_two_peers_of_which_one_raises_the_last_line_says_where_and_what(whose: int, tmp_path: Path) -> None:
+def test_the_last_line_names_the_place_and_error_of_the_peer_that_raised(whose: int, tmp_path: Path) -> None:
     """Also of the other, which cannot go on alone, and is told of first."""
     (tmp_path / "task.py").write_text(RAISES.format(tasks=str(STEADY.parent), whose=whose))
     options = ("--peers", 2, "--period", 4, "--steps", 40, "--quorum", 2, "--run", "run", "--json")
@@ -156,7 +156,7 @@ def test_of_two_peers_of_which_one_raises_the_last_line_says_where_and_what(whos
     assert ended.complaint.endswith("; round 4 is saved, go on with: samovar train task.py --resume run")
 
 
-def test_of_two_peers_of_which_one_raises_the_other_goes_on_and_the_result_says_where_and_what(tmp_path: Path) -> None:
+def test_a_peer_goes_on_after_the_other_raised_and_the_result_has_place_and_error(tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(RAISES.format(tasks=str(STEADY.parent), whose=1))
     options = ("--peers", 2, "--period", 4, "--steps", 40, "--run", "run", "--no-report")
     ended = samovar(tmp_path, "train", "task.py", *options)

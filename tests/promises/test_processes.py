@@ -41,7 +41,7 @@ def test_a_killed_peer_is_named_and_the_others_finish(tmp_path: Path, seed: int)
     assert ended.left == []
 
 
-def test_a_peer_that_stood_still_comes_back_by_catching_up(tmp_path: Path) -> None:
+def test_a_paused_peer_comes_back_by_catching_up(tmp_path: Path) -> None:
     run = Live(tmp_path, *TRAIN, "--steps", 640, "--patience-s", 1)
     run.until(lambda: run.rounds() >= 5, "round 5")
     sleeper = run.peers()["2"]
@@ -84,7 +84,7 @@ def loss(model, batch):
 """
 
 
-def test_a_peer_that_never_wakes_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_peer_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 1.0)  # in which such a peer may end by itself
     (tmp_path / "stands_still.py").write_text(STANDS_STILL.format(tasks=str(STEADY.parent)))
     options = ("--peers", 4, "--period", 8, "--steps", 96, "--patience-s", 1, "--json", "--no-report")
@@ -132,7 +132,7 @@ link = "50mbit/20mbit,5ms"
 """
 
 
-def test_a_run_on_shaped_links_finishes_and_tells_what_each_peer_was_shaped_to(tmp_path: Path) -> None:
+def test_a_run_on_shaped_links_finishes_and_tells_the_link_of_each_peer(tmp_path: Path) -> None:
     (tmp_path / "wan.toml").write_text(WAN)
     options = ("--config", "wan.toml", "--period", 8, "--steps", 40, "--run", "run", "--json", "--no-report")
     ended = samovar(tmp_path, "train", STEADY, *options)
@@ -186,7 +186,7 @@ def optimizer(parameters):
 
 
 @soak
-def test_whose_connection_becomes_50_times_slower_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_peer_on_a_link_50_times_slower_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     """`test_lateness` simulates it."""
     (tmp_path / "slowed.py").write_text(SLOWED)
     options = ("--link", "10mbit,5ms", "--schedule", "ring", "--period", 4, "--steps", 100_000, "--patience-s", 6)
@@ -254,7 +254,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path
     assert "all 160 steps were taken before; for more give --steps" in again.err
 
 
-def test_a_resumed_run_tells_what_its_codec_had_left_out(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_residual_of_its_codec(tmp_path: Path) -> None:
     coded = ("--codec", "top_k:0.05", "--no-report", "--json")
     train = ("train", STEADY, "--peers", 4, "--period", 8, *coded)
     straight = samovar(tmp_path, *train, "--steps", 64, "--run", "straight")
@@ -290,7 +290,7 @@ Int8.encode = watched
 """
 
 
-def test_what_a_peer_encodes_beside_its_training_takes_no_more_threads_than_that(tmp_path: Path) -> None:
+def test_encoding_beside_training_takes_no_more_threads_than_training(tmp_path: Path) -> None:
     """Each thread has a number of its own; the default is all cores, and with that peers hold each other up."""
     task, told, more = tmp_path / "watched.py", tmp_path / "told", (os.cpu_count() or 1) + 1
     task.write_text(WATCHED.format(examples=str(STEADY.parents[3] / "examples"), told=str(told)))

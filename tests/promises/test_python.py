@@ -32,7 +32,7 @@ def script(folder: Path, name: str) -> tuple[int, str, str]:
 
 
 def test_the_script_of_the_page_trains_its_own_functions(tmp_path: Path) -> None:
-    (text,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    text, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "circle.py").write_text(text)
     code, out, err = script(tmp_path, "circle.py")
     assert code == 0, err
@@ -45,7 +45,7 @@ def test_the_script_of_the_page_trains_its_own_functions(tmp_path: Path) -> None
     )
 
 
-def test_the_lines_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
+def test_the_python_lines_of_the_readme_train_and_load_a_model(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     (text,) = (
         block for block in re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S) if "samovar.train(" in block
@@ -144,7 +144,7 @@ WRONG = {
 }
 
 
-def test_an_editor_knows_right_calls_from_wrong_ones(tmp_path: Path) -> None:
+def test_an_editor_tells_right_calls_from_wrong_calls(tmp_path: Path) -> None:
     """By basedpyright, which editors ask, with the library seen as if it were installed."""
     (tmp_path / "library/samovar").mkdir(parents=True)
     for name in LAYERS:

@@ -109,7 +109,7 @@ def test_a_command_of_the_readme_works(command: str, home: Home) -> None:
     assert done.code == 0, done.out + done.err
 
 
-def test_a_run_of_the_readme_leaves_what_it_says(home: Home) -> None:
+def test_a_run_of_the_readme_leaves_its_report_and_its_trace(home: Home) -> None:
     """In the order of the file: the commands above have been run."""
     if not (home.folder / "runs" / "mine").exists():
         pytest.skip("the commands were not run before this")
@@ -117,7 +117,7 @@ def test_a_run_of_the_readme_leaves_what_it_says(home: Home) -> None:
     assert (home.folder / "runs/mine/trace.json").exists()
 
 
-def test_four_peers_train_a_real_model_and_say_what_crossed_the_wire(home: Home) -> None:
+def test_four_peers_train_a_real_model_and_tell_the_bytes_on_the_wire(home: Home) -> None:
     (run,) = ended("samovar train examples/digits.py --peers 4", home).runs
     result = json.loads((run / "result.json").read_text())
     assert result["accuracy"] >= home.least

@@ -84,7 +84,19 @@ def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -
     assert [(tmp_path / f"run/peer-{n}.log").read_text() for n in "01"] == ["threads 1\n"] * 2
 
 
-def test_a_script_that_forgets_to_leave_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_scripts_metrics_are_shown_by_their_own_names_those_of_its_last_model_too(tmp_path: Path) -> None:
+    body = "for n in range(8): step(); run.metrics({'perplexity': 19.5 - n})\nrun.leave()"
+    path = script(tmp_path, body)
+    path.write_text(path.read_text().replace("(optimizer, model)", "(optimizer, model, {'perplexity': 'lower nats'})"))
+    ended = samovar_verb(tmp_path, "train", path, *ALONE)
+    assert ended.code == 0, ended.err
+    assert "perplexity 12.50 nats" in ended.out
+    result = samovar.Result.read(tmp_path / "run")
+    assert (result.metrics, result.metric_scales) == ({"perplexity": 12.5}, {"perplexity": "lower nats"})
+    assert [record.metrics for record in result.records] == [{"perplexity": 17.5}, {"perplexity": 13.5}]
+
+
+def test_a_script_that_forgets_to_leave_holds_no_peer_up(tmp_path: Path) -> None:
     body = "for _ in range(6 if first else 20): step()\nif not first: run.leave()"
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
     assert (ended.code, ended.left) == (0, []), ended.err
@@ -152,6 +164,33 @@ def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
                 _, said = process.communicate(timeout=20)
     assert process.returncode != 0
     assert said.splitlines()[-1] == "KeyboardInterrupt"
+
+
+TASK = """
+import torch
+def model(): return torch.nn.Linear(3, 1)
+def data(part, parts): return [torch.ones(4, 3)]
+def loss(model, batch): return model(batch).square().mean()
+"""
+
+
+def test_a_joiner_that_leaves_before_its_first_round_says_so_and_how_to_join_again(tmp_path: Path) -> None:
+    path, task = script(tmp_path, ""), tmp_path / "task.py"
+    path.write_text(path.read_text().replace("samovar.join()", "samovar.join(peers=3, patience_s=10_000)"))
+    task.write_text(TASK)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with Forked([sys.executable, str(path)], cwd=tmp_path, env={**os.environ}, **pipes) as founder:
+        assert founder.stderr is not None
+        way = re.search(r"samovar\.join\('(tcp://\S+)', invite='(\S+)'\)", founder.stderr.readline())
+        assert way is not None
+        late = Live(tmp_path, "join", way[1], task, "--invite", way[2], "--run", "late", run="late")
+        late.until(lambda: [*(tmp_path / "late").glob("peer-*.jsonl")], "its records")
+        late.signal(signal.SIGINT)
+        ended = late.end()
+        founder.kill()
+    assert ended.code == 130, ended.err
+    again = "to join again, give the same command and another --run"
+    assert ended.out.splitlines() == [f"stopped: this peer has left before its first round; {again}"]
 
 
 def test_ctrl_c_under_the_launcher_ends_the_scripts_in_good_order(tmp_path: Path) -> None:

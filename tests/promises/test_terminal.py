@@ -147,7 +147,7 @@ def loss(model, batch):
         soaked({}, (), False),
     ],
 )
-def test_a_peer_that_joins_with_a_site_is_told_when_the_run_has_no_use_for_it(
+def test_a_newcomer_with_a_site_is_told_when_the_run_has_no_site_periods(
     settings: dict[str, Any], flags: tuple[str, ...], told: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "small.py").write_text(SMALL)

@@ -65,7 +65,7 @@ def by_time(record: Record) -> tuple[float, str]:
     return record.time_s, record.to_json()
 
 
-def test_where_no_file_can_be_made_there_is_one_as_soon_as_it_can(tmp_path: Path) -> None:
+def test_a_record_file_is_made_as_soon_as_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("in the way")
     with RecordFile(tmp_path / "run", "alice") as file:
         assert file.append(WRITTEN["alice"][0]) is not None

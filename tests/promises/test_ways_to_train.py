@@ -148,7 +148,7 @@ def test_records_account_for_every_second_and_byte(way: Way) -> None:
 
 
 @promised_always
-def test_it_is_another_run_than_the_plain_one(way: Way) -> None:
+def test_each_way_is_another_run_than_the_plain_way(way: Way) -> None:
     assert plain(way).models[0] != plain(WAYS[0]).models[0]
 
 
@@ -158,7 +158,7 @@ def test_the_link_changes_no_bit(way: Way) -> None:
 
 
 @promised
-def test_the_command_line_simulates_it_and_writes_its_report(way: Way, tmp_path: Path) -> None:
+def test_the_command_line_simulates_each_way_and_writes_its_report(way: Way, tmp_path: Path) -> None:
     settings = settings_of(way, steps=4 * PERIOD)
     flags: list[object] = []
     for name, value in {**COMMON, **way.settings, "steps": 4 * PERIOD, "device": None}.items():
@@ -202,7 +202,7 @@ def test_a_frozen_peer_is_given_up_and_takes_part_again_when_it_is_back(way: Way
 
 
 @promised
-def test_a_peer_that_restarts_with_its_checkpoint_takes_part_again(way: Way) -> None:
+def test_a_restarted_peer_takes_part_again_from_its_checkpoint(way: Way) -> None:
     victim = way.some(PEERS, "victim")
     played = Played(
         way, Fault(kind=Kind.RESTART, who=(victim,), at_s=0.35 + way.some(10, "time") / 100, for_s=0.1), **SAVED
@@ -272,7 +272,7 @@ def of_script(way: Way) -> dict[str, Any]:
 
 
 @promised
-def test_two_scripts_do_what_a_task_does(way: Way, tmp_path: Path) -> None:
+def test_two_scripts_end_with_the_model_of_a_task(way: Way, tmp_path: Path) -> None:
     """Model and data are those of the task, and the loop is written by hand."""
     one, other = together(tmp_path, [union, union], **of_script(way))
     (as_task,) = [row for row in WAYS if row.name == (way.as_task or way.name)]
@@ -290,7 +290,7 @@ def test_a_loop_of_one_peer_trains_as_without_it(way: Way, tmp_path: Path) -> No
 
 
 @promised
-def test_a_script_that_fails_and_one_that_goes_early_hold_nobody_up(way: Way, tmp_path: Path) -> None:
+def test_a_failed_script_and_an_early_leaver_hold_no_peer_up(way: Way, tmp_path: Path) -> None:
     def some_steps(run: samovar.Run) -> None:
         model = network()
         optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)

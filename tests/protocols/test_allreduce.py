@@ -233,7 +233,7 @@ def test_any_schedule_is_executed_as_it_is_written(schedule: Schedule, world: in
 
 
 @pytest.mark.parametrize("schedule", [ADDED_MEANWHILE, REPLACED_MEANWHILE], ids=["added", "replaced"])
-def test_what_is_on_its_way_does_not_change(schedule: Schedule) -> None:
+def test_a_chunk_on_its_way_does_not_change(schedule: Schedule) -> None:
     prove(schedule, 3)
     vectors = vectors_of(3, 50)
     results, network = reduce_all(schedule, vectors, cut=("p0", "p1"))
@@ -303,7 +303,7 @@ def test_a_wrong_chunk_names_its_sender(chunk: Chunk, payload: bytes) -> None:
     assert lost.value.peer == "p1"
 
 
-def test_an_honest_liar_is_no_liar() -> None:
+def test_right_chunks_in_the_harness_of_the_liar_are_accepted() -> None:
     """The same harness with the right chunks: what the test above sees is the chunk, not the harness."""
     right = [
         (Chunk(*STAGE_ID, 0, 0, 5), bytes(20)),

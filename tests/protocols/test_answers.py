@@ -41,7 +41,7 @@ def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
     simulate(main())
 
 
-def test_a_peer_that_asks_hears_of_a_handler_that_fails() -> None:
+def test_an_asker_hears_of_a_handler_that_fails() -> None:
     def fail(envelope: Envelope) -> None:
         raise OSError(24, "Too many open files")
 
@@ -58,7 +58,7 @@ def test_a_peer_that_asks_hears_of_a_handler_that_fails() -> None:
     complaints.clear()
 
 
-def test_a_peer_that_is_there_and_does_not_answer_is_not_waited_for_longer_than_wished() -> None:
+def test_an_asker_waits_for_a_missing_answer_no_longer_than_wished() -> None:
     async def visit(a: Endpoint, b: Endpoint) -> None:
         asked = list[Envelope]()
         over(b).on(AskRun, asked.append)
@@ -75,7 +75,7 @@ def test_a_peer_that_is_there_and_does_not_answer_is_not_waited_for_longer_than_
     between_two(visit)
 
 
-def test_a_peer_that_tries_the_addresses_of_many_others_says_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prober_with_too_many_askers_says_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def visit(a: Endpoint, b: Endpoint) -> None:
         tried = asyncio.Event()
 

@@ -76,7 +76,7 @@ def plain() -> World:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_all_peers_end_with_the_same_bits_and_near_what_no_codec_gives(codec: str, plain: World) -> None:
+def test_all_peers_end_with_the_same_bits_and_near_the_model_without_a_codec(codec: str, plain: World) -> None:
     world = played(codec)
     assert_nobody_took_anothers(world)
     exact = model_of(plain)
@@ -89,7 +89,7 @@ def test_all_peers_end_with_the_same_bits_and_near_what_no_codec_gives(codec: st
 
 
 @pytest.mark.parametrize("codec", ["none", "top_k", soaked("int8"), soaked("random_k")])
-def test_a_round_sends_what_its_schedule_is_chosen_by(codec: str) -> None:
+def test_a_round_sends_the_bytes_that_its_schedule_is_chosen_by(codec: str) -> None:
     """Of each family one codec."""
     peers = 5
     few, many = (sent_by(played(codec, peers=peers, size=LARGE, steps=steps)) for steps in (4, 8))
@@ -102,7 +102,7 @@ def test_a_round_sends_what_its_schedule_is_chosen_by(codec: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "nbytes"), [({}, 400_004), ({"fragments": 4}, 100_001), ({"codec": "int8"}, None)]
 )
-def test_auto_chooses_by_what_a_round_sends(
+def test_auto_chooses_by_the_bytes_of_a_round(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], nbytes: int | None
 ) -> None:
     asked, fastest = set[int](), schedules.fastest
@@ -118,7 +118,7 @@ def test_auto_chooses_by_what_a_round_sends(
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_what_is_final_is_passed_on_as_it_came_in_every_schedule(schedule: str) -> None:
+def test_a_final_part_is_passed_on_unchanged_in_every_schedule(schedule: str) -> None:
     """Encoded anew, with the norm of what was decoded, it would have other bits further from the part's owner."""
     assert_nobody_took_anothers(played("qsgd:7:l2", peers=5, schedule=schedule))
 
@@ -186,12 +186,12 @@ async def second_change(codec: str, attempt: tuple[int, int], names: tuple[str, 
 
 
 @pytest.mark.parametrize("codec", ["top_k:0.1", "random_k:0.1", "power_sgd:1"])
-async def test_what_a_codec_left_out_is_sent_next_unless_the_members_have_changed(codec: str) -> None:
+async def test_the_residual_of_a_codec_is_sent_next_unless_the_members_have_changed(codec: str) -> None:
     assert (await second_change(codec, (1, 2))).any()
     assert not (await second_change(codec, (2, 2))).any()
 
 
-async def test_what_a_codec_left_out_is_sent_although_a_parameter_was_unfrozen() -> None:
+async def test_the_residual_of_a_codec_is_sent_although_a_parameter_was_unfrozen() -> None:
     change = await second_change("top_k:0.1", (1, 2), ("more",))
     assert change[:72].any()
     assert not change[72:].any()

@@ -100,7 +100,7 @@ def played(company: Company, kind: str, culprit: int = 3) -> Company:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_peer_that_looks_at_its_own_numbers_goes_alone_and_says_why(kind: str) -> None:
+def test_a_peer_that_checks_its_own_numbers_goes_alone_and_says_why(kind: str) -> None:
     company = Company(4, rounds=3)
     brings(company[3], BAD[kind], checks=True)
     simulate(company.run())
@@ -112,7 +112,7 @@ def test_a_peer_that_looks_at_its_own_numbers_goes_alone_and_says_why(kind: str)
 
 @pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_in_every_schedule_the_others_find_it_and_go_on(schedule: str, kind: str) -> None:
+def test_bad_numbers_are_found_in_every_schedule_and_the_others_go_on(schedule: str, kind: str) -> None:
     company = played(Company(4, rounds=3, schedule=schedule), kind)
     honest = company.walkers[:3]
     assert value(company[0]) == pytest.approx(moved(company.walkers) + 2 * moved(honest), rel=1e-5)
@@ -120,7 +120,7 @@ def test_in_every_schedule_the_others_find_it_and_go_on(schedule: str, kind: str
 
 @pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("codec", ["int8", "top_k:0.5", *map(soaked, ("bf16", "qsgd:7:l2", "sign", "power_sgd:1"))])
-def test_with_every_kind_of_codec(codec: str, kind: str) -> None:
+def test_bad_numbers_are_found_with_every_kind_of_codec(codec: str, kind: str) -> None:
     """Who passes on what is not finite, or encodes a sum that is not, is not to blame."""
     company = Company(4, rounds=3, size=600, schedule="double_tree", codec=codec)
     brings(company[3], BAD[kind])
@@ -131,13 +131,13 @@ def test_with_every_kind_of_codec(codec: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["nan", "huge"])
 @pytest.mark.parametrize("world", [3, soaked(5)])
 @pytest.mark.parametrize("culprit", [0, 1])
-def test_whoever_it_is(world: int, culprit: int, kind: str) -> None:
+def test_a_peer_of_any_rank_with_bad_numbers_goes_alone(world: int, culprit: int, kind: str) -> None:
     """The coordinator, too."""
     played(Company(world, rounds=3, size=4), kind, culprit)
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_when_one_fragment_at_a_time_is_averaged(kind: str) -> None:
+def test_bad_numbers_are_found_in_a_run_of_fragments(kind: str) -> None:
     company = Company(4, rounds=4, fragments=2)
     brings(company[3], BAD[kind])
     simulate(company.run())
@@ -146,7 +146,7 @@ def test_when_one_fragment_at_a_time_is_averaged(kind: str) -> None:
 
 @pytest.mark.parametrize("stride", [float("nan"), 1e12])
 @pytest.mark.parametrize("schedule", ["ring", "sharded"])
-def test_when_buckets_are_averaged_as_they_are_filled(schedule: str, stride: float) -> None:
+def test_bad_numbers_are_found_in_buckets(schedule: str, stride: float) -> None:
     company = Company(4, rounds=3, schedule=schedule, buckets=(Part(0, 4), Part(4, 10)))
     brings(company[3], lambda brought: brought)
     company[3].stride = stride
@@ -156,11 +156,11 @@ def test_when_buckets_are_averaged_as_they_are_filled(schedule: str, stride: flo
 
 @pytest.mark.skipif(not machine(), reason="this machine has no memory to share")
 @pytest.mark.parametrize(("size", "kind"), [(10, "nan"), (10, "a signal"), (20_000, "huge")])
-def test_in_shared_memory(size: int, kind: str) -> None:
+def test_bad_numbers_are_found_in_shared_memory(size: int, kind: str) -> None:
     played(Company(4, rounds=3, size=size, schedule="sharded", machine="one"), kind)
 
 
-def test_where_it_cannot_be_done_without_it_is_named() -> None:
+def test_bad_numbers_of_a_peer_that_the_round_needs_are_named() -> None:
     """Of two one cannot go on alone, unless the other goes of its own will."""
     company = Company(2, rounds=3)
     brings(company[1], BAD["huge"])
@@ -169,7 +169,7 @@ def test_where_it_cannot_be_done_without_it_is_named() -> None:
     company.agree([company[0]])
 
 
-def test_when_most_are_as_large_the_round_counts() -> None:
+def test_a_round_counts_when_most_models_are_as_large() -> None:
     company = Company(4, rounds=3)
     for walker in company.walkers:
         walker.stride *= 1e9
@@ -195,7 +195,7 @@ def spoils(monkeypatch: pytest.MonkeyPatch, op: Op, times: int, to: Sequence[int
 
 
 @pytest.mark.parametrize("schedule", ["ring", "naive", "double_tree"])
-def test_what_goes_wrong_once_costs_nobody_the_run(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_wrong_sum_costs_no_peer_the_run(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spoils(monkeypatch, Op.ADD, 1)
     company = simulate(Company(4, rounds=3, size=4000, schedule=schedule).run())
     company.agree()
@@ -203,7 +203,7 @@ def test_what_goes_wrong_once_costs_nobody_the_run(schedule: str, monkeypatch: p
     assert not company[0].membership.removals
 
 
-def test_a_peer_that_alone_has_a_bad_sum_fetches_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_peer_with_a_bad_sum_fetches_the_result_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     spoils(monkeypatch, Op.COPY, 1, to=[0])
     company = simulate(Company(4, rounds=3, size=4000, schedule="sharded").run())
     company.agree()
@@ -216,7 +216,7 @@ def test_a_peer_that_alone_has_a_bad_sum_fetches_the_others(monkeypatch: pytest.
     ("op", "said"), [(Op.ADD, "its own numbers, which are not finite"), (Op.COPY, "the sum of the part that it owns")]
 )
 @pytest.mark.parametrize("schedule", ["ring", "sharded"])
-def test_a_peer_that_sends_other_numbers_than_it_shows_is_named(
+def test_a_liar_about_its_own_numbers_is_named(
     schedule: str, op: Op, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoils(monkeypatch, op, 10**6)
@@ -225,7 +225,7 @@ def test_a_peer_that_sends_other_numbers_than_it_shows_is_named(
 
 
 @pytest.mark.parametrize("stride", [float("nan"), 1e12])
-def test_in_the_sums_of_sites(stride: float) -> None:
+def test_bad_numbers_are_found_in_the_sums_of_sites(stride: float) -> None:
     company = of_a_site(4)
     brings(company[3], lambda brought: brought, round_=0)
     company[3].stride = stride
@@ -246,19 +246,19 @@ def told(world: int, lies: dict[int, float], guilty_ranks: Sequence[int] = ()) -
 
 @pytest.mark.parametrize("world", [3, 4, 7])
 @pytest.mark.parametrize("liar", [0, 1, 2])
-def test_one_witness_alone_convicts_nobody(world: int, liar: int) -> None:
+def test_one_witness_alone_convicts_no_peer(world: int, liar: int) -> None:
     for number in (0.0, 1e20, float("inf")):
         found = brought(told(world, {liar: number}))
         assert all(one.norm <= world**0.5 and one.peak <= 1.0 for one in found)
 
 
 @pytest.mark.parametrize("liar", [0, 1, 2])
-def test_one_of_three_witnesses_saves_nobody(liar: int) -> None:
+def test_one_of_three_witnesses_saves_no_guilty_peer(liar: int) -> None:
     found = brought(told(4, {liar: 0.0}, guilty_ranks=[3]))
     assert [rank for rank, one in enumerate(found) if one.norm > 1e6] == [3]
 
 
-def test_whose_numbers_cannot_be_right() -> None:
+def test_contributions_that_cannot_be_right_are_named() -> None:
     honest, huge = Brought(1.0, 1.0, 1.0), Brought(1e9, 1e9, 1.0)
 
     def found(*all_brought: Brought) -> list[int]:
@@ -271,7 +271,7 @@ def test_whose_numbers_cannot_be_right() -> None:
     assert found(honest, Brought(1.0, LARGEST / 2, LARGEST / 2), honest) == [1]
 
 
-def test_why_one_diverged_in_its_local_steps_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_others_are_told_why_a_peer_diverged_in_its_local_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     train = Trainer.train
 
     def diverges(self: Trainer, *how: Any, **more: Any) -> int:
@@ -291,7 +291,7 @@ def test_why_one_diverged_in_its_local_steps_the_others_are_told(monkeypatch: py
 
 
 @pytest.mark.parametrize("schedule", ["ring", "sharded"])
-def test_with_two_that_cannot_reach_each_other(schedule: str) -> None:
+def test_bad_numbers_are_found_though_two_peers_cannot_reach_each_other(schedule: str) -> None:
     async def play() -> None:
         company = Company(5, rounds=1000, size=10, link="10mbit,40ms", schedule=schedule)
         await company.gathered(2)

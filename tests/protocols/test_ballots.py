@@ -23,7 +23,7 @@ from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise,
 from samovar.protocols.members.view import Decree, Version
 
 
-def test_two_who_hold_each_other_for_dead_do_not_both_decide() -> None:
+def test_two_members_that_cannot_hear_each_other_do_not_both_decide() -> None:
     """The two most senior cannot hear each other, and both can hear all others: ballots compete."""
     for n in (4, 5):
 
@@ -93,7 +93,7 @@ def test_a_commit_of_another_generation_counts_for_nothing() -> None:
     with_puppet(scene)
 
 
-def test_a_lower_ballot_is_denied_and_a_higher_one_gets_to_know_what_was_adopted() -> None:
+def test_a_lower_ballot_is_denied_and_a_higher_ballot_learns_the_adopted_decree() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
         (promise,) = await puppet.tell("p2", Propose(3, 65538))
@@ -123,7 +123,7 @@ def test_nobody_has_a_decree_adopted_under_the_ballot_of_another() -> None:
     with_puppet(scene)
 
 
-def test_a_peer_that_leads_after_a_dead_leader_proposes_what_may_have_been_decided() -> None:
+def test_the_successor_of_a_dead_leader_proposes_the_decree_that_may_hold() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
         half_decided = decree(4, members[1:])
@@ -151,7 +151,7 @@ def test_a_peer_that_leads_after_a_dead_leader_proposes_what_may_have_been_decid
     with_puppet(scene)
 
 
-def test_no_view_is_decided_that_nobody_can_go_on_from() -> None:
+def test_no_view_is_decided_that_no_member_can_go_on_from() -> None:
     """In its former life p2 voted for a result, which it does not hold any more: p0 may have committed it."""
 
     async def scene(puppet: Puppet) -> None:
@@ -218,7 +218,7 @@ def test_a_result_that_comes_amid_a_change_is_neither_kept_nor_told(hopeful: boo
 
 
 @pytest.mark.parametrize("handed_on", [True, False])
-def test_of_a_change_a_peer_commits_the_result_that_it_hands_on_and_no_other(handed_on: bool) -> None:
+def test_a_peer_commits_the_result_that_a_change_hands_on_and_no_other(handed_on: bool) -> None:
     async def scene(puppet: Puppet) -> None:
         own, view = replace(puppet.sgd.state, round=1), puppet.walker.membership.view
         puppet.sgd._keep(Result((3, 1), own, 2.0, 0.5, 1.0, 77))

@@ -71,7 +71,7 @@ def test_only_members_are_believed_about_the_view(word: str, by: str) -> None:
     simulate(play(), within_s=2_000.0)
 
 
-def test_a_learner_does_not_replace_the_invite_that_it_came_by() -> None:
+def test_a_learner_cannot_replace_its_invite() -> None:
     """It could let in whom it likes, and keep out the others."""
 
     async def play() -> None:
@@ -93,7 +93,7 @@ def forged(view: View, without: str = "", only: tuple[str, ...] = (), base: int 
 
 @pytest.mark.parametrize("teller", ["p1", "p0"], ids=["a member", "the coordinator"])
 @pytest.mark.parametrize("word", ["a view without one", "a view of two", "stale", "a view of another for each"])
-def test_one_members_word_that_the_view_is_another_moves_nobody(word: str, teller: str) -> None:
+def test_one_members_word_on_another_view_moves_no_member(word: str, teller: str) -> None:
     async def play() -> None:
         company, late = await with_a_silent_learner()
         view, liar = company[0].membership.view, next(one for one in company.walkers if one.id == teller)
@@ -164,7 +164,7 @@ def test_a_decree_that_was_adopted_holds_by_its_proposers_word_and_by_no_other_m
     simulate(play(), within_s=2_000.0)
 
 
-def test_where_nobody_else_can_be_reached_the_word_of_the_one_that_can_is_enough() -> None:
+def test_the_word_of_the_only_member_within_reach_is_enough() -> None:
     async def play() -> None:
         company, _ = await with_a_silent_learner()
         view = company[0].membership.view
@@ -197,7 +197,7 @@ def test_a_member_that_tells_of_views_without_end_has_the_others_ask_only_so_oft
     simulate(play(), within_s=2_000.0)
 
 
-def test_a_peer_that_asks_over_and_over_what_is_over_gets_the_view_once_an_interval() -> None:
+def test_an_asker_about_a_past_view_gets_the_present_view_once_an_interval() -> None:
     async def play() -> None:
         company, late = await with_a_silent_learner()
         told = list[Decree]()
@@ -211,7 +211,7 @@ def test_a_peer_that_asks_over_and_over_what_is_over_gets_the_view_once_an_inter
     simulate(play(), within_s=2_000.0)
 
 
-def test_a_member_that_promises_over_and_over_has_nobody_choose_anew_whom_to_watch() -> None:
+def test_repeated_promises_make_no_member_choose_its_watched_peers_anew() -> None:
     async def play() -> None:
         company, _ = await with_a_silent_learner()
         first, other = company[0].membership._roster, company[1]

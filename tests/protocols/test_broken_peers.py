@@ -36,7 +36,7 @@ def test_a_contribution_that_is_not_finite_is_an_error_of_its_owner(field: str, 
     assert torch.isfinite(company[0].sgd.state.vector).all()
 
 
-def test_a_mean_that_is_not_finite_is_applied_by_nobody() -> None:
+def test_a_mean_that_is_not_finite_is_applied_by_no_peer() -> None:
     """And ends all when each by itself brings what can be, and all are as large."""
 
     async def main() -> Company:
@@ -51,7 +51,7 @@ def test_a_mean_that_is_not_finite_is_applied_by_nobody() -> None:
     assert {walker.sgd.state.round for walker in company.walkers} == {0}
 
 
-def test_a_peer_that_sends_a_wrong_chunk_is_suspected_and_the_round_goes_on(monkeypatch) -> None:
+def test_a_sender_of_wrong_chunks_is_suspected_and_the_round_goes_on(monkeypatch) -> None:
     """Though it comes back at once, over and over: between two of its returns a round has its chance."""
     monkeypatch.setattr(allreduce_module, "Allreduce", Lying)
     company = simulate(Company(4, rounds=4).run())
@@ -92,7 +92,7 @@ def disagreeing(monkeypatch, *, different: dict[str, float]) -> None:
     [{"p1": 1.0}, {"p0": 1.0}, {"p0": 1.0, "p2": 1.0}, {"p0": 1.0, "p1": 2.0, "p2": 3.0}, {"p3": 1.0, "p2": 2.0}],
 )
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_when_results_differ_one_of_them_is_everybodys(n: int, different: dict[str, float], monkeypatch) -> None:
+def test_of_different_results_one_becomes_the_result_of_all(n: int, different: dict[str, float], monkeypatch) -> None:
     disagreeing(monkeypatch, different=dict(different))
     company = simulate(Company(n).run())
     company.agree()
@@ -103,7 +103,7 @@ def test_when_results_differ_one_of_them_is_everybodys(n: int, different: dict[s
         assert all(company[int(peer[1:])].outcomes[0].caught_up for peer in wrong)
 
 
-def test_a_peer_that_finishes_first_waits_for_who_lags(monkeypatch) -> None:
+def test_a_finished_peer_stays_for_a_peer_that_lags(monkeypatch) -> None:
     """p2 has to fetch the last round's result, and whom it asks first dies: p1, though at its end, is still there."""
     disagreeing(monkeypatch, different={"p2": 1.0})
 

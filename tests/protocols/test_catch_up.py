@@ -185,7 +185,7 @@ def test_a_donor_without_memory_for_the_bytes_sends_the_newcomer_to_the_next(mon
     complaints.clear()
 
 
-def test_what_was_fetched_is_put_together_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetched_state_is_put_together_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, usual = list[int](), snapshot_transfer.off_loop
 
     async def counted(nbytes: int, work: Callable[[], Any]) -> Any:
@@ -262,7 +262,7 @@ def test_when_all_donors_fail_each_is_told_with_its_reason() -> None:
     in_town(town, visit)
 
 
-def test_without_donors_it_says_so() -> None:
+def test_a_fetch_without_donors_says_so() -> None:
     async def visit() -> None:
         with pytest.raises(CatchUpFailed, match="there is no other peer"):
             await fetch_state(over(town.newcomer), [], town.layout, outer=1, wanted=Wanted(Version(1, 0), 0))
@@ -466,7 +466,7 @@ def test_a_newcomer_that_fetches_the_state_again_as_the_others_go_on_is_refused_
     in_town(town, visit)
 
 
-def test_a_peer_that_asks_for_the_state_too_often_is_told_so() -> None:
+def test_an_asker_for_the_state_is_told_when_it_asks_too_often() -> None:
     """And does not wait for an answer that never comes."""
     town = Town(state_of(1, size=10), link="10gbit,1ms", layout=layout_of(10))
 

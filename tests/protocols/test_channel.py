@@ -32,7 +32,7 @@ def between_two(scene) -> None:
     simulate(main())
 
 
-def test_two_conversations_hear_only_what_is_said_to_them() -> None:
+def test_two_conversations_hear_only_their_own_messages() -> None:
     async def scene(a, b) -> None:
         heard = {name: list[int]() for name in ("inner", "outer")}
         for name, numbers in heard.items():
@@ -80,7 +80,7 @@ def test_a_kind_has_one_handler_on_a_channel_until_that_is_closed() -> None:
     between_two(scene)
 
 
-def test_a_peer_that_goes_on_to_speak_to_a_conversation_that_was_closed_is_not_cut_off_for_it() -> None:
+def test_a_sender_to_a_closed_conversation_is_not_cut_off() -> None:
     """It cannot know."""
 
     async def scene(a, b) -> None:
@@ -169,7 +169,7 @@ def test_one_conversation_watches_on_though_another_watches_others_or_nobody() -
     between_two(scene)
 
 
-def test_bytes_are_counted_for_each_channel_and_what_is_sent_again_is_not() -> None:
+def test_bytes_are_counted_for_each_channel_without_retransmissions() -> None:
     async def scene(a, b) -> None:
         inner, outer = Channel(a, "inner"), Channel(a, "outer")
         costs = list[int]()
@@ -195,7 +195,7 @@ def test_bytes_are_counted_for_each_channel_and_what_is_sent_again_is_not() -> N
     between_two(scene)
 
 
-def test_channels_that_nobody_opens_leave_nothing_behind() -> None:
+def test_channels_that_no_peer_opens_leave_nothing_behind() -> None:
     """Anybody may make up names."""
 
     async def scene(a, b) -> None:

@@ -38,7 +38,7 @@ def test_a_killed_peer_never_stalls_the_round(victim: int) -> None:
         assert company.died_s <= loss.since_s <= company.recovered_s
 
 
-def test_the_mean_divides_by_who_contributed() -> None:
+def test_the_mean_divides_by_the_contributors_alone() -> None:
     async def main() -> Company:
         company = Company(4, rounds=3)
         company.start()
@@ -163,7 +163,7 @@ def test_two_crashes_in_one_round_are_survived_while_a_majority_is_left(n: int, 
     assert (hopeless > 0) == (n == 4), "two of four are no majority"
 
 
-def test_without_a_quorum_all_that_are_left_say_so_within_a_bound() -> None:
+def test_survivors_without_a_quorum_say_so_within_a_bound() -> None:
     async def main() -> tuple[Company, float]:
         company = Company(5, rounds=4, give_up_after_s=4 * PATIENCE_S)
         company.start()

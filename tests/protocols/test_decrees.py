@@ -54,7 +54,7 @@ def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:
     assert (decided.base.number, decided.donors) == (4, ("p2",))
 
 
-def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
+def test_a_result_that_no_member_can_have_committed_is_not_handed_on() -> None:
     """Else all would depend on the one who has it: should it die before another fetched it, nobody could go on."""
     roster, promises = roster_of(4)
     promises["p2"] = promise(result=Version(4, 40))
@@ -64,7 +64,7 @@ def test_a_result_that_nobody_can_have_committed_is_not_handed_on() -> None:
         assert (decided.base.number, set(decided.donors)) == (expected, set(promises)), "p2 has the result before, too"
 
 
-def test_what_the_view_goes_on_from_is_handed_on_however_few_have_it() -> None:
+def test_the_base_of_the_view_is_handed_on_however_few_members_hold_it() -> None:
     roster, promises = roster_of(4)
     roster.base = Version(4, 40)
     promises["p2"] = promise(result=Version(4, 40))
@@ -72,14 +72,14 @@ def test_what_the_view_goes_on_from_is_handed_on_however_few_have_it() -> None:
     assert (decided.base.number, decided.donors) == (4, ("p2",))
 
 
-def test_of_different_results_the_one_that_most_hold_is_taken() -> None:
+def test_the_result_that_most_members_hold_is_taken() -> None:
     roster, promises = roster_of(5)
     for peer, fingerprint in (("p0", 1), ("p1", 2), ("p2", 2), ("p3", 3)):
         promises[peer] = promise(result=Version(4, fingerprint))
     assert next_decree(roster, promises, founders=5).donors == ("p1", "p2")
 
 
-def test_a_peer_that_alone_holds_the_result_stays_until_another_has_it() -> None:
+def test_the_only_holder_of_the_result_stays_until_another_member_has_it() -> None:
     roster, promises = roster_of(3)
     del promises["p1"]
     promises["p2"] = promise(result=Version(4, 40))

@@ -22,7 +22,7 @@ from samovar.protocols.zeromq.transport import KeyPair
 SETTINGS = Settings(listen=LOCAL, patience_s=0.4)
 
 
-async def test_a_peer_that_knocks_where_somebody_is_who_does_not_answer_yet_knocks_again(
+async def test_a_newcomer_knocks_again_where_a_listener_does_not_answer_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, real = asyncio.Queue[None](), door.ask_admission
@@ -60,7 +60,7 @@ async def test_a_peer_that_knocks_where_somebody_is_who_does_not_answer_yet_knoc
         ("not heard of for 5 s: it refused our key at tcp://192.0.2.7:5", False, "join line"),
     ],
 )
-async def test_only_who_is_there_is_asked_again_and_nobody_is_sent_to_look_for_a_firewall_in_vain(
+async def test_only_a_contact_that_is_there_is_asked_again_and_the_advice_fits_the_cause(
     monkeypatch: pytest.MonkeyPatch, why: str, again: bool, advice: str
 ) -> None:
     tries: list[PeerId] = []

@@ -179,7 +179,7 @@ def test_a_leader_that_leaves_before_another_liar_proposes_moves_no_two_apart() 
 
 @pytest.mark.parametrize("withholds", [False, True], ids=["at once", "late"])
 @pytest.mark.parametrize("n", [4, 7])
-def test_a_member_that_proposes_another_decree_when_the_leaders_may_hold_moves_nobody_away(
+def test_a_member_that_proposes_another_decree_when_the_leaders_may_hold_moves_no_member_away(
     n: int, withholds: bool
 ) -> None:
     """The last of `n` does not lead. `withholds`: it answers the leader only after it has told the others its own."""
@@ -240,7 +240,7 @@ def test_of_three_the_leader_that_tells_each_of_the_others_another_decree_is_rep
 
 
 @pytest.mark.parametrize("others", [2, 3, 4, 6])
-def test_one_member_that_says_it_adopted_another_decree_keeps_nobody_from_the_view(others: int) -> None:
+def test_one_member_that_says_it_adopted_another_decree_keeps_no_member_from_the_view(others: int) -> None:
     async def play() -> None:
         company = Company(1 + others, rounds=100_000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -269,7 +269,7 @@ def test_any_two_groups_that_are_enough_have_more_in_common_than_may_lie() -> No
         assert enough_of(reached) <= reached - liars, "those that do not lie are enough"
 
 
-def test_of_many_members_each_has_about_as_many_partners_and_is_one_of_theirs() -> None:
+def test_partners_of_many_members_are_mutual_few_and_connected() -> None:
     peers = [f"{index:064x}" for index in range(600)]
     of = {peer: {*partners(peers, peer)} for peer in peers}
     assert all(peer in of[other] for peer in peers for other in of[peer])

@@ -72,7 +72,7 @@ def test_a_schedule_around_a_broken_edge_is_an_allreduce_that_does_without_it(na
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_so_it_is_around_many_as_long_as_one_rank_reaches_all(name: str) -> None:
+def test_a_schedule_around_many_broken_edges_is_an_allreduce_if_one_rank_reaches_all(name: str) -> None:
     apart = ((1, 2), (1, 5), (2, 3), (3, 6), (4, 5))
     found = around(SCHEDULES[name], apart, 7)
     prove(found, 7)
@@ -80,7 +80,7 @@ def test_so_it_is_around_many_as_long_as_one_rank_reaches_all(name: str) -> None
     assert not used & set(apart)
 
 
-def test_a_ring_stays_a_ring_and_only_what_no_order_helps_is_relayed() -> None:
+def test_a_ring_is_reordered_around_a_broken_edge_and_relayed_only_where_no_order_helps() -> None:
     assert around(SCHEDULES["ring"], ((1, 2),), 5).parts(5) == 5
     assert around(SCHEDULES["ring"], ((1, 2),), 5).name == "ring"
     assert around(SCHEDULES["ring"], ((1, 3),), 5) is SCHEDULES["ring"], "neighbours only talk"
@@ -149,7 +149,7 @@ def test_an_edge_that_works_again_is_used_again() -> None:
     simulate(main())
 
 
-def test_a_peer_behind_fetches_from_whom_it_reaches() -> None:
+def test_a_peer_behind_fetches_from_a_donor_within_reach() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -165,7 +165,7 @@ def test_a_peer_behind_fetches_from_whom_it_reaches() -> None:
     simulate(main())
 
 
-def test_a_peer_that_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
+def test_a_leaving_peer_does_not_wait_for_a_member_out_of_reach() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -184,7 +184,7 @@ def test_a_peer_that_goes_does_not_wait_for_whom_it_cannot_reach() -> None:
     simulate(main())
 
 
-def test_of_a_site_only_those_who_reach_each_other_average_between_rounds() -> None:
+def test_only_members_of_a_site_within_reach_average_between_rounds() -> None:
     async def main() -> None:
         company = await parted_site()
         mates = [walker.sgd._sites._mates() for walker in company.walkers]
@@ -194,7 +194,7 @@ def test_of_a_site_only_those_who_reach_each_other_average_between_rounds() -> N
     simulate(main())
 
 
-def test_a_peer_that_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_itself() -> None:
+def test_a_peer_that_summed_with_a_mate_now_out_of_reach_goes_on_by_itself() -> None:
     """It cannot know whether that one took the mean."""
 
     async def main() -> None:
@@ -211,7 +211,7 @@ def test_a_peer_that_has_summed_with_a_mate_that_is_out_of_reach_now_goes_on_by_
     simulate(main())
 
 
-def test_the_next_coordinator_is_one_who_reaches_all() -> None:
+def test_the_next_coordinator_is_a_member_that_reaches_all() -> None:
     async def main() -> None:
         company = endless(schedule="sharded")
         await company.gathered(1)
@@ -228,7 +228,7 @@ def test_the_next_coordinator_is_one_who_reaches_all() -> None:
     simulate(main())
 
 
-def test_records_name_the_two_who_cannot_reach_each_other() -> None:
+def test_records_name_the_two_peers_that_cannot_reach_each_other() -> None:
     settings = Settings(peers=4, schedule="ring", period="1", steps=40, patience_s=4.0, device="cpu")
     group = Group(peers=4, link=parse_link("10mbit,5ms"), step_s=1.0)
     scenario = Scenario(settings=settings, groups=(group,), toy_size=100)
@@ -254,7 +254,7 @@ def test_records_name_the_two_who_cannot_reach_each_other() -> None:
 
 
 @pytest.mark.parametrize("accused", [1, 3])
-def test_one_peers_word_gives_nobody_up(accused: int) -> None:
+def test_one_peers_word_gives_no_member_up(accused: int) -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -286,7 +286,7 @@ def test_one_peers_word_does_not_unseat_the_coordinator(accuser: int) -> None:
     simulate(main(), within_s=60.0)
 
 
-def test_a_peer_that_has_lost_a_coordinator_that_ends_soon_after_stays_a_member() -> None:
+def test_a_member_that_lost_the_coordinator_before_its_crash_stays_a_member() -> None:
     """Others have vouched for it, which is over: to join anew would cost the others a vote that they need now."""
 
     async def main() -> None:
@@ -305,7 +305,7 @@ def test_a_peer_that_has_lost_a_coordinator_that_ends_soon_after_stays_a_member(
     simulate(main(), within_s=60.0)
 
 
-def test_a_peer_that_lost_it_and_the_coordinator_are_two() -> None:
+def test_a_reporter_and_the_coordinator_are_two_witnesses_of_a_loss() -> None:
     """An accused who does not answer is given up without its whole patience being over."""
 
     async def main() -> None:
@@ -324,7 +324,7 @@ def test_a_peer_that_lost_it_and_the_coordinator_are_two() -> None:
     simulate(main())
 
 
-def test_a_peer_that_has_lost_most_of_the_others_goes_itself() -> None:
+def test_a_member_that_has_lost_most_of_the_others_goes_itself() -> None:
     async def main() -> None:
         company = endless()
         await company.gathered(1)
@@ -340,7 +340,7 @@ def test_a_peer_that_has_lost_most_of_the_others_goes_itself() -> None:
 # Given up again and again
 
 
-def test_a_peer_that_is_given_up_again_comes_back_later_each_time() -> None:
+def test_a_member_given_up_again_comes_back_later_each_time() -> None:
     async def main() -> None:
         company = endless(4)
         await company.gathered(1)

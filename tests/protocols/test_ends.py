@@ -79,7 +79,7 @@ def test_the_first_end_that_is_reached_is_the_runs() -> None:
     assert Ends().left(10**9, None) is None
 
 
-def test_without_such_an_end_nothing_is_counted_or_sent() -> None:
+def test_without_an_end_that_needs_counts_nothing_is_counted_or_sent() -> None:
     assert Ends(steps=9).brought(samples=4, weight=4, epochs=0.1, metrics={"accuracy": 1.0}) == ()
     assert Ends(samples=9).brought(samples=4, weight=4, epochs=0.1, metrics={"accuracy": 1.0}) == ()
     assert Ends(steps=9).begun(None, 0) is None
@@ -105,7 +105,7 @@ def told(ends: Ends, metrics: list[dict[str, float] | None]) -> list[Counts]:
 
 
 @pytest.mark.parametrize("value", [0.97, 1 / 3, 12345.6, -2.5, 0.0])
-def test_what_one_peer_has_found_is_known_to_all_after_its_next_round(value: float) -> None:
+def test_a_metric_of_one_peer_is_known_to_all_after_its_next_round(value: float) -> None:
     (counts,) = told(Ends(goal=parse_goal("m > 1e9"), headline="m"), [{"m": value}])[:1]
     assert counts.goal == float(f"{value:.6g}")
     assert (counts.headline, counts.best) == (counts.goal, counts.goal)
@@ -135,7 +135,7 @@ def test_a_goal_is_met_to_the_number(goal: str, value: float, met: bool) -> None
 @pytest.mark.parametrize(
     "text", ["", "accuracy", "accuracy >=", ">= 1", "accuracy = 1", "a > b", "a > nan", "a > 1 > 2"]
 )
-def test_what_is_no_goal_is_refused(text: str) -> None:
+def test_text_that_is_no_goal_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"goal|could not convert"):
         parse_goal(text)
 

@@ -48,7 +48,7 @@ def test_nothing_begins_before_enough_have_gathered() -> None:
 
 
 @pytest.mark.parametrize("victim", [1, 2])
-def test_a_peer_that_dies_while_they_gather_is_replaced(victim: int) -> None:
+def test_a_peer_that_dies_during_gathering_is_replaced(victim: int) -> None:
     async def main() -> None:
         company = Company(3, founders=4)
         company.start()
@@ -66,7 +66,7 @@ def test_a_peer_that_dies_while_they_gather_is_replaced(victim: int) -> None:
     simulate(main())
 
 
-def test_of_two_that_gather_the_founder_may_go_on_alone_and_only_it() -> None:
+def test_of_two_gathering_peers_only_the_founder_may_go_on_alone() -> None:
     async def main(victim: int) -> Company:
         company = Company(2, founders=3, give_up_after_s=4 * PATIENCE_S)
         company.start()
@@ -100,7 +100,7 @@ def test_a_join_storm_lets_all_in() -> None:
     simulate(main())
 
 
-def test_states_of_a_resumed_run_are_taken_over_whoever_founds_it() -> None:
+def test_the_newest_state_of_a_resumed_run_is_taken_from_any_peer() -> None:
     """p1 comes back with a checkpoint of round 7, the founder has only the first model: all begin at round 7."""
 
     async def main() -> None:

@@ -23,7 +23,7 @@ def test_all_members_of_a_view_have_the_same_group_but_for_their_ranks() -> None
     assert four().group("p9").rank == -1, "a stranger has none"
 
 
-def test_some_of_a_group_are_one_too_with_ranks_of_their_own() -> None:
+def test_a_part_of_a_group_is_a_group_with_ranks_of_its_own() -> None:
     some = four().group("p3").among({"p1", "p3", "p9"})
     assert some == Group(("p1", "p3"), 7, 1, ((0, 1),), (100, 800), ("here", "there"))
     assert four().group("p0").among({"p1", "p2"}) == Group(("p1", "p2"), 7, -1, (), (100, 800), ("here", "there"))
@@ -32,7 +32,7 @@ def test_some_of_a_group_are_one_too_with_ranks_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("members", "shares_memory"), [({"p0", "p1"}, True), ({"p2", "p3"}, True), ({"p1", "p2"}, False)]
 )
-def test_those_of_one_machine_share_memory_though_not_all_members_do(members: set[str], shares_memory: bool) -> None:
+def test_members_of_one_machine_share_memory_though_others_do_not(members: set[str], shares_memory: bool) -> None:
     whole = four().group("p0")
     assert not whole.one_machine
     assert whole.among(members).one_machine == shares_memory

@@ -53,7 +53,7 @@ def test_as_many_guests_as_come_at_once_are_served_and_forgotten() -> None:
     run_virtual(main())
 
 
-def test_more_guests_than_are_talked_to_at_once_take_the_places_of_those_who_are_done() -> None:
+def test_guests_beyond_the_limit_take_the_places_of_guests_that_are_done() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False
@@ -67,7 +67,7 @@ def test_more_guests_than_are_talked_to_at_once_take_the_places_of_those_who_are
     run_virtual(main())
 
 
-def test_a_guest_may_only_have_a_key_admitted_and_what_else_it_tries_falls_on_it_alone() -> None:
+def test_a_guest_may_only_have_a_key_admitted_and_other_requests_cost_it_alone() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False

@@ -50,7 +50,7 @@ async def read_half() -> int:
         return read
 
 
-def test_a_peer_that_goes_when_half_of_its_message_is_read_does_not_end_who_reads() -> None:
+def test_a_sender_that_goes_amid_its_message_does_not_end_the_reader() -> None:
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, __file__], env=found, capture_output=True, text=True, timeout=120, check=False

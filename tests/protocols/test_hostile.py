@@ -88,7 +88,7 @@ def unasked(number: int) -> object:
 
 
 @pytest.mark.parametrize(("message", "most"), [(early, EARLY_BYTES_PER_PEER_MAX), (of_now, 0), (unasked, 5 * MIB)])
-def test_what_a_key_sends_over_and_over_again_does_not_pile_up(message: Callable[[int], object], most: int) -> None:
+def test_repeated_messages_of_a_key_do_not_pile_up(message: Callable[[int], object], most: int) -> None:
     held: list[int] = []
 
     async def attack(company: Company) -> None:
@@ -147,7 +147,7 @@ def test_an_error_while_a_change_is_led_ends_that_change_and_not_the_peer(monkey
     assert told == ["a number of somebody's"]
 
 
-def test_a_name_is_short_and_nobody_elses() -> None:
+def test_a_name_is_short_and_unique() -> None:
     async def main() -> None:
         company = Company(3, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -164,7 +164,7 @@ def test_a_name_is_short_and_nobody_elses() -> None:
     simulate(main(), within_s=2_000.0)
 
 
-def test_what_members_vouch_for_is_bounded() -> None:
+def test_the_keys_that_members_vouch_for_are_bounded() -> None:
     async def main() -> None:
         company = Company(2, rounds=1000, train_s=lambda index: 0.5, invitation=Invitation("guest"))
         await company.gathered(1)
@@ -181,7 +181,7 @@ def test_what_members_vouch_for_is_bounded() -> None:
     simulate(main(), within_s=2_000.0)
 
 
-def test_a_peer_that_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -> None:
+def test_refusals_of_a_sender_are_told_at_a_bounded_rate() -> None:
     trust, told = Trust(), list[tuple[float, Refusal]]()
     chance, sent = random.Random(1), 0
     for interval in range(40):
@@ -203,7 +203,7 @@ def test_a_peer_that_sends_what_cannot_be_taken_is_told_of_at_a_bounded_rate() -
     )
 
 
-def test_a_peer_that_is_told_of_refusals_stops_neither_the_heartbeats_nor_anybody_else() -> None:
+def test_a_failed_listener_to_refusals_stops_no_other_listener_and_no_heartbeat() -> None:
     async def main() -> None:
         trust, told, complaints = Trust(), list[Refusal](), list[str]()
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))

@@ -54,7 +54,7 @@ def test_a_member_that_proposes_again_and_again_keeps_the_others_from_few_rounds
     assert rounds_while(proposals) >= 0.7 * usual
 
 
-def test_a_coordinator_to_whom_ballots_far_ahead_were_proposed_is_followed_all_the_same() -> None:
+def test_a_coordinator_with_proposed_ballots_far_ahead_is_still_followed() -> None:
     async def main() -> None:
         company = Company(4, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -70,7 +70,7 @@ def test_a_coordinator_to_whom_ballots_far_ahead_were_proposed_is_followed_all_t
     simulate(main(), within_s=2_000.0)
 
 
-def test_a_member_to_whom_ballots_far_ahead_were_proposed_is_not_given_up_for_what_it_promised() -> None:
+def test_a_member_with_proposed_ballots_far_ahead_is_not_given_up_for_its_promise() -> None:
     async def main() -> None:
         company = Company(4, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -111,7 +111,7 @@ def test_a_member_that_denies_every_ballot_keeps_no_change_from_being_made(kind:
 
 
 @pytest.mark.parametrize("said", ["propose", "install", "stale", "use", "chunk", "state"])
-def test_a_peer_that_says_what_nobody_can_know_or_need_is_refused_by_name(said: str) -> None:
+def test_a_member_that_sends_impossible_messages_is_refused_by_name(said: str) -> None:
     async def main() -> None:
         company = Company(3, rounds=1000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -136,7 +136,7 @@ def test_a_peer_that_says_what_nobody_can_know_or_need_is_refused_by_name(said: 
     simulate(main(), within_s=2_000.0)
 
 
-def test_one_who_fetches_a_large_state_in_many_pieces_is_refused_nothing() -> None:
+def test_a_newcomer_that_fetches_a_large_state_in_many_pieces_is_refused_nothing() -> None:
     async def main() -> None:
         company = Company(3, rounds=1000, size=16 * PART_BYTES, link="10mbit,20ms", train_s=lambda index: 0.5)
         await company.gathered(1)

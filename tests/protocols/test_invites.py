@@ -139,7 +139,7 @@ def test_an_invite_ends_when_its_time_is_over_though_its_coordinators_die() -> N
     party(main, 5, Invitation(OLD, seconds=100.0))
 
 
-def test_a_peer_that_waits_to_be_let_in_when_the_last_use_goes_to_another_hears_it_at_once() -> None:
+def test_a_waiting_newcomer_hears_at_once_that_the_last_use_went_to_another() -> None:
     async def main(company: Party) -> None:
         assert [await company.asks(f"p{index}", "p0") for index in (3, 4)] == ["", ""]
         one, other = company.add(3, "p1"), company.add(4, "p2")
@@ -150,7 +150,7 @@ def test_a_peer_that_waits_to_be_let_in_when_the_last_use_goes_to_another_hears_
     party(main, 3, Invitation(OLD, 1))
 
 
-def test_a_revoked_invite_lets_nobody_in_and_those_who_are_in_stay() -> None:
+def test_a_revoked_invite_lets_no_key_in_and_its_members_stay() -> None:
     async def main(company: Party) -> None:
         assert outcome(await company.comes(3, "p1")) == ""
         assert await company.asks("p4", "p0") == "", "vouched for, and in no view yet"
@@ -179,7 +179,7 @@ def test_an_invite_is_revoked_though_the_coordinator_dies_with_the_word_of_it() 
     party(main, 4, Invitation(OLD))
 
 
-def test_of_two_that_change_the_invite_at_once_one_hears_that_the_other_did() -> None:
+def test_of_two_changes_of_the_invite_at_once_one_fails() -> None:
     async def main(company: Party) -> None:
         told = await asyncio.gather(
             *(company[n].membership.inviting.replace(Invitation(f"guest {n}")) for n in (1, 2)), return_exceptions=True
@@ -189,7 +189,7 @@ def test_of_two_that_change_the_invite_at_once_one_hears_that_the_other_did() ->
     party(main, 3, Invitation(OLD))
 
 
-def test_a_peer_that_asks_where_too_few_answer_to_change_the_invite_is_told_so() -> None:
+def test_a_change_of_the_invite_without_a_majority_is_told_as_failed() -> None:
     async def main(company: Party) -> None:
         company.part({"p0"}, {"p1", "p2"})
         with pytest.raises(MembershipError, match="the members have not agreed within 32 s"):

@@ -22,7 +22,7 @@ ADMISSION_S = [0.02 * step for step in range(30)]
 """Moments of an admission, since it was asked for."""
 
 
-def test_a_peer_that_joins_during_a_round_is_in_the_next() -> None:
+def test_a_newcomer_during_a_round_is_in_the_next_round() -> None:
     async def main() -> None:
         company = Company(3, rounds=6)
         await company.gathered(rounds=2)
@@ -53,7 +53,7 @@ def test_several_may_join_at_once_and_others_during_that_change() -> None:
     simulate(main())
 
 
-def test_of_many_that_join_at_once_all_get_in_and_the_others_lose_few_rounds() -> None:
+def test_many_newcomers_at_once_all_get_in_and_cost_the_members_few_rounds() -> None:
     """Among them those who began a moment later, so that there is more than one change to be let in by."""
 
     async def main() -> None:
@@ -138,7 +138,7 @@ def test_a_coordinator_that_dies_with_an_introduction_in_hand_delays_it_only(del
         simulate(main())
 
 
-def test_a_coordinator_that_is_given_up_sends_elsewhere_who_waits_to_be_let_in() -> None:
+def test_a_coordinator_that_is_given_up_sends_its_waiting_newcomers_elsewhere() -> None:
     async def main() -> None:
         company = Company(3, rounds=20)
         await company.gathered(rounds=1)
@@ -156,7 +156,7 @@ def test_a_coordinator_that_is_given_up_sends_elsewhere_who_waits_to_be_let_in()
     simulate(main())
 
 
-def test_a_peer_that_joins_anew_is_not_given_up_for_the_links_it_had_before() -> None:
+def test_a_returning_member_is_not_given_up_for_its_former_links() -> None:
     """It may have begun another link since it was given up, and before it knew; that one ends too."""
 
     async def main() -> None:
@@ -240,7 +240,9 @@ async def stranger(company: Company, contact: str = "p0", **changed: Any) -> Exc
         ({"me": Member("p9", "p9", "x" * 1000, Attributes(data_shard=9), 0)}, "the run is full: 3 members"),
     ],
 )
-def test_a_peer_that_does_not_fit_is_refused_with_the_reason(changed: dict[str, Any], said: str, monkeypatch) -> None:
+def test_a_newcomer_that_does_not_fit_is_refused_with_the_reason(
+    changed: dict[str, Any], said: str, monkeypatch
+) -> None:
     monkeypatch.setattr("samovar.protocols.members.view.VIEW_BYTES_MAX", 500)
 
     async def main() -> None:
@@ -256,7 +258,7 @@ def test_a_peer_that_does_not_fit_is_refused_with_the_reason(changed: dict[str, 
     simulate(main())
 
 
-def test_a_contact_that_is_no_member_itself_sends_one_elsewhere() -> None:
+def test_a_contact_that_is_no_member_sends_the_newcomer_elsewhere() -> None:
     async def main() -> None:
         company = Company(3, rounds=4)
         await company.gathered()
@@ -313,7 +315,7 @@ def test_a_newcomer_that_comes_while_changes_rest_is_told_for_how_long_and_does_
     simulate(main(), within_s=600.0)
 
 
-def test_the_time_that_it_takes_to_gather_is_no_reason_to_rest() -> None:
+def test_the_time_of_gathering_is_no_reason_to_rest() -> None:
     async def main() -> None:
         company = Company(3, rounds=300, founders=3)
         company[0].start(None)

@@ -93,7 +93,7 @@ def test_the_others_go_on_without_a_member_whose_connection_became_50_times_slow
     simulate(main(), within_s=1000.0)
 
 
-def test_a_peer_that_is_so_slow_that_heartbeats_wait_behind_its_data_is_lost_as_silent() -> None:
+def test_a_member_with_heartbeats_stuck_behind_its_data_is_lost_as_silent() -> None:
     async def main() -> None:
         company = company_of(size=32_000, schedule="naive")
         await slowed(company, 2)
@@ -108,7 +108,7 @@ def test_a_peer_that_is_so_slow_that_heartbeats_wait_behind_its_data_is_lost_as_
     simulate(main(), within_s=200.0)
 
 
-def test_without_the_rule_all_wait_for_the_slow_one_round_after_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_rule_all_wait_for_the_slow_peer_round_after_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lateness, "_judge", lambda self: None)
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_without_the_rule_all_wait_for_the_slow_one_round_after_round(monkeypatc
     simulate(main())
 
 
-def test_a_peer_that_was_too_slow_waits_is_told_why_and_comes_back_when_its_connection_is_well() -> None:
+def test_a_slow_member_is_told_why_it_waits_and_comes_back_when_its_link_is_well() -> None:
     async def main() -> None:
         company = company_of()
         told: list[str] = []
@@ -147,7 +147,7 @@ def test_a_peer_that_was_too_slow_waits_is_told_why_and_comes_back_when_its_conn
     simulate(main(), within_s=1000.0)
 
 
-def test_a_peer_that_stays_slow_takes_less_than_a_tenth_of_the_others_time() -> None:
+def test_a_permanently_slow_member_takes_less_than_a_tenth_of_the_others_time() -> None:
     async def rounds(company: Company, *who: int) -> int:
         await slowed(company, *who)
         before = company[0].sgd.state.round
@@ -176,7 +176,7 @@ def test_a_device_20_times_slower_is_never_given_up() -> None:
     simulate(main())
 
 
-def test_where_all_connections_become_slow_nobody_is_given_up() -> None:
+def test_no_peer_is_given_up_where_all_connections_become_slow() -> None:
     async def main() -> None:
         company = company_of(size=10_000)
         await slowed(company, 0, 1, 2, 3)
@@ -190,7 +190,7 @@ def test_where_all_connections_become_slow_nobody_is_given_up() -> None:
     simulate(main())
 
 
-def test_of_two_peers_none_is_given_up() -> None:
+def test_neither_of_two_peers_is_given_up() -> None:
     async def main() -> None:
         company = company_of(2)
         await slowed(company, 1)

@@ -8,7 +8,7 @@ from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 3])
-def test_a_peer_that_leaves_is_let_go_at_once_and_is_no_loss(leaver: int) -> None:
+def test_a_leaving_peer_is_let_go_at_once_and_is_no_loss(leaver: int) -> None:
     async def main() -> None:
         company = Company(4, rounds=4)
         await company.gathered(rounds=1)
@@ -27,7 +27,7 @@ def test_a_peer_that_leaves_is_let_go_at_once_and_is_no_loss(leaver: int) -> Non
     simulate(main())
 
 
-def test_of_two_the_one_that_is_left_goes_on_alone() -> None:
+def test_the_last_of_two_members_goes_on_alone() -> None:
     for leaver in range(2):
 
         async def main(leaver: int = leaver) -> None:
@@ -42,7 +42,7 @@ def test_of_two_the_one_that_is_left_goes_on_alone() -> None:
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.05, 0.3])
-def test_everybody_may_leave_but_one(apart_s: float) -> None:
+def test_all_members_but_one_may_leave(apart_s: float) -> None:
     async def main() -> None:
         company = Company(5, rounds=5)
         await company.gathered(rounds=1)
@@ -61,7 +61,7 @@ def test_everybody_may_leave_but_one(apart_s: float) -> None:
     simulate(main())
 
 
-def test_all_may_leave_together_and_nobody_waits() -> None:
+def test_all_members_may_leave_together_and_no_member_waits() -> None:
     async def main() -> None:
         company = Company(4, rounds=5)
         await company.gathered(rounds=1)
@@ -89,7 +89,7 @@ def test_a_leaver_that_dies_before_it_is_let_go_is_a_loss_like_any_other() -> No
 
 
 @pytest.mark.parametrize("victim", range(3))
-def test_a_peer_that_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
+def test_a_member_that_dies_at_the_end_does_not_keep_the_others(victim: int) -> None:
     async def main() -> None:
         company = Company(3, rounds=2)
         await company.gathered()
@@ -103,7 +103,7 @@ def test_a_peer_that_dies_at_the_end_does_not_keep_the_others(victim: int) -> No
     simulate(main())
 
 
-def test_a_peer_that_has_finished_stays_until_those_it_lets_in_are_told() -> None:
+def test_a_finished_peer_stays_until_its_newcomers_are_told() -> None:
     """Its change waits for its own record, on a disk that is busy."""
 
     async def main() -> None:

@@ -82,7 +82,7 @@ def bound() -> tuple[Side, Side]:
     return a, b
 
 
-def test_two_links_bind_within_few_frames_whoever_speaks_first() -> None:
+def test_two_links_bind_within_few_frames_in_any_order_of_speaking() -> None:
     for speakers in ("a", "b", "ab"):
         a, b = Side("b", 1 << 40, Clock()), Side("a", 2 << 40, Clock())
         a.link.post("test", Postcard(1))
@@ -152,7 +152,7 @@ def test_a_message_from_an_incarnation_that_proved_nothing_is_not_delivered() ->
         b.hear(Frame(0, b.link.incarnation, Lane.CONTROL, 0, Postcard(1)), b"", 300)
 
 
-def test_a_peer_that_is_bound_to_a_past_self_lets_go() -> None:
+def test_a_link_bound_to_a_former_life_is_ended() -> None:
     _, b = bound()
     again = Side("b", 3 << 40, Clock())
     again.link.pulse(ping=True)
@@ -165,7 +165,7 @@ def test_a_peer_that_is_bound_to_a_past_self_lets_go() -> None:
     assert (again.link.towards, fresh.link.towards) == (fresh.link.incarnation, again.link.incarnation)
 
 
-def test_only_what_a_pong_reports_missing_is_sent_again() -> None:
+def test_only_frames_that_a_pong_reports_missing_are_sent_again() -> None:
     a, b = bound()
     for n in range(3):
         a.link.post("test", Postcard(n))
@@ -179,7 +179,7 @@ def test_only_what_a_pong_reports_missing_is_sent_again() -> None:
     assert not a.link.busy
 
 
-def test_a_peer_that_breaks_the_rules_is_said_to() -> None:
+def test_frames_that_break_the_rules_are_told_as_misbehaviour() -> None:
     a, b = bound()
     here, there = b.link.incarnation, a.link.incarnation
 
@@ -199,7 +199,7 @@ def test_a_peer_that_breaks_the_rules_is_said_to() -> None:
     assert len(b.frames) > 0
 
 
-def test_a_peer_that_takes_nothing_is_given_up_when_too_much_waits_for_it() -> None:
+def test_a_receiver_that_takes_nothing_is_given_up_when_too_much_waits() -> None:
     side = Side("b", 1 << 40, Clock())
     for n in range(CONTROL_QUEUE_MAX):
         side.link.post("test", Postcard(n))
@@ -240,7 +240,7 @@ def test_while_acknowledgements_wait_on_their_own_way_more_may_be_under_way_on_t
     assert windows == pytest.approx([8e5, 1e6, 1.15e6, 8e5], abs=2), "half as much again at most, whatever clocks say"
 
 
-def test_how_long_a_pulse_has_waited_is_what_it_took_beyond_the_shortest_and_clocks_may_differ() -> None:
+def test_the_wait_of_a_pulse_is_its_time_beyond_the_shortest_though_clocks_differ() -> None:
     binding = Binding(1 << 40)
     assert binding.waited_s(1000.0, now=5.0) == 0.0
     assert binding.waited_s(1001.0, now=6.3) == pytest.approx(0.3)
@@ -250,7 +250,7 @@ def test_how_long_a_pulse_has_waited_is_what_it_took_beyond_the_shortest_and_clo
     assert binding.waited_s(1050.0, now=87.0) == pytest.approx(0.0), "the other clock stood still"
 
 
-def test_after_a_lucky_rate_a_window_grows_no_more_until_what_was_posted_since_is_there() -> None:
+def test_after_a_lucky_rate_a_window_grows_no_more_until_later_messages_arrive() -> None:
     pace, now = Pace(patience_s=12.0), 0.0
     for _ in range(20):
         pace.measured(Rate(1e5, True, posted_at=now), now=(now := now + 1.0))
@@ -301,7 +301,7 @@ def test_acknowledgements_that_have_waited_do_not_make_a_way_look_slower() -> No
     assert pace.bandwidth_Bps == 3e4, "after three round trips it is slower"
 
 
-def test_what_goes_out_at_once_after_a_pause_does_not_make_a_long_way_look_slower() -> None:
+def test_a_burst_after_a_pause_does_not_make_a_long_way_look_slower() -> None:
     """Of such a burst the acknowledgements come one close upon the other, a round trip later: the first of them tells
     of an eighth of the window in that time."""
     pace, now, windows = Pace(patience_s=100.0), 0.0, []
@@ -316,7 +316,7 @@ def test_what_goes_out_at_once_after_a_pause_does_not_make_a_long_way_look_slowe
     assert windows[-1] > 20 * WINDOW_BYTES_START
 
 
-def test_a_chunk_is_a_small_part_of_what_may_wait_but_not_so_small_that_messages_cost_more_than_it() -> None:
+def test_a_chunk_is_a_small_part_of_the_waiting_bytes_within_its_bounds() -> None:
     assert suiting_chunk(512 * 1024, 1e6) == 32 * 1024, "a sixteenth"
     assert suiting_chunk(8 << 20, 1e9) == CHUNK_BYTES_MAX, "8 ms, at most what a message holds"
     assert suiting_chunk(64 * 1024, 1e5) == 8 * 1024, "8 KiB"

@@ -114,6 +114,6 @@ async def chaos(seed: int) -> Counter[str]:
     return world.happened
 
 
-def test_in_any_chaos_messages_come_once_in_order_and_to_whom_they_were_meant() -> None:
+def test_messages_in_any_chaos_come_once_in_order_and_to_the_right_incarnation() -> None:
     happened = sum((run_virtual(chaos(seed)) for seed in range(60)), Counter())
     assert min(happened[what] for what in ("arrived", "lost", "forget", "restart", "watch")) > 60, happened

@@ -13,7 +13,7 @@ from samovar.sims.world.network import Network
 
 
 @pytest.mark.parametrize(("link", "alpha_s", "Bps"), [("10mbit,40ms", 0.04, 1.25e6), ("100mbit,5ms", 0.005, 1.25e7)])
-def test_all_agree_on_what_their_links_cost(link: str, alpha_s: float, Bps: float) -> None:
+def test_all_peers_agree_on_the_costs_of_their_links(link: str, alpha_s: float, Bps: float) -> None:
     company = simulate(Company(4, rounds=12, size=400_000, link=link).run())
     company.agree()
     agreed = {walker.sgd.state.links for walker in company.walkers}
@@ -23,7 +23,7 @@ def test_all_agree_on_what_their_links_cost(link: str, alpha_s: float, Bps: floa
     assert 1 / costs.s_per_byte == pytest.approx(Bps, rel=0.5)
 
 
-def test_a_peer_that_catches_up_learns_what_the_others_agreed_on() -> None:
+def test_a_newcomer_learns_the_agreed_costs_of_links() -> None:
     async def main() -> Company:
         company = Company(4, rounds=8, size=50_000)
         company.start()
@@ -84,6 +84,6 @@ def test_a_long_way_is_filled_as_a_short_one_is(link: str, share: float) -> None
 
 
 @pytest.mark.parametrize(("link", "trip_s"), [("1mbit,5ms", 0.01), soaked("10mbit,300ms", 0.6)])
-def test_what_waits_on_a_way_that_is_always_busy_does_not_grow(link: str, trip_s: float) -> None:
+def test_the_window_on_a_busy_way_does_not_grow(link: str, trip_s: float) -> None:
     """Where every ping has waited behind data for longer than round trips are remembered."""
     assert Way(link, 400.0).window_bytes <= 1.25 * (PATIENCE_S / 8 + trip_s) * parse_link(link).bandwidth_Bps

@@ -141,7 +141,7 @@ async def restarts(count: int, restarted: int, records: bool) -> Company:
     return company
 
 
-def test_a_life_keeps_the_word_of_the_one_before() -> None:
+def test_a_life_keeps_the_word_of_the_life_before() -> None:
     """What it has promised and adopted it tells again; what it voted for it tells, and that it has it no more."""
 
     async def play() -> None:
@@ -230,7 +230,7 @@ def test_a_word_that_cannot_be_kept_is_given_only_if_no_older_one_is_left(stuck:
     scene(play)
 
 
-def test_what_could_not_be_kept_is_kept_as_a_whole_as_soon_as_it_can_be() -> None:
+def test_a_record_that_could_not_be_written_is_written_whole_as_soon_as_possible() -> None:
     async def play() -> None:
         shelf, full, told = Shelf(), FullShelf(stuck=True), list[str]()
         me = Member("p1", "p1", "a", Attributes(data_shard=1), 1, life=7)
@@ -318,7 +318,7 @@ def test_newcomers_that_die_before_they_took_part_cost_the_others_nothing() -> N
     assert max(len(outcome.state.vector) and outcome.members for outcome in company[0].outcomes) == 3
 
 
-def test_of_many_learners_never_as_many_become_members_at_once_as_there_are() -> None:
+def test_many_learners_become_members_in_groups_smaller_than_the_view() -> None:
     async def play() -> list[tuple[int, int]]:
         company = Company(3, rounds=40, train_s=lambda index: 0.5)
         company.peers_max = 16
@@ -340,7 +340,7 @@ def test_of_many_learners_never_as_many_become_members_at_once_as_there_are() ->
 
 
 @pytest.mark.parametrize(("size", "takes_part"), [(200_000, False), (1_000, True)])
-def test_nobody_waits_for_a_learner_whose_connection_is_too_slow(size: int, takes_part: bool) -> None:
+def test_no_member_waits_for_a_learner_whose_connection_is_too_slow(size: int, takes_part: bool) -> None:
     async def play() -> tuple[int, int, Walker, list[str]]:
         company = Company(3, rounds=100_000, size=size, link="1gbit,5ms", train_s=lambda index: 0.5, schedule="sharded")
         company.network.links["p3"] = parse_link("400kbit,20ms")
@@ -399,7 +399,7 @@ def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch)
     assert len(begun) == 1
 
 
-def test_a_peer_that_is_told_to_go_while_it_catches_up_begins_nothing_more() -> None:
+def test_an_expelled_peer_begins_nothing_more_while_it_catches_up() -> None:
     async def play() -> None:
         roster = roster_of(2)
         roster.fail(Expelled("p1"))
@@ -462,7 +462,7 @@ def test_members_out_of_reach_are_waited_for_and_named_until_they_are_back() -> 
     assert 8 <= len(alone) <= 16, "each of them every 30 s"
 
 
-def test_how_long_they_are_waited_for_can_be_limited() -> None:
+def test_the_wait_for_members_out_of_reach_can_be_limited() -> None:
     async def play() -> Company:
         company = Company(4, rounds=20, train_s=lambda index: 1.0, give_up_after_s=20.0)
         await company.gathered(5)
@@ -474,7 +474,7 @@ def test_how_long_they_are_waited_for_can_be_limited() -> None:
     assert all(isinstance(walker.error, NoQuorum) for walker in company.walkers)
 
 
-def test_what_cannot_be_any_more_is_not_waited_for() -> None:
+def test_members_that_were_seen_to_end_are_not_waited_for() -> None:
     """Three of four were seen to end: nobody can come back."""
 
     async def play() -> tuple[Company, float]:
@@ -533,7 +533,7 @@ def test_a_learner_whose_members_have_all_gone_for_good_ends(how: str) -> None:
 
 
 @pytest.mark.parametrize(("deserted", "error"), [(True, MembershipError), (False, Expelled)])
-def test_a_learner_without_members_waits_for_nobody(deserted: bool, error: type[Exception]) -> None:
+def test_a_learner_without_members_waits_for_no_peer(deserted: bool, error: type[Exception]) -> None:
     """It ends where they are gone for good, and comes anew where they may have gone on without it."""
     alone: Any = SimpleNamespace(me=SimpleNamespace(life=1), leaders=(), deserted=deserted)
     alone.view = SimpleNamespace(by_seniority=("p0",))

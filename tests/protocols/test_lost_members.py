@@ -72,7 +72,7 @@ def test_a_member_that_suspects_another_in_a_view_that_is_over_is_sent_the_prese
     with_puppet(scene)
 
 
-def test_a_peer_that_has_lost_the_next_coordinator_too_hears_who_vouches_for_it() -> None:
+def test_a_member_that_lost_the_next_coordinator_too_hears_its_vouchers() -> None:
     async def main() -> None:
         company = Company(5, rounds=10**6, train_s=lambda index: 0.2)
         await company.gathered(1)
@@ -88,7 +88,7 @@ def test_a_peer_that_has_lost_the_next_coordinator_too_hears_who_vouches_for_it(
     simulate(main())
 
 
-def test_a_peer_that_was_sent_elsewhere_is_not_turned_away_by_those_it_came_from() -> None:
+def test_a_newcomer_sent_elsewhere_is_not_turned_away_by_its_former_contact() -> None:
     async def main() -> None:
         company = Company(1)
         newcomer, contact = company.walker(8), endpoint_in(company.network, "p7")

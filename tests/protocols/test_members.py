@@ -174,7 +174,7 @@ def test_all_others_become_neighbours_with_their_attributes(gather: Gather) -> N
 
 
 @ANY
-def test_one_that_dies_is_no_neighbour_any_more(gather: Gather) -> None:
+def test_a_dead_member_is_no_neighbour_any_more(gather: Gather) -> None:
     async def main() -> None:
         village, seen = await gather()
         for one in seen.values():
@@ -190,7 +190,7 @@ def test_one_that_dies_is_no_neighbour_any_more(gather: Gather) -> None:
 
 
 @ANY
-def test_one_that_leaves_is_let_go_and_no_neighbour_any_more(gather: Gather) -> None:
+def test_a_leaving_member_is_let_go_and_no_neighbour_any_more(gather: Gather) -> None:
     async def main() -> None:
         village, seen = await gather()
         for one in seen.values():
@@ -205,7 +205,7 @@ def test_one_that_leaves_is_let_go_and_no_neighbour_any_more(gather: Gather) -> 
 
 
 @ANY
-def test_one_that_cannot_be_worked_with_leaves_the_neighbours(gather: Gather) -> None:
+def test_a_faulty_member_leaves_the_neighbours(gather: Gather) -> None:
     async def main() -> None:
         village, seen = await gather()
         for one in seen.values():

@@ -1,7 +1,6 @@
 """The meter: each moment of a round is compute, waiting or transfer, however many sums are under way."""
 
 import asyncio
-from contextlib import ExitStack
 
 import pytest
 from company import Company
@@ -50,20 +49,28 @@ def test_sums_that_are_under_way_at_once_wait_only_while_all_stand_still(
     assert run_virtual(main()) == seconds
 
 
-def test_what_was_for_nothing_was_waiting_and_an_old_contribution_says_nothing_of_a_new_round() -> None:
+def test_the_transfer_of_a_failed_sum_counts_as_wait() -> None:
     async def main() -> list[float]:
         meter = Meter()
-        late = meter.begin(computing=True)
         meter.begin(computing=True)()
-        late()
         await asyncio.sleep(1)
         meter.read()
         before_s = meter.transfer_s
         await asyncio.sleep(2)
         meter.count_as_wait(before_s)
-        with ExitStack() as agreed:
-            agreed.enter_context(meter.unsettled())
+        with meter.unsettled():
             await asyncio.sleep(4)
+        meter.read()
+        return [meter.compute_s, meter.wait_s, meter.transfer_s]
+
+    assert run_virtual(main()) == [0.0, 6.0, 1.0]
+
+
+def test_a_round_begins_at_zero_and_an_old_contribution_does_not_end_its_compute() -> None:
+    async def main() -> list[float]:
+        meter = Meter()
+        late = meter.begin(computing=True)
+        await asyncio.sleep(4)
         ready = meter.begin(computing=True)
         await asyncio.sleep(8)
         late()

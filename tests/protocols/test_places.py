@@ -50,7 +50,7 @@ def test_silent_newcomers_in_any_number_keep_no_honest_one_out(seed: int, monkey
     simulate(main(), within_s=2_000.0)
 
 
-def test_nobody_gives_way_while_there_is_room_nor_within_a_while() -> None:
+def test_no_learner_gives_way_while_there_is_room_nor_within_a_while() -> None:
     async def main() -> None:
         company = Company(3, rounds=100_000, train_s=lambda index: 0.5)
         await company.gathered(2)
@@ -63,7 +63,7 @@ def test_nobody_gives_way_while_there_is_room_nor_within_a_while() -> None:
     simulate(main(), within_s=2_000.0)
 
 
-def test_a_peer_that_has_told_of_a_state_gives_way_after_those_who_have_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_that_told_of_a_state_gives_way_after_silent_learners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too slow to become a member, but it learns."""
 
     async def main() -> None:

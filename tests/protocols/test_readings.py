@@ -35,7 +35,7 @@ def test_a_peer_reads_so_many_states_at_once_and_so_many_an_interval() -> None:
 
 
 @pytest.mark.parametrize("keys", [_READERS_MAX + 1, 2 * _READERS_MAX])
-def test_more_keys_than_are_remembered_read_no_more_than_those(keys: int) -> None:
+def test_keys_beyond_the_limit_read_no_more_than_the_limit_allows(keys: int) -> None:
     async def main() -> None:
         readings, names = Readings(INTERVAL_S), [f"key {n}" for n in range(keys)]
         assert sum(read_of(readings, name) for name in names) == _AT_ONCE * _READERS_MAX

@@ -8,7 +8,7 @@ from samovar.protocols.zeromq.redial import PAUSE_MAX_S, PAUSE_MIN_S, Redial
 from samovar.sims.world.loop import run_virtual
 
 
-def test_calls_are_made_ever_more_seldom_but_soon_when_somebody_waits() -> None:
+def test_calls_are_made_ever_more_seldom_but_soon_when_hurried() -> None:
     async def main() -> None:
         clock = asyncio.get_running_loop().time
         calls: list[float] = []
@@ -38,7 +38,7 @@ def test_calls_are_made_ever_more_seldom_but_soon_when_somebody_waits() -> None:
     run_virtual(main())
 
 
-def test_a_call_without_any_end_is_made_anew_and_one_that_is_under_way_is_left_alone() -> None:
+def test_a_call_without_an_end_is_made_anew_and_a_call_under_way_is_left_alone() -> None:
     async def main() -> None:
         calls: list[float] = []
         redial = Redial(asyncio.get_running_loop(), lambda: calls.append(asyncio.get_running_loop().time()))

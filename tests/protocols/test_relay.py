@@ -60,7 +60,7 @@ async def seen_by_the_relay(world: World) -> bytes:
 
 
 @pytest.mark.parametrize(("world", "readable"), [(CurveRelays, False), (InsecureRelays, True)])
-def test_a_relay_sees_nothing_of_what_it_carries_where_the_run_is_encrypted(world: type[World], readable: bool) -> None:
+def test_a_relay_cannot_read_the_bytes_of_an_encrypted_run(world: type[World], readable: bool) -> None:
     async def promise(world: World) -> None:
         seen = await seen_by_the_relay(world)
         assert len(seen) > len(PLAIN)
@@ -69,7 +69,7 @@ def test_a_relay_sees_nothing_of_what_it_carries_where_the_run_is_encrypted(worl
     world(lossy=False).try_promise(promise, long=False)
 
 
-def test_what_a_relay_changes_is_noticed_and_said_again() -> None:
+def test_bytes_that_a_relay_changes_are_noticed_and_sent_again() -> None:
     garbled = 0
 
     async def promise(world: World) -> None:
@@ -105,7 +105,7 @@ def listening() -> Counter[str]:
     return found
 
 
-async def test_a_peer_that_cannot_be_dialled_listens_at_no_address_of_the_network(town: Town) -> None:
+async def test_an_undialable_peer_listens_at_no_address_of_the_network(town: Town) -> None:
     before = listening()
     a = await town.endpoint(listen=NOWHERE)
     assert a.address == NOWHERE
@@ -128,7 +128,7 @@ async def two_behind_a_relay(town: Town) -> tuple[Endpoint, Endpoint, Endpoint]:
     return a, b, r
 
 
-async def test_what_a_pipe_brings_is_told_as_coming_from_no_host_and_counts_once(town: Town) -> None:
+async def test_bytes_through_a_pipe_come_from_no_host_and_count_once(town: Town) -> None:
     a, b, r = await two_behind_a_relay(town)
     at_b = collect(b)
     for n in range(10):
@@ -161,7 +161,7 @@ async def test_no_other_process_uses_up_the_streams_of_a_peer_that_cannot_be_dia
         pipes.close()
 
 
-async def test_what_waits_for_a_caller_when_it_is_given_up_goes_out_as_it_was(town: Town) -> None:
+async def test_frames_that_wait_for_a_given_up_caller_go_out_unchanged(town: Town) -> None:
     r, b = town.station(), town.station(listen=NOWHERE)
     proxy, address = await town.proxy(r.address)
     r.transport.admit(b.id)
@@ -182,7 +182,7 @@ async def test_what_waits_for_a_caller_when_it_is_given_up_goes_out_as_it_was(to
         assert bytes((await b.frames.get())[2]) == b"x" * 1_000_000
 
 
-def test_a_peer_that_has_not_called_yet_has_twice_the_patience() -> None:
+def test_an_undialable_peer_has_twice_the_patience_for_its_first_call() -> None:
     async def promise(world: World) -> None:
         loop, c, a = asyncio.get_running_loop(), await world.endpoint("c"), world.transport("a")
         lost_s: list[float] = []

@@ -145,7 +145,9 @@ def test_jitter_makes_late_and_never_overtakes(theirs: str | None) -> None:
     assert [header[0] for *_, header in post.arrived[20:]] == list(range(50))
 
 
-def test_what_waits_on_a_slow_link_is_bounded_and_not_counted_as_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_of_a_slow_link_is_bounded_and_dropped_frames_do_not_count_as_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(delay_queue, "WAITING_BYTES_MAX", 50_000)
     sizes: list[int] = []
     post = Post({"a": "8kbit,0ms", "b": None})
@@ -154,13 +156,13 @@ def test_what_waits_on_a_slow_link_is_bounded_and_not_counted_as_sent(monkeypatc
     assert len(post.arrived) == 4
 
 
-def test_what_comes_faster_than_the_link_is_dropped_when_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_faster_than_the_link_are_dropped_when_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delay_queue, "WAITING_BYTES_MAX", 50_000)
     post = Post({"a": None, "b": "8kbit,0ms"}).play(stream("a", "b", 9), stream("a", "b", 1, at_s=200.0))
     assert [header[0] for *_, header in post.arrived] == [0, 1, 2, 3, 0]
 
 
-def test_what_waits_for_a_peer_that_was_hung_up_on_never_goes_out() -> None:
+def test_frames_that_wait_for_a_hung_up_peer_never_go_out() -> None:
     """Its payload may be written to by then."""
     hang_up: Act = (0.1, lambda post: post.peers["a"].hang_up("b"))
     post = Post({"a": "80kbit,0ms", "b": None, "c": None})
@@ -168,7 +170,7 @@ def test_what_waits_for_a_peer_that_was_hung_up_on_never_goes_out() -> None:
     assert [to for *_, to, _ in post.arrived] == ["c"] * 5 + ["b"]
 
 
-def test_a_peer_that_closes_still_says_what_is_about_to_leave() -> None:
+def test_a_closing_peer_still_sends_its_last_frames() -> None:
     """The others wait for its last acknowledgements."""
     close: Act = (0.01, lambda post: [post.peers["a"].close() for _ in range(2)])
     post = Post({"a": "800kbit,200ms", "b": None}).play(stream("a", "b"), close)
@@ -176,7 +178,7 @@ def test_a_peer_that_closes_still_says_what_is_about_to_leave() -> None:
     Post({"a": "800kbit,200ms"}).peers["a"].close()
 
 
-def test_a_lie_about_ones_own_link_delays_nobody() -> None:
+def test_a_lie_about_the_own_link_delays_no_peer() -> None:
     lies = [ShapedTo(0.0, 0, 0), ShapedTo(-1.0, 0, 0), ShapedTo(1.0, -1e300, 0), ShapedTo(1e-300, 1e300, 1e300)]
     lie: Act = (
         0.0,
@@ -189,7 +191,7 @@ def test_a_lie_about_ones_own_link_delays_nobody() -> None:
     assert [(round(when), sender) for when, sender, *_ in post.arrived] == [(1, "a"), (2, "c")]
 
 
-def test_a_peer_that_is_not_shaped_talks_with_who_is_and_finds_nothing_wrong() -> None:
+def test_a_shaped_and_an_unshaped_peer_talk_and_find_nothing_wrong() -> None:
     async def main() -> None:
         network = Network(AT_ONCE, 1)
         near = SimulatedTransport(network, "near")

@@ -101,7 +101,7 @@ async def test_a_vector_that_lives_in_its_slot_is_not_copied(monkeypatch) -> Non
     assert torch.allclose(results[0], sum(vectors[1:], vectors[0]), atol=1e-5)
 
 
-async def test_a_peer_that_was_interrupted_and_comes_back_disturbs_nobody() -> None:
+async def test_an_interrupted_member_that_comes_back_disturbs_no_sum() -> None:
     """The others have gone on to the next turn when the last one looks at the result of this one."""
     sums, first, second = sums_of(3, 100_000), vectors_of(3, 100_000), vectors_of(3, 100_000)[::-1]
     late = asyncio.create_task(sums[2].run(first[2], 1))
@@ -117,7 +117,7 @@ async def test_a_peer_that_was_interrupted_and_comes_back_disturbs_nobody() -> N
     assert torch.equal(results[0], await by_messages(second))
 
 
-async def test_a_peer_that_brings_its_vector_last_is_named() -> None:
+async def test_the_last_member_to_bring_its_vector_is_named() -> None:
     sums, vectors = sums_of(3, 1000), vectors_of(3, 1000)
     for one in sums:
         one._meter.begin(computing=False)
@@ -129,7 +129,7 @@ async def test_a_peer_that_brings_its_vector_last_is_named() -> None:
     assert [one._meter.waited_for for one in sums] == ["p1", None, "p1"]
 
 
-def test_a_segment_opens_for_those_alone_who_were_told_its_secret() -> None:
+def test_a_segment_opens_only_with_its_secret() -> None:
     segment, fd = Segment.create(4096)
     with pytest.raises(OSError, match="another secret"):
         Segment.attach(os.getpid(), fd, bytes(32), 4096)
@@ -190,20 +190,20 @@ async def test_members_on_one_machine_find_the_memory_by_themselves(monkeypatch)
         (50_000, 200_000 + 3 * 50_000 + 50_000 + 150_000),  # its vector; their parts; its sum; their sums
     ],
 )
-async def test_what_goes_through_shared_memory_is_counted(size: int, nbytes: int) -> None:
+async def test_bytes_through_shared_memory_are_counted(size: int, nbytes: int) -> None:
     endpoints = await endpoints_of(4)
     everything = await reduced_and_counted(endpoints, view_of(endpoints), vectors_of(4, size))
     assert [counted for _, counted in everything] == [nbytes] * 4
 
 
-async def test_what_goes_by_messages_is_not_counted_as_shared() -> None:
+async def test_bytes_of_messages_are_not_counted_as_shared() -> None:
     endpoints = await endpoints_of(3)
     everything = await reduced_and_counted(endpoints, view_of(endpoints, on=""), vectors_of(3, 50_000))
     assert [counted for _, counted in everything] == [0] * 3
 
 
 @pytest.mark.parametrize("trouble", ["a liar", "cannot open", "elsewhere"])
-async def test_without_proof_from_all_it_goes_by_messages(trouble: str, monkeypatch) -> None:
+async def test_a_sum_without_proof_from_all_goes_by_messages(trouble: str, monkeypatch) -> None:
     vectors = vectors_of(3, 50_000)
     want = await by_messages(vectors, "sharded" if trouble == "elsewhere" else "naive")
     monkeypatch.setattr(Sums, "run", lambda *_: pytest.fail("in place"))
@@ -218,7 +218,7 @@ async def test_without_proof_from_all_it_goes_by_messages(trouble: str, monkeypa
 
 
 @pytest.mark.parametrize("first", [0, 2])
-async def test_memory_that_cannot_be_had_is_known_to_who_asks_for_it_late(first: int, monkeypatch) -> None:
+async def test_a_late_asker_hears_that_no_memory_can_be_had(first: int, monkeypatch) -> None:
     monkeypatch.setattr(Segment, "create", classmethod(lambda *_: (_ for _ in ()).throw(OSError("no space left"))))
     endpoints = await endpoints_of(3)
     view = view_of(endpoints)
@@ -250,7 +250,7 @@ async def test_each_generation_has_memory_of_its_own() -> None:
         endpoint.abort()
 
 
-async def test_a_first_that_deals_without_end_is_not_followed_without_end() -> None:
+async def test_a_first_member_that_deals_memory_without_end_is_not_followed_without_end() -> None:
     endpoints = await endpoints_of(2)
     view = view_of(endpoints)
     first, other = (
@@ -294,7 +294,7 @@ async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
         endpoint.abort()
 
 
-async def test_what_a_stranger_tells_of_a_generation_to_come_pushes_out_nothing_of_a_member() -> None:
+async def test_a_strangers_word_on_a_later_generation_displaces_no_word_of_a_member() -> None:
     endpoints = await endpoints_of(3)
     views = [view_of(endpoints[:2])]
     first, other = (

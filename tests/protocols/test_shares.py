@@ -82,7 +82,7 @@ def test_a_client_owns_nothing_and_sends_its_vector_only() -> None:
         ([3.0, 1.0, 1.0], [True, True, False], [False, False, True], [0.0, 0.0, 1.0]),
     ],
 )
-def test_one_or_two_with_data(
+def test_one_or_two_peers_with_data_have_their_known_shares(
     bandwidths: list[float], has_data: list[bool], owns: list[bool], wanted: list[float]
 ) -> None:
     assert shares(bandwidths, has_data, owns) == pytest.approx(wanted)
@@ -135,7 +135,7 @@ def test_no_other_shares_are_faster(company: tuple[list[float], list[bool], list
         ([10, 1], [10, 1], [10 / 11, 1 / 11]),
     ],
 )
-def test_what_was_measured_counts_only_where_it_tells_peers_apart(
+def test_measured_bandwidths_count_only_where_they_differ(
     measured: list[float], counted: list[float], share: list[float] | None
 ) -> None:
     assert coarse(measured) == tuple(counted)
@@ -155,7 +155,7 @@ def test_what_was_measured_counts_only_where_it_tells_peers_apart(
         (([1.0, 1.0], [True, True], [False, False]), "somebody must own"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(arguments: tuple[list, ...], said: str) -> None:
+def test_bad_arguments_of_shares_are_refused(arguments: tuple[list, ...], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         shares(*arguments)
 
@@ -218,7 +218,7 @@ def test_when_a_peer_dies_the_others_go_on_with_shares_of_their_own() -> None:
     ("levels", "counts"),
     [((60, 40, 40), True), ((), False), ((60, 40), False), ((60, 40, 40, 40), False), ((LEVEL_MAX + 1, 40, 40), False)],
 )
-def test_what_makes_no_sense_to_be_told_is_not_counted(
+def test_impossible_bandwidth_levels_are_not_counted(
     levels: tuple[int, ...], counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     company, learned = simulate(Company(3).run()), list[Mapping[str, int]]()
@@ -263,7 +263,7 @@ def test_auto_takes_the_sharded_schedule_where_it_spares_the_slow() -> None:
     assert schedule_for(wished, nbytes, known.group("p0"), costs).name == "sharded"
 
 
-def test_what_peers_on_one_machine_have_to_send_takes_fewest_messages_unless_it_is_large() -> None:
+def test_peers_on_one_machine_send_fewest_messages_unless_the_vector_is_large() -> None:
     members = tuple(Member(f"p{index}", f"p{index}", "", Attributes(data_shard=index), 1, "here") for index in range(4))
     view, costs = View(1, members, True), LinkCosts(0.005, 1e-7)
 
@@ -281,5 +281,5 @@ def test_what_peers_on_one_machine_have_to_send_takes_fewest_messages_unless_it_
     ("codec", "by_it"),
     [("none", True), ("int8", True), ("top_k:0.1", False), ("power_sgd:4", False), ("random_k:0.1", False)],
 )
-def test_no_view_is_changed_for_bandwidth_where_a_codec_would_forget_what_it_left_out(codec: str, by_it: bool) -> None:
+def test_no_view_is_changed_for_bandwidth_where_a_codec_would_forget_its_residual(codec: str, by_it: bool) -> None:
     assert uneven(LocalSGDSettings(schedule="sharded", codec=codec), layout_of(1_000_000)) is by_it

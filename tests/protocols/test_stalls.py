@@ -54,7 +54,7 @@ async def over(company: Company) -> None:
     await company.ended()
 
 
-def test_a_peer_that_hangs_in_a_local_step_is_named_by_all_now_and_again_until_it_goes_on() -> None:
+def test_a_peer_hung_in_a_local_step_is_named_by_all_now_and_again_until_it_goes_on() -> None:
     async def main() -> None:
         company, told = company_of()
         await company.gathered(3)
@@ -76,7 +76,7 @@ def test_a_peer_that_hangs_in_a_local_step_is_named_by_all_now_and_again_until_i
     simulate(main())
 
 
-def test_a_peer_that_is_slow_but_no_slower_than_usual_is_not_named() -> None:
+def test_a_peer_no_slower_than_usual_is_not_named() -> None:
     async def main() -> None:
         company, told = company_of()
         company[2].train_s = 40.0
@@ -90,7 +90,7 @@ def test_a_peer_that_is_slow_but_no_slower_than_usual_is_not_named() -> None:
     simulate(main(), within_s=2000.0)
 
 
-def test_a_peer_that_hangs_before_its_first_round_is_named_after_a_minute() -> None:
+def test_a_peer_hung_before_its_first_round_is_named_after_a_minute() -> None:
     async def main() -> None:
         company, told = company_of()
         company[1].train_s = 1e6
@@ -106,7 +106,7 @@ def test_a_peer_that_hangs_before_its_first_round_is_named_after_a_minute() -> N
 @pytest.mark.parametrize(
     "hung", [soaked((2,)), soaked((0,)), (0, 1)], ids=["a member", "the coordinator", "the two most senior"]
 )
-def test_with_a_patience_the_others_go_on_and_who_hung_comes_back_and_catches_up(hung: tuple[int, ...]) -> None:
+def test_with_a_patience_the_others_go_on_and_hung_peers_come_back_and_catch_up(hung: tuple[int, ...]) -> None:
     async def main() -> None:
         company, _ = company_of(5, compute_patience_s=20.0)
         await company.gathered(3)
@@ -178,7 +178,7 @@ def test_an_evaluation_or_a_checkpoint_is_named_but_never_given_up() -> None:
     simulate(main())
 
 
-def test_a_peer_that_keeps_its_part_back_and_does_not_say_why_is_named_by_who_waits_for_it(
+def test_a_peer_that_withholds_its_part_silently_is_named_by_the_waiting_peers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Stalls, "_say", lambda self, work, over: None)
@@ -298,7 +298,7 @@ def test_a_script_that_hangs_between_steps_is_named(way: str, tmp_path: Path, mo
 # ---- real processes
 
 
-def test_of_a_hung_data_loader_all_are_told_and_with_a_patience_the_others_finish(
+def test_all_peers_are_told_of_a_hung_data_loader_and_with_a_patience_the_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 1.0)  # in which a peer that hangs may end by itself

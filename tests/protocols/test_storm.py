@@ -96,7 +96,7 @@ async def going_on(light: Light) -> None:
 
 
 @pytest.mark.parametrize("joiners", [12, soaked(32)])
-async def test_of_many_that_join_by_one_invite_at_once_all_get_in_and_take_part(joiners: int) -> None:
+async def test_many_newcomers_at_once_by_one_invite_all_get_in_and_take_part(joiners: int) -> None:
     raise_file_limit()
     key, working = KeyPair.new(), list[asyncio.Task[None]]()
     invite = Invite.to(key.public)

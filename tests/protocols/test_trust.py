@@ -123,7 +123,7 @@ def test_one_key_on_two_machines_is_cut_off_instead_of_flapping_for_ever() -> No
     run_virtual(main())
 
 
-def test_a_listener_or_handler_that_fails_stops_nobody_else() -> None:
+def test_a_failed_listener_or_handler_stops_no_other() -> None:
     async def main() -> None:
         faults: list[dict] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
@@ -151,7 +151,7 @@ def test_a_listener_or_handler_that_fails_stops_nobody_else() -> None:
     run_virtual(main())
 
 
-def test_a_late_tick_forgives_all_and_counts_nobody_as_heard_in_the_future() -> None:
+def test_a_late_tick_forgives_all_and_counts_no_peer_as_heard_in_the_future() -> None:
     """A process that stood still for an hour does not think that everybody else did."""
 
     async def main() -> None:
@@ -176,7 +176,7 @@ def test_a_late_tick_forgives_all_and_counts_nobody_as_heard_in_the_future() -> 
     run_virtual(main())
 
 
-def test_keys_that_fill_the_places_for_what_nobody_takes_yet_leave_one_to_each_other_peer() -> None:
+def test_keys_that_fill_the_places_for_untaken_messages_leave_one_to_each_other_peer() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False
@@ -224,7 +224,7 @@ def test_a_question_that_gives_its_place_up_is_answered_with_the_reason() -> Non
     run_virtual(main())
 
 
-def test_what_nobody_takes_is_kept_within_bounds_and_its_sender_named() -> None:
+def test_untaken_messages_are_kept_within_bounds_and_their_sender_named() -> None:
     async def main() -> None:
         post = Post(random.Random(1))
         post.lossy = False

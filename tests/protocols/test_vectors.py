@@ -89,7 +89,7 @@ def test_several_neighbours_exchange_at_once_with_less_credit_than_a_vector_has(
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "qsgd:4", "sign", "top_k:0.1"])
 @pytest.mark.parametrize("size", [1, 40_000])
-def test_a_codec_gives_the_receiver_what_it_decodes(name: str, size: int) -> None:
+def test_a_receiver_gets_the_decoded_vector_of_the_codec(name: str, size: int) -> None:
     crowd, codec, vector = Crowd(2), parse_codec(name), vector_of(0, size)
     assert codec.family != "sketch"
     into = torch.empty(size)
@@ -164,7 +164,7 @@ def test_a_vector_of_a_group_that_is_over_is_dropped() -> None:
         (Chunk(*STAGE_ID, 0, 0, 5), bytes(19)),  # no whole number of elements
     ],
 )
-def test_what_is_not_due_is_named_with_its_sender(chunk: Chunk, payload: bytes) -> None:
+def test_a_chunk_that_is_not_due_is_named_with_its_sender(chunk: Chunk, payload: bytes) -> None:
     crowd, into = Crowd(2), torch.zeros(5)
 
     async def scene() -> None:

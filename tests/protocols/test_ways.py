@@ -51,9 +51,7 @@ async def test_a_key_that_is_admitted_after_many_refusals_gets_through(town: Tow
 
 
 @pytest.mark.parametrize("insecure", [False, True], ids=["curve", "insecure"])
-async def test_a_peer_that_goes_away_and_returns_at_the_same_address_is_reached_again(
-    town: Town, insecure: bool
-) -> None:
+async def test_a_peer_back_at_its_address_is_reached_again(town: Town, insecure: bool) -> None:
     a, b, keys = town.station(insecure=insecure), None, KeyPair.new()
     for returned in range(3):
         address = b.address if b else LOCAL
@@ -108,9 +106,7 @@ async def test_trouble_says_why_there_is_no_way_and_the_latest_reason_counts(tow
         server.close()
 
 
-async def test_a_peer_that_is_there_but_does_not_answer_is_told_from_who_is_not(
-    town: Town, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_listener_is_told_from_an_absent_peer(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     real = ZeroMQTransport._socket
 
     def hasty(self: ZeroMQTransport, *what: Any) -> Any:
@@ -152,7 +148,7 @@ async def test_a_dial_without_a_descriptor_left_is_trouble_leaves_nothing_and_ma
     assert await b.heard() == (a.id, "now there is one")
 
 
-async def test_hanging_up_drops_what_waits_and_what_comes_after_goes(town: Town) -> None:
+async def test_hanging_up_drops_waiting_frames_and_later_frames_go(town: Town) -> None:
     a, b = town.station(), town.station()
     a.transport.dial(b.id, b.address)
     await eventually(lambda: a.transport.trouble(b.id) is not None)
@@ -165,7 +161,7 @@ async def test_hanging_up_drops_what_waits_and_what_comes_after_goes(town: Town)
     assert await b.heard() == (a.id, "new")
 
 
-async def test_a_peer_that_cannot_be_called_is_answered_by_its_own_connection(town: Town) -> None:
+async def test_an_undialable_peer_is_answered_by_its_own_connection(town: Town) -> None:
     a, keys, b = town.station(), KeyPair.new(), None
     for again in range(3):  # a new connection each time: what is posted goes by the latest, and none is an error
         b = town.station(keys)
@@ -199,7 +195,7 @@ async def test_an_answer_goes_by_the_latest_connection_even_while_an_old_one_han
 NOWHERE = Origin(lambda what: -1)
 
 
-def test_what_a_dead_route_does_not_take_waits_for_the_out_link() -> None:
+def test_a_frame_that_a_dead_route_refuses_waits_for_the_out_link() -> None:
     class Stub:
         def __init__(self, failed: int = 0) -> None:
             self.failed, self.posted = failed, []
@@ -225,7 +221,7 @@ def test_what_a_dead_route_does_not_take_waits_for_the_out_link() -> None:
     assert not ways.post("b", b"header", b"payload")
 
 
-async def test_a_peer_that_goes_leaves_nobody_waiting_for_its_acknowledgement(town: Town) -> None:
+async def test_a_sender_does_not_wait_for_acknowledgements_of_a_peer_that_went(town: Town) -> None:
     a, b = await town.endpoint(), await town.endpoint()
     solve(b)
     at_b = collect(b)

@@ -139,7 +139,7 @@ def test_every_message_comes_back_as_it_went(name: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_12_decode_to_what_they_did(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_12_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
     incarnation, towards, seq, channel = frame.incarnation, frame.towards, frame.seq, frame.channel
     again = encode(frame.message, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel=channel)
@@ -302,7 +302,7 @@ def test_a_wrong_type_is_refused_in_every_field_and_a_right_one_taken() -> None:
             assert outcome(msgpack.packb([*PREFIX, *fields])) == ("test.Specimen" if fits else "refused"), (at, value)
 
 
-def test_what_is_too_large_is_refused_before_it_is_read() -> None:
+def test_a_message_that_is_too_large_is_refused_before_it_is_read() -> None:
     header = encode(SPECIMEN, 1000, incarnation=1, towards=2, seq=3, channel="x")
     with pytest.raises(PeerMisbehaved, match="1001 bytes of payload, at most 1000"):
         decode(header, 1001)
@@ -327,7 +327,7 @@ def test_two_families_may_have_messages_of_one_name() -> None:
     assert [type(body) for body in sent] == [here, there]
 
 
-def test_another_version_says_so_whatever_else_it_sends() -> None:
+def test_another_version_is_told_as_that_with_any_other_content() -> None:
     for version in (0, 1, 127, 2**63 - 1):
         with pytest.raises(OtherVersion, match=f"version {version}, this side speaks {wire.VERSION}"):
             decode(msgpack.packb([version, {"of": "course"}, [1, 2], "what comes later may be anything"]), 0)
@@ -393,7 +393,7 @@ def test_no_header_makes_us_allocate_more_than_a_small_multiple_of_its_bytes() -
         ({"many": (Inner(True, "x" * 200),) * 1400}, "needs a header of"),
     ],
 )
-def test_what_no_receiver_would_take_is_refused_at_its_sender(changes: dict, said: str) -> None:
+def test_a_message_that_no_receiver_takes_is_refused_at_its_sender(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace(".", r"\.")):
         encode(dataclasses.replace(SPECIMEN, **changes), 0, incarnation=1, towards=2, seq=3)
 
@@ -407,7 +407,7 @@ def test_the_largest_header_that_may_be_sent_is_taken() -> None:
     assert decode(encode(body, 0, incarnation=INT_MAX, towards=INT_MAX, seq=INT_MAX), 0).message == body
 
 
-def test_a_message_is_registered_once_and_within_what_the_wire_takes() -> None:
+def test_a_message_is_registered_once_and_within_the_limits_of_the_wire() -> None:
     with pytest.raises(ValueError, match=r"two messages are called test\.Specimen"):
         message("test")(Specimen)
     for wrong in (list, dict[str, int], tuple[int, int], int | str, typing.Any):

@@ -28,7 +28,7 @@ async def town() -> AsyncIterator[Town]:
 
 
 @pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "not admitted"])
-async def test_only_an_admitted_key_gets_in_and_nothing_of_another_reaches_anybody(town: Town, admitted: bool) -> None:
+async def test_only_an_admitted_key_gets_in_and_no_message_of_another_key_arrives(town: Town, admitted: bool) -> None:
     b, friend, keys = town.station(), town.station(), KeyPair.new()
     if admitted:
         b.transport.admit(keys.public)
@@ -43,7 +43,7 @@ async def test_only_an_admitted_key_gets_in_and_nothing_of_another_reaches_anybo
     assert b.garbage == []
 
 
-async def test_a_peer_that_does_not_encrypt_is_refused(town: Town) -> None:
+async def test_an_unencrypted_caller_is_refused(town: Town) -> None:
     b, friend = town.station(), town.station()
     caller = town.caller(b, None, name=friend.id)
     await caller.send(b"it is me", b"")
@@ -80,7 +80,7 @@ async def test_without_its_doorman_the_door_stays_shut(town: Town, monkeypatch: 
     assert await town.caller(b, keys).event(SUCCEEDED, FAILED) != SUCCEEDED
 
 
-async def test_a_claimed_name_neither_makes_anybody_somebody_else_nor_takes_their_place(town: Town) -> None:
+async def test_a_claimed_name_gives_no_caller_the_identity_or_place_of_another(town: Town) -> None:
     b, first, second = town.station(), KeyPair.new(), KeyPair.new()
     for keys in (first, second):
         b.transport.admit(keys.public)
@@ -111,7 +111,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("frames", "said"), BAD.values(), ids=BAD.keys())
-async def test_bad_frames_of_one_who_was_let_in_are_refused_and_the_others_go_on(
+async def test_bad_frames_of_an_admitted_key_are_refused_and_the_others_go_on(
     town: Town, frames: list[bytes], said: str
 ) -> None:
     a, b, keys = await town.endpoint(), await town.endpoint(), KeyPair.new()
@@ -158,7 +158,7 @@ async def test_a_frame_beyond_the_limit_is_cut_off_and_one_at_the_limit_comes(to
     assert b.garbage == []
 
 
-async def test_an_address_that_cannot_be_had_is_told_with_what_to_do(town: Town) -> None:
+async def test_an_address_that_cannot_be_had_is_told_with_advice(town: Town) -> None:
     taken = town.station().address
     for address, why in ((taken, "the port is in use"), ("tcp://192.0.2.1:0", "this machine has no such address")):
         with pytest.raises(OSError, match=f"cannot listen on {address}: {why}; choose another with --listen"):
@@ -186,7 +186,7 @@ async def test_the_bytes_that_are_counted_are_the_bytes_that_cross_the_wire(town
             assert posted == received == crossed() - before
 
 
-async def test_silent_connections_hold_up_nobody_and_are_closed(town: Town) -> None:
+async def test_silent_connections_hold_up_no_peer_and_are_closed(town: Town) -> None:
     """500 of them, as in CVE-2020-15166; some begin a handshake and stop in its middle."""
     a, b, late = [await town.endpoint() for _ in range(3)]
     solve(b)
@@ -217,7 +217,7 @@ async def test_a_large_frame_on_a_slow_way_is_not_cut(town: Town) -> None:
     assert a.reconnected.empty()
 
 
-async def test_a_connection_that_takes_nothing_holds_up_nobody_else(town: Town) -> None:
+async def test_a_connection_that_takes_nothing_holds_up_no_other_peer(town: Town) -> None:
     a, stuck, c = town.station(), town.station(), town.station()
     proxy, address = await town.proxy(stuck.address)
     a.call(stuck, address)

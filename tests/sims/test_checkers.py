@@ -222,13 +222,13 @@ def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
     ]
 
 
-def test_a_peer_that_is_let_in_again_may_apply_the_result_of_the_new_view() -> None:
+def test_a_member_let_in_again_may_apply_the_result_of_the_new_view() -> None:
     """The other side of the checkers above: they do not cry wolf."""
     entries = without(Installed, "2", generation=2, round=1, donors=ALL)
     assert list(PROMISES["nothing of an old generation is applied"](QUIET, entries)) == []
 
 
-def test_a_peer_that_has_learned_or_alone_has_the_result_is_a_member() -> None:
+def test_a_newcomer_that_learned_or_alone_has_the_result_is_a_member() -> None:
     learned = log(("3.0", Committed(1, TWO, None, 0.0)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
     restored = log(("3.0", Began(version=1)), ("3.0", LATE), ("3.0", Moved(State.LEARNER, State.MEMBER)))
     alone = log(("3.0", replace(LATE, donors=("peer-3",))), ("3.0", Moved(State.JOINING, State.MEMBER)))
@@ -237,14 +237,14 @@ def test_a_peer_that_has_learned_or_alone_has_the_result_is_a_member() -> None:
         assert list(check(QUIET, good_log() + entries)) == []
 
 
-def test_a_peer_that_more_than_half_have_left_behind_may_give_up() -> None:
+def test_a_member_that_more_than_half_left_behind_may_give_up() -> None:
     late = log(("0.0", Gone(finished=True)), ("1.0", Gone(finished=True)), ("2.0", Gone(error="nobody is there")))
     late = [entry._replace(time_s=entry.time_s + 100) for entry in late]
     entries = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + late
     assert broken(QUIET, STRUCK + entries) is None
 
 
-def test_newcomers_whom_nobody_is_left_to_tell_that_they_are_let_in_may_give_up() -> None:
+def test_newcomers_without_a_live_member_to_let_them_in_may_give_up() -> None:
     begun = [(f"{index}.0", Began()) for index in range(5)]
     view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
     crashed = [(f"{index}.0", Gone(crashed=True)) for index in (0, 1)]
@@ -254,7 +254,7 @@ def test_newcomers_whom_nobody_is_left_to_tell_that_they_are_let_in_may_give_up(
     assert broken(scenario, STRUCK + log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
 
 
-def test_a_peer_that_goes_without_a_word_or_gives_up_while_too_few_have_finished_is_noticed() -> None:
+def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
     silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
     assert "1.0 gave up: without a word" in broken(QUIET, silent)
     one = log(("0.0", Gone(finished=True)), ("1.0", Gone(error="why")), ("2.0", Gone(error="why")))
@@ -276,7 +276,7 @@ def test_after_the_heal_every_live_peer_must_finish() -> None:
 
 
 @pytest.mark.parametrize("promise", ["who meets no fault finishes", "who ends with the others leaves none behind"])
-def test_what_holds_without_faults_is_not_asked_for_once_one_has_struck(promise: str) -> None:
+def test_a_promise_of_quiet_runs_is_not_asked_for_after_a_fault(promise: str) -> None:
     assert all(list(PROMISES[promise](QUIET, STRUCK + entries)) == [] for entries, _ in BAD_LOGS[promise])
 
 

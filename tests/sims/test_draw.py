@@ -52,7 +52,7 @@ def test_faults_amid_messages_are_aimed_at_messages_that_there_are() -> None:
     assert {moment.sent for moment in amid if moment is not None} == {True, False}
 
 
-def test_several_join_at_once_and_two_at_least_are_there_before() -> None:
+def test_drawn_joiners_join_at_once_and_at_least_two_peers_are_there_before() -> None:
     most = 0
     for seed in range(200):
         scenario = with_only("joiners at once", seed)

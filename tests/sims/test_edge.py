@@ -81,7 +81,7 @@ def test_a_peer_sleeps_when_its_days_bytes_are_used_up_and_comes_back(protocol: 
     assert [len(run.exchanges(peer)) for peer in "02"] == [rounds, rounds], "nobody waits for one that sleeps"
 
 
-def test_a_peer_that_stands_still_for_an_hour_comes_back_and_trains_on() -> None:
+def test_a_peer_paused_for_an_hour_comes_back_and_trains_on() -> None:
     edge = Group(peers=2, link=THIN, dialable=False, budget_Bps=25_000)
     pause = Fault(kind=Kind.PAUSE, who=(1,), at_s=100.0, for_s=3600.0)
     steady = Group(peers=1, link=HUB.link, step_s=20.0)

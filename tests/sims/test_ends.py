@@ -16,7 +16,7 @@ import torch
 from simulated import no_complaints  # noqa: F401
 from tiers import one_in
 
-from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.peers.training.compute import Quit, ThreadCompute
@@ -139,7 +139,7 @@ ENDS = {
         evaluated_by(fails(ZeroDivisionError("by zero"))), says="in evaluate|peers are left"
     ),
     "an evaluation that gives no number": End(
-        evaluated_by(lambda model: "good"), says="is to return a number|peers are left"
+        evaluated_by(lambda model: "good"), says="numbers by name, is due|peers are left"
     ),
     "the others went on without it": End(
         at_once=failing_membership(MembershipError("the others went on")), says="the others went on"
@@ -170,7 +170,7 @@ def ended(end: End) -> World:
 
 
 @pytest.mark.parametrize("name", one_in(2, ENDS))
-def test_whatever_ends_a_peer_it_saves_what_it_has_committed(name: str) -> None:
+def test_a_peer_ended_by_any_error_saves_its_committed_state(name: str) -> None:
     end = ENDS[name]
     world = ended(end)
     survivors = [life for life in world.lives if life.error is not None]
@@ -184,6 +184,19 @@ def test_whatever_ends_a_peer_it_saves_what_it_has_committed(name: str) -> None:
         assert torch.equal(kept.tensors["state/vector"], committed.vector)
     last = max(life.peer.conversation.state.round for life in survivors)
     assert first_round_after_resuming(world, steps=PERIOD * (last + 1)) == last + 1
+
+
+@pytest.mark.parametrize("own", [
+    {"period": "8"}, {"protocol": "gossip", "period": "8"}, {"protocol": "parameter_server", "servers": 1},
+], ids=str)  # fmt: skip
+def test_an_exchange_whose_evaluation_fails_has_a_record(own: dict[str, Any]) -> None:
+    settings = Settings(peers=1, steps=80, evaluate_every=3, device="cpu", **own)
+    told, failing = list[Record](), evaluated_by(fails(ZeroDivisionError("by zero")))
+    world = World(failing, Scenario.plain(settings), told.append)
+    with contextlib.suppress(Exception):
+        run_virtual(world.run(within_s=300))
+    versions = [record.version for record in told if isinstance(record, ExchangeRecord) and record.peer == "0"]
+    assert versions == [1, 2, 3, 4, 5, 6], "the second evaluation is that of the sixth"
 
 
 def first_round_after_resuming(before: World, steps: int) -> int:
@@ -228,7 +241,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_training_and_is_told() -> None:
         assert life.disk.kept.numbers["state"]["round"] == STEPS // PERIOD
 
 
-def test_where_the_last_checkpoint_cannot_be_written_the_end_says_so() -> None:
+def test_an_end_whose_last_checkpoint_cannot_be_written_says_so() -> None:
     world, _ = with_full_disks(fault(Kind.FULL_DISK, 1))
     for life in world.lives:
         assert life.result is not None
@@ -241,7 +254,7 @@ def test_an_end_by_an_error_is_told_by_that_error_though_the_disk_is_full() -> N
     assert [repr(life.error) for life in world.lives] == ["MemoryError('out of memory')"] * 4
 
 
-def test_whose_own_error_ends_it_waits_for_no_average_that_is_under_way() -> None:
+def test_a_peer_ended_by_its_own_error_waits_for_no_running_average() -> None:
     # When round 4 is over everywhere, and before round 5 begins, during which the loss fails.
     cut_off = tuple(Fault(kind=Kind.CUT_OFF, who=(who,), at_s=0.42) for who in range(4))
     settings = replace(OVERLAPPED, step_time="10ms")

@@ -119,7 +119,7 @@ class Lived(World):
 EVERYBODY = {f"{index}.0" for index in range(6)}
 
 
-def test_a_peer_that_crashes_is_gone_for_good_and_the_others_go_on() -> None:
+def test_a_crashed_peer_is_gone_for_good_and_the_others_go_on() -> None:
     world = Lived(Kind.CRASH, 1)
     assert not [arrival for arrival in world.arrivals if arrival.time_s > AT_S and arrival.to == "peer-1"]
     assert not [arrival for arrival in world.arrivals if arrival.time_s > SETTLED_S and arrival.sender == "peer-1"]
@@ -128,7 +128,7 @@ def test_a_peer_that_crashes_is_gone_for_good_and_the_others_go_on() -> None:
     assert world.finished() == EVERYBODY - {"1.0"}
 
 
-def test_a_peer_that_is_paused_does_nothing_and_then_goes_on() -> None:
+def test_a_paused_peer_does_nothing_and_then_goes_on() -> None:
     world = Lived(Kind.PAUSE, 1)
     assert {sender for sender, _ in world.during()} == set("02345")
     assert not [entry for entry in world.log.entries if entry.life == "1.0" and AT_S < entry.time_s < UNTIL_S]
@@ -136,7 +136,7 @@ def test_a_peer_that_is_paused_does_nothing_and_then_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("kind", "remembers"), [(Kind.RESTART, True), (Kind.REPLACE, False)])
-def test_a_peer_that_is_restarted_begins_with_its_disk_or_without(
+def test_a_restarted_peer_begins_with_its_disk_or_without(
     kind: Kind, remembers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: dict[str, int] = {}
@@ -178,7 +178,7 @@ def test_after_an_outage_the_run_is_begun_again_from_checkpoints_of_different_ro
     assert broken(world.scenario, world.log.entries) is None
 
 
-def test_a_peer_that_is_slow_trains_for_longer() -> None:
+def test_a_slow_peer_trains_for_longer() -> None:
     world = Lived(Kind.SLOW, 1, factor=5.0)
     assert world.longest_training_s(0) == pytest.approx(4 * STEP_S)
     assert world.longest_training_s(1) == pytest.approx(5 * 4 * STEP_S)
@@ -199,7 +199,7 @@ def test_an_asymmetric_partition_lets_one_way_pass() -> None:
 
 
 @pytest.mark.parametrize("peers", [4, 5, 6, 8])
-def test_in_a_ring_of_majorities_each_reaches_more_than_half_and_nobody_all(peers: int) -> None:
+def test_in_a_ring_of_majorities_each_peer_reaches_more_than_half_and_none_reaches_all(peers: int) -> None:
     cut = Counter[int]()
     network = Network(LinkSpec(bandwidth_Bps=1e6, latency_s=0.1), seed=1)
     world = World(toy_task(), Scenario.plain(Settings(peers=peers, device="cpu")))
@@ -219,7 +219,7 @@ def test_a_cut_ring_parts_peers_that_are_far_from_each_other_until_it_is_healed(
     assert max(talked_s) > UNTIL_S
 
 
-def test_what_is_clogged_comes_when_it_is_over() -> None:
+def test_clogged_messages_come_when_the_clog_is_over() -> None:
     world = Lived(Kind.CLOG, 1)
     assert not {pair for pair in world.during() if pair[0] == "1"}
     burst = [
@@ -237,7 +237,7 @@ def test_noise_loses_doubles_reorders_and_garbles_while_it_lasts() -> None:
     assert world.finished() == EVERYBODY
 
 
-def test_another_link_is_slower_while_it_lasts() -> None:
+def test_a_slower_link_of_a_fault_is_slower_while_the_fault_lasts() -> None:
     slow = LinkSpec(bandwidth_Bps=1.25e6, latency_s=0.4)
     world, usual = Lived(Kind.LINK, 1, link=slow), Lived(Kind.CLOCK)
 
@@ -256,7 +256,7 @@ def test_on_a_full_disk_no_checkpoint_is_kept_and_its_owner_goes_on() -> None:
     assert world.finished() == EVERYBODY
 
 
-def test_two_that_are_parted_do_not_reach_each_other_and_all_others_do() -> None:
+def test_two_parted_peers_do_not_reach_each_other_and_all_others_do() -> None:
     world = Lived(Kind.SEPARATE, 1, 4)
     assert not world.during() & {("1", "4"), ("4", "1")}
     assert {("0", "1"), ("1", "0"), ("0", "4"), ("4", "0")} <= world.during()
@@ -274,7 +274,7 @@ def test_a_step_that_hangs_ends_when_it_is_over_and_its_peer_talks_meanwhile() -
     assert world.finished() == EVERYBODY
 
 
-def test_what_a_peer_brings_is_spoiled_once() -> None:
+def test_a_contribution_is_spoiled_once() -> None:
     world = Lived(Kind.SPOIL, 1, factor=1e6)
     largest = [
         max(float(event.vector.max()) for _, event in world.events(f"{index}.0", Contributed))  # type: ignore[attr-defined]
@@ -286,7 +286,7 @@ def test_what_a_peer_brings_is_spoiled_once() -> None:
     assert all(value < 1e6 for index, value in enumerate(largest) if index != 1), "it is one of six in the mean"
 
 
-def test_hostile_keys_speak_while_it_lasts_and_all_go_on() -> None:
+def test_hostile_keys_speak_while_the_fault_lasts_and_all_go_on() -> None:
     world = Lived(Kind.HOSTILE)
     hostile = [arrival for arrival in world.arrivals if not arrival.sender.startswith("peer-")]
     assert {arrival.sender.rstrip("0123456789") for arrival in hostile} == {"hostile-", "guest/"}
@@ -375,7 +375,7 @@ def test_a_clog_is_over_when_all_is_healed() -> None:
     assert world.finished() == EVERYBODY
 
 
-def test_the_time_of_day_jumps_for_everybody() -> None:
+def test_the_time_of_day_jumps_for_all_peers() -> None:
     world = Lived(Kind.CLOCK, factor=3600.0)
     for peer in world.ids:
         assert world.gained_s(peer) == pytest.approx(3600.0)
@@ -443,19 +443,19 @@ class Heard:
         self.happened = network.happened
 
 
-def test_without_noise_all_arrives_once_and_in_order() -> None:
+def test_without_noise_all_messages_arrive_once_and_in_order() -> None:
     heard = Heard(Noise())
     assert heard.headers == list(range(100))
     assert not heard.happened
 
 
-def test_what_is_lost_does_not_arrive() -> None:
+def test_a_lost_message_does_not_arrive() -> None:
     assert Heard(Noise(loss=1.0)).headers == []
     some = Heard(Noise(loss=0.5))
     assert 20 < some.happened["lost"] == 100 - len(some.headers) < 80
 
 
-def test_what_is_doubled_arrives_twice() -> None:
+def test_a_doubled_message_arrives_twice() -> None:
     assert Counter(Heard(Noise(duplicate=1.0)).headers) == dict.fromkeys(range(100), 2)
 
 
@@ -464,7 +464,7 @@ def test_an_overtaken_message_arrives_once_and_later_than_the_next_one() -> None
     assert sorted(heard.headers) == list(range(100)) != heard.headers
 
 
-def test_what_is_garbled_breaks_the_connection_and_is_never_seen() -> None:
+def test_a_garbled_message_breaks_the_connection_and_is_never_seen() -> None:
     heard = Heard(Noise(corrupt=1.0))
     assert heard.headers == []
     assert heard.reconnected

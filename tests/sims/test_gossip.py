@@ -96,7 +96,7 @@ def test_without_guesses_peers_mix_the_more_rarely_the_longer_it_takes() -> None
 
 
 @pytest.mark.parametrize("motion", [(1.0,), (math.nan,) * 7])
-def test_numbers_that_make_no_sense_are_told_from_those_that_do(motion: tuple[float, ...]) -> None:
+def test_impossible_numbers_are_told_from_possible_numbers(motion: tuple[float, ...]) -> None:
     assert Told(1.0, 0.1).makes_sense
     assert Told(1.0, 0.1, (0.0,) * 7).makes_sense
     assert not Told(1.0, 0.1, motion).makes_sense
@@ -207,7 +207,7 @@ def exchanges_beside_a_slow_peer(algorithm: str, slow_s: float) -> int:
     return min(made[f"{peer}.0"] for peer in range(5))
 
 
-def test_a_slow_peer_delays_nobody_where_pairs_average() -> None:
+def test_a_slow_peer_delays_no_other_peer_where_pairs_average() -> None:
     assert exchanges_beside_a_slow_peer("ad_psgd", 0.5) >= 0.9 * exchanges_beside_a_slow_peer("ad_psgd", 0.05)
     assert exchanges_beside_a_slow_peer("d_psgd", 0.5) < 0.5 * exchanges_beside_a_slow_peer("d_psgd", 0.05)
 

@@ -105,7 +105,7 @@ def test_every_kind_is_said_and_can_be_sent() -> None:
     assert said["too large"] < 300
 
 
-def test_a_kind_that_the_run_has_not_is_not_said_until_it_is_heard() -> None:
+def test_a_message_kind_that_the_run_lacks_is_not_sent_until_it_is_heard() -> None:
     """Else a run would depend on what its process has imported besides."""
 
     @message("imported")
@@ -138,6 +138,6 @@ def test_no_message_of_a_hostile_member_kills_a_peer(seed: int) -> None:
     assert run_and_judge(world, within_s=bound_s(world.scenario))[1] is None
 
 
-def test_a_peer_that_has_an_invite_has_no_member_turned_away_by_asking_for_its_key() -> None:
+def test_a_guest_that_asks_for_a_members_key_has_no_member_turned_away() -> None:
     """Found by seed 201: a guest asked for the key of a member, which was refused when it was started anew."""
     assert judge(draw(201)).broken is None

@@ -125,7 +125,7 @@ def test_messages_that_wait_for_the_up_link_die_with_their_sender_and_the_next_l
     ]
 
 
-def test_a_peer_that_closes_in_good_order_still_sends_the_bytes_in_its_socket() -> None:
+def test_a_closing_peer_still_sends_the_bytes_in_its_socket() -> None:
     post = Post("a", "b", link=LinkSpec(bandwidth_Bps=10 * SIZE, latency_s=0.5))
     run(post, *[(0.0, lambda: post.send("a", "b")) for _ in range(9)], (0.05, post.transports["a"].close))
     assert post.times() == [0.6, 0.7, 0.8, 0.9]
@@ -230,7 +230,7 @@ def test_a_peer_may_have_a_link_of_its_own() -> None:
     assert post.times() == [6.0, 26.0]
 
 
-def test_one_way_keeps_order_whatever_the_jitter() -> None:
+def test_one_way_keeps_order_at_any_jitter() -> None:
     post = Post("a", "b", link=LinkSpec(bandwidth_Bps=1e9, latency_s=0.1, jitter_s=5.0))
     run(post, *[(0.01 * i, lambda i=i: post.send("a", "b", b"%03d" % i)) for i in range(100)])
     assert [header for *_, header in post.arrived] == [b"%03d" % i for i in range(100)]
@@ -266,7 +266,7 @@ def test_an_open_peer_cannot_be_opened_again() -> None:
         post.open("a")
 
 
-def test_a_cut_is_one_way_and_loses_what_is_under_way() -> None:
+def test_a_cut_is_one_way_and_loses_messages_under_way() -> None:
     post = Post("a", "b")
     run(
         post,

@@ -83,7 +83,7 @@ def events(settings: Settings, faults: Sequence[Fault] = ()) -> World:
 
 @pytest.mark.parametrize("first", [160, *(soaked(first) for first in range(40, 400, 20) if first != 160)])
 @pytest.mark.parametrize("who", [3, 4, 0])
-def test_a_peer_that_crashes_at_any_event_loses_no_acknowledged_push(who: int, first: int) -> None:
+def test_a_crash_at_any_event_loses_no_acknowledged_push(who: int, first: int) -> None:
     """Three servers and three workers, two copies: events of the founding, of pushes, and of the takeover after."""
     settings = Settings(**{**OWN, "servers": 3, "steps": 3, "patience_s": 0.5, "consistency": "ssp:1"})
     for at in range(first, first + 20, 7 if first in (60, 160) else 1):
@@ -112,7 +112,7 @@ def test_a_server_that_joins_takes_ranges_and_whole_numbers_stay_exact() -> None
     assert all(found == everything for found in pushes.values())
 
 
-def test_a_server_writes_records_and_a_worker_tells_for_whom_it_waited() -> None:
+def test_a_server_writes_records_and_a_worker_names_the_peer_that_it_waited_for() -> None:
     _, records, _ = simulate(UNION, **{**OWN, "evaluate_every": 4})
     exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
     servers = [one for one in exchanges if one.peer in ("3", "4")]

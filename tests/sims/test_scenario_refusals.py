@@ -60,7 +60,7 @@ UNSAYABLE = [
 
 
 @pytest.mark.parametrize(("text", "said"), one_in(5, UNSAYABLE))
-def test_what_a_file_cannot_say_is_told_with_its_line_and_key(
+def test_a_bad_entry_of_a_scenario_is_told_with_its_line_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -161,7 +161,7 @@ KEYS = "task settings groups trunks arrivals faults traces faults_until buggify 
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "[{}]", "[[{}]]"]), st.sampled_from(KEYS), json_like), max_size=8))
-def test_whatever_a_file_holds_it_is_a_scenario_or_one_line(
+def test_any_file_is_a_scenario_or_one_line_of_refusal(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, object]]
 ) -> None:
     lines = [head.format(key) if head else f"{key} = {json.dumps(value)}" for head, key, value in rows]
@@ -191,7 +191,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), one_in(3, REFUSED))
-def test_what_simulate_cannot_do_is_one_line_and_exit_code_2(
+def test_bad_arguments_of_simulate_are_one_line_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

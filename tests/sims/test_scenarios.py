@@ -46,9 +46,7 @@ def test_a_run_can_be_played_again_from_its_files(tmp_path: Path, monkeypatch: p
     assert again["run"] != first["run"]
 
 
-def test_a_peer_that_needs_more_memory_than_it_has_is_killed_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_beyond_its_memory_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = '[[groups]]\npeers = 1\nlink = "10mbit,40ms"\nmemory = "100B"\n'
     plenty = small.replace("100B", "1MiB")
     (lost,) = play(tmp_path, monkeypatch, SMALL + GROUP + small)["lost"]
@@ -68,7 +66,7 @@ def test_peers_that_gave_up_or_crashed_are_named_with_the_reason(
     assert why["2"].startswith("gave up: ")
 
 
-def test_faults_are_undone_in_whatever_order_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_undone_in_any_order_of_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two other links and two noises that overlap, either within the other or beyond: when all are over, all is as it
     was."""
     link = '[[faults]]\nkind = "link"\nwho = [1]\nat = "{}s"\nfor = "{}s"\nlink = "{}mbit,9ms"\n'

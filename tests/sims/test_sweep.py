@@ -66,13 +66,13 @@ def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", [31, *map(soaked, (1, 11, 21, 41, 51))])
-def test_every_promise_holds_whatever_a_seed_draws(first: int) -> None:
+def test_every_promise_holds_for_any_seed(first: int) -> None:
     """`samovar simulate --sweep 300 --seed 1` judges more of them."""
     wrong = {seed: verdict.broken for seed in range(first, first + 10) if (verdict := judge_seed(seed)).broken}
     assert not wrong
 
 
-def test_what_a_sweep_never_met_is_named() -> None:
+def test_a_place_that_a_sweep_never_met_is_named() -> None:
     own = simulation("allreduce").required
     assert unmet({"allreduce": 300}, Counter(REQUIRED + own)) == []
     assert unmet({"allreduce": 300}, Counter(REQUIRED[1:] + own[1:])) == [REQUIRED[0], own[0]]
@@ -223,7 +223,7 @@ def drawn_order(seed: int, *, disturbed: bool = False) -> list[int]:
     return run_virtual(main(), seed=seed)
 
 
-def test_what_is_due_at_the_same_time_goes_in_an_order_that_the_seed_draws() -> None:
+def test_events_due_at_the_same_time_go_in_an_order_that_the_seed_draws() -> None:
     assert drawn_order(1) == drawn_order(1)
     orders = {tuple(drawn_order(seed)) for seed in range(5)}
     assert len(orders) == 5

@@ -25,7 +25,7 @@ def test_time_starts_at_zero_and_a_day_takes_no_time() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_things_happen_in_the_order_of_their_times_and_at_them() -> None:
+def test_callbacks_run_in_the_order_of_their_times_and_at_these_times() -> None:
     async def main() -> list[tuple[float, str]]:
         loop, seen = asyncio.get_running_loop(), []
         for when, what in ((3.0, "c"), (1.0, "a"), (2.5, "b")):
@@ -37,7 +37,7 @@ def test_things_happen_in_the_order_of_their_times_and_at_them() -> None:
     assert run_virtual(main()) == [(0.0, "now"), (1.0, "a"), (2.5, "b"), (3.0, "c")]
 
 
-def test_what_is_asked_for_now_comes_in_the_order_it_was_asked_for() -> None:
+def test_callbacks_due_now_run_in_the_order_of_their_calls() -> None:
     async def main() -> list[int]:
         seen: list[int] = []
         for number in range(100):
@@ -61,7 +61,7 @@ def test_time_never_runs_backwards_over_many_small_steps() -> None:
     assert times[-1] == pytest.approx(1000.0, abs=1e-6)
 
 
-def test_what_would_go_to_a_thread_is_done_on_the_spot() -> None:
+def test_work_for_a_thread_is_done_on_the_spot() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(None, threading.get_ident)
@@ -119,7 +119,7 @@ def test_long_work_at_one_moment_is_no_livelock(monkeypatch: pytest.MonkeyPatch)
     assert run_virtual(main()) == pytest.approx(5e-6)
 
 
-def test_what_is_left_behind_is_cancelled() -> None:
+def test_tasks_left_behind_are_cancelled() -> None:
     cancelled = []
 
     async def forever() -> None:

@@ -151,8 +151,8 @@ class RingMixing:
     async def leave(self, why: str) -> None:
         await self._members.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        return []
 
     def position(self) -> Position:
         numbers = {"ring": [self.version, self._step]}

@@ -76,7 +76,7 @@ UNEVEN = (STEP_MS, STEP_MS, 3 * STEP_MS)
 EQUAL = "every_peer_ends_with_the_same_model"
 STOPPED = "a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_steps"
 RESUMED, LINK = "a_run_that_is_resumed_is_the_unbroken_one", "the_link_changes_no_bit"
-AS_A_TASK, ALONE = "two_scripts_do_what_a_task_does", "a_loop_of_one_peer_trains_as_without_it"
+AS_A_TASK, ALONE = "two_scripts_end_with_the_model_of_a_task", "a_loop_of_one_peer_trains_as_without_it"
 BY_TIME = {LINK: "its local steps go by measured times", AS_A_TASK: "its local steps go by measured times"}
 LONGER = {STOPPED: "it goes by the motion of a few parameters to periods longer than those of the others"}
 BY_SPEED = {AS_A_TASK: "its local steps go by measured speeds"}
@@ -104,7 +104,7 @@ ESTIMATES = {
 PAIRS = {RESUMED: "two peers average in the order in which they come to it"}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
-SCRIPTS = (AS_A_TASK, ALONE, "a_script_that_fails_and_one_that_goes_early_hold_nobody_up")
+SCRIPTS = (AS_A_TASK, ALONE, "a_failed_script_and_an_early_leaver_hold_no_peer_up")
 IN_A_SCRIPT = dict.fromkeys(SCRIPTS, "a script decides its end itself")
 
 DROPPED = dict.fromkeys(
@@ -118,19 +118,19 @@ IN_SIMULATION = (
     EQUAL,
     "every_peer_takes_all_its_steps_and_says_so_at_each_exchange",
     "records_account_for_every_second_and_byte",
-    "it_is_another_run_than_the_plain_one",
+    "each_way_is_another_run_than_the_plain_way",
     LINK,
-    "the_command_line_simulates_it_and_writes_its_report",
+    "the_command_line_simulates_each_way_and_writes_its_report",
     "a_killed_peer_never_stalls_the_others",
     "a_frozen_peer_is_given_up_and_takes_part_again_when_it_is_back",
-    "a_peer_that_restarts_with_its_checkpoint_takes_part_again",
+    "a_restarted_peer_takes_part_again_from_its_checkpoint",
     "a_newcomer_catches_up_and_takes_part",
     "after_an_outage_all_go_on_from_checkpoints_of_different_rounds",
     RESUMED,
     STOPPED,
 )
 WAYS = (
-    Way("plain", whole=True, cannot={"it_is_another_run_than_the_plain_one": "it is the plain one"}),
+    Way("plain", whole=True, cannot={"each_way_is_another_run_than_the_plain_way": "it is the plain one"}),
     Way("every step", {"period": "1", "steps": 12}, steps_ms=(100.0,), nightly=True),
     Way("adaptive", {"period": "adaptive", "period_initial": 4, "period_block_s": 0.15}, by_chance=BY_TIME),
     Way("auto", {"period": "auto"}, FORGETS, BY_TIME, nightly=True),

@@ -17,17 +17,17 @@ def graph(*capacities: int) -> Neighbours:
     return there.neighbours(len(capacities), 1)
 
 
-def test_the_numbers_of_neighbours_are_in_proportion_to_what_peers_can_send() -> None:
+def test_a_peer_has_neighbours_in_proportion_to_its_capacity() -> None:
     found = [len(others) for others in graph(*[1000] * 8, *[2000] * 4, *[250] * 4)]
     assert found == [4] * 8 + [8] * 4 + [1] * 4
 
 
-def test_what_is_not_known_counts_as_the_median() -> None:
+def test_an_unknown_capacity_counts_as_the_median() -> None:
     assert [len(others) for others in graph(0, 0, 0, 0, *[800] * 8, *[100] * 4)] == [4] * 12 + [1] * 4
     assert {len(others) for others in graph(*[0] * 16)} == {4}
 
 
-def test_thin_peers_hang_on_others_than_each_other() -> None:
+def test_peers_of_low_capacity_have_no_edges_between_them() -> None:
     capacities = [100] * 20 + [1000] * 20
     for vertex, others in enumerate(graph(*capacities)):
         assert capacities[vertex] == 1000 or all(capacities[other] == 1000 for other in others)
@@ -37,7 +37,7 @@ def test_a_hub_has_no_more_than_its_edges_bear() -> None:
     assert max(degrees([10] * 40 + [10_000], 4)) <= 17, "four times as many as usual, and one for an even number"
 
 
-def test_it_is_connected_whatever_peers_can_send() -> None:
+def test_the_graph_is_connected_for_any_capacities() -> None:
     chance = random.Random(0)
     for _ in range(150):
         capacities = [chance.choice((0, 10, 30, 100, 1000, 50_000)) for _ in range(chance.randint(1, 30))]

@@ -22,7 +22,7 @@ def graph(text: str, *numbers: int) -> Neighbours:
     return among(parse_topology(text), vertices).neighbours(len(numbers), 1)
 
 
-def test_the_edges_are_those_of_the_list_by_the_numbers_of_the_peers() -> None:
+def test_the_graph_has_the_listed_edges_by_the_numbers_of_the_peers() -> None:
     assert graph("edges:0-1,1-3,3-2", 0, 1, 2, 3) == ((1,), (0, 3), (3,), (1, 2))
     assert graph("edges:3-1,0-1,2-3", 3, 0, 1, 2) == ((2, 3), (2,), (0, 1), (0,)), "in the order asked"
 
@@ -39,7 +39,7 @@ def test_peers_without_an_edge_between_them_stand_in_a_line() -> None:
     assert graph(STAR, 9) == ((),)
 
 
-def test_the_rows_of_other_peers_are_others() -> None:
+def test_other_peers_of_one_edge_list_have_rows_of_their_own() -> None:
     """They are remembered by their topology."""
     here, there = (among(parse_topology(STAR), map(Vertex, numbers)) for numbers in ((0, 1, 2), (1, 2, 3)))
     assert set(row(here, 3, 0, 1)) == {0, 1, 2}
@@ -47,7 +47,7 @@ def test_the_rows_of_other_peers_are_others() -> None:
     assert takers(there, 3, 0, 1) == (1,)
 
 
-def test_a_peer_that_comes_and_goes_all_are_connected_and_the_mean_stays() -> None:
+def test_the_graph_stays_connected_and_keeps_the_mean_as_peers_come_and_go() -> None:
     chance = random.Random(0)
     edges = {tuple(sorted(chance.sample(range(20), 2))) for _ in range(25)} | {(one, one + 1) for one in range(19)}
     listed = EdgeList(tuple(sorted((edge, chance.uniform(0.1, 9)) for edge in edges)))

@@ -96,7 +96,7 @@ def test_a_row_is_that_of_the_matrix() -> None:
 
 
 @NAMES
-def test_the_takers_of_a_vertex_are_those_that_mix_it(name: str) -> None:
+def test_the_takers_of_a_vertex_are_the_vertices_that_mix_it(name: str) -> None:
     for round in (1, 2):
         mixing = matrix(ALL[name], 19, round)
         for vertex in range(19):
@@ -127,7 +127,7 @@ def test_the_gap_of_a_torus_is_that_of_its_rings() -> None:
         (SlimFly(), 98, 0.417),
     ],
 )
-def test_the_gaps_are_those_known(topology: Topology, count: int, expected: float) -> None:
+def test_spectral_gaps_have_their_known_values(topology: Topology, count: int, expected: float) -> None:
     assert rho(topology, count) == pytest.approx(expected, abs=6e-4)
 
 

@@ -140,7 +140,7 @@ def test_every_algorithm_is_among_the_ways_to_train_and_on_its_page(name: str) -
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_neighbour_finds_the_model_in_what_a_peer_gives(name: str) -> None:
+def test_a_neighbour_finds_the_model_in_the_given_vector(name: str) -> None:
     algorithm, model = parse_algorithm(name), torch.tensor([1.0, 2.0, 3.0])
     held = algorithm.begin(model, 2)
     assert algorithm.model(held, algorithm.rest(held)).equal(model)

@@ -31,12 +31,12 @@ def weights(came: int, *, in_groups: bool) -> tuple[float, list[float]]:
 
 
 @pytest.mark.parametrize("came", [0, 1, 2, 3])
-def test_those_of_a_row_that_are_there_take_their_plain_mean(came: int) -> None:
+def test_the_present_peers_of_a_row_take_their_plain_mean(came: int) -> None:
     own, theirs = weights(came, in_groups=True)
     assert own == pytest.approx(1 / (1 + came))
     assert theirs == pytest.approx([1 / (1 + came)] * came)
 
 
-def test_elsewhere_a_neighbour_that_gives_nothing_leaves_its_weight_to_the_peer_itself() -> None:
+def test_outside_groups_an_absent_neighbour_leaves_its_weight_to_the_peer_itself() -> None:
     own, theirs = weights(1, in_groups=False)
     assert (own, theirs) == (pytest.approx(0.75), pytest.approx([0.25]))

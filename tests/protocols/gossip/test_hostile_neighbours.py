@@ -148,7 +148,7 @@ def test_an_answer_that_is_given_twice_is_taken_once() -> None:
     assert all(model.equal(other) for model, other in zip(told.models, plain.models, strict=True))
 
 
-def test_one_of_two_neighbours_that_claims_to_be_far_ahead_moves_nobody() -> None:
+def test_one_of_two_neighbours_that_claims_to_be_far_ahead_moves_no_peer() -> None:
     told = played(ahead, topology="ring")
     assert told.steps == [80] * 4
     assert told.caught_up == 0

@@ -13,7 +13,7 @@ from samovar.protocols.gossip.neighbourhood import NOTHING
     ("rounds", "reached"),
     [((), 0), ((7,), 7), ((0, 100), 100), ((99, 100, 2**62), 100), ((1, 2, 3, 2**62), 2), ((5, 5, 5, 5), 5)],
 )
-def test_a_neighbour_that_claims_more_rounds_than_the_others_moves_nobody(
+def test_a_neighbour_that_claims_more_rounds_than_the_others_moves_no_peer(
     rounds: tuple[int, ...], reached: int
 ) -> None:
     vectors = {f"p{at}": Published(round, round, torch.zeros(1)) for at, round in enumerate(rounds)}

@@ -11,7 +11,7 @@ from samovar.protocols.gossip.shares import Shares, split
 
 
 @pytest.mark.parametrize("takers", [0, 1, 3, 7])
-def test_shares_of_whole_numbers_sum_up_to_what_was_split(takers: int) -> None:
+def test_shares_of_whole_numbers_sum_up_to_the_split_vector(takers: int) -> None:
     vector = torch.tensor([-(2**40) - 3, -1, 0, 1, 5, 2**50 + 7])
     share, rest = split(vector, takers)
     assert (rest + takers * share).equal(vector)
@@ -35,7 +35,7 @@ def test_the_next_question_of_a_taker_tells_whether_it_took_the_last_share(took:
     assert shares.back() == [], "each comes back once"
 
 
-def test_of_a_state_that_is_given_up_nothing_comes_back() -> None:
+def test_a_share_of_a_state_that_is_given_up_does_not_come_back() -> None:
     shares = Shares()
     shares.given("a", ask=5, round=1, share=torch.ones(3))
     shares.come_back(1, torch.ones(3), ["b"])

@@ -115,7 +115,7 @@ async def mixes(rounds: int, *, near: bool, size: int = SIZE, codec: str = "") -
 
 
 @pytest.mark.parametrize(("size", "codec"), [(1, ""), (SIZE, ""), (300_001, ""), (5000, "top_k:0.1")])
-async def test_a_mix_of_what_neighbours_show_has_the_bits_of_one_over_links(size: int, codec: str) -> None:
+async def test_a_mix_in_shared_memory_has_the_bits_of_a_mix_over_links(size: int, codec: str) -> None:
     shown, showing = await mixes(5, near=True, size=size, codec=codec)
     sent, sending = await mixes(5, near=False, size=size, codec=codec)
     assert all(torch.equal(*both) for both in zip(shown, sent, strict=True))
@@ -124,7 +124,7 @@ async def test_a_mix_of_what_neighbours_show_has_the_bits_of_one_over_links(size
         assert 3 * 4 * size * 3 <= peer.neighbours.bytes_shared <= 5 * 4 * size * 3
 
 
-async def test_a_peer_that_has_missed_a_round_is_given_the_vector_and_no_difference() -> None:
+async def test_a_neighbour_that_missed_a_round_gets_the_vector_and_no_difference() -> None:
     chance = torch.Generator().manual_seed(1)
     async with ring(2, near=False, codec=parse_codec("top_k:0.1")) as (giver, taker):
         for number in (1, 2, 3):
@@ -154,7 +154,7 @@ async def test_neighbours_that_look_send_no_message() -> None:
         assert [peer.endpoint.bytes_sent for peer in peers] == sent
 
 
-async def test_a_peer_that_looks_in_vain_asks_and_reads_where_the_vector_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_looks_in_vain_asks_and_then_reads_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbourhood_module, "_LOOKS", 1)
     monkeypatch.setattr(neighbourhood_module, "_NAPS", 0)
     async with ring(3) as peers:
@@ -200,7 +200,7 @@ async def test_slots_are_enough_for_a_neighbour_that_never_reads() -> None:
         assert len(peers[0].exchange.showing._slots) <= SLOTS
 
 
-async def test_a_peer_that_is_overtaken_while_it_reads_takes_the_vector_over_the_link() -> None:
+async def test_a_reader_overtaken_by_the_writer_takes_the_vector_over_the_link() -> None:
     async with ring(3) as peers:
         for number in (1, 2):
             await asyncio.gather(*(peer.round(number, torch.ones(SIZE)) for peer in peers))
@@ -352,7 +352,7 @@ async def test_a_vector_that_is_written_over_while_it_is_mixed_is_not_used() -> 
         await mix(Summands(own, 0.5, {"a": nan}, {"a": 0.5}), own.vector, Bound())
 
 
-async def test_a_peer_that_offers_its_memory_twice_is_refused() -> None:
+async def test_a_second_offer_of_memory_is_refused() -> None:
     async with ring(3) as peers:
         for number in (1, 2):
             await asyncio.gather(*(peer.round(number, torch.ones(SIZE)) for peer in peers))

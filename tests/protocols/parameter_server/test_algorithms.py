@@ -17,7 +17,7 @@ def test_a_stale_push_counts_less() -> None:
     assert [algorithm.weight(staleness, 8) for staleness in (0, 1, 2, 5)] == [1, 1, 0.5, 0.2]
 
 
-def test_softsync_makes_an_update_of_c_pushes_whoever_they_are_from() -> None:
+def test_softsync_makes_an_update_of_c_pushes_of_any_workers() -> None:
     algorithm = parse_algorithm("softsync:4")
     assert [algorithm.full(gathered, 9, 14) for gathered in (1, 2, 3)] == [False, False, True]
     assert algorithm.divisor(3) == 3
@@ -41,7 +41,7 @@ TOGETHER = [("backup:1", "async"), ("softsync:1", "ssp:2"), ("downpour:1:1:50", 
 
 
 @pytest.mark.parametrize(("algorithm", "consistency"), TOGETHER)
-def test_what_does_not_go_together_is_refused(algorithm: str, consistency: str) -> None:
+def test_an_algorithm_without_its_consistency_is_refused(algorithm: str, consistency: str) -> None:
     with pytest.raises(ValueError, match="consistency is"):
         parse_algorithm(algorithm).under(parse_consistency(consistency))
 

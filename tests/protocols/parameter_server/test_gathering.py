@@ -59,7 +59,7 @@ def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
     assert len(raw(copy.values)) == 16
 
 
-def test_copies_stand_by_their_terms_and_restored_ones_below() -> None:
+def test_copies_rank_by_their_terms_and_restored_copies_below() -> None:
     def standing(term: int, past: int = 0, *, restored: bool = False) -> int:
         return Copy(torch.zeros(1), {}, term=term, past=past, restored=restored).standing
 

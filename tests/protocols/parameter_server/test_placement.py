@@ -19,7 +19,7 @@ def views(count: int) -> list[tuple[random.Random, tuple[str, ...], int]]:
     return drawn
 
 
-def test_the_same_view_gives_the_same_placement_whatever_the_order() -> None:
+def test_the_same_view_gives_the_same_placement_in_any_order() -> None:
     for chance, servers, copies in views(20):
         one, other = Placement(servers, copies), Placement(tuple(chance.sample(servers, len(servers))), copies)
         assert all(one.chain(number) == other.chain(number) for number in range(RANGES))

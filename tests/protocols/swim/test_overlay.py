@@ -85,7 +85,7 @@ def test_lost_probes_make_few_suspects_and_no_dead_by_links_too() -> None:
     assert are_well(crowd)
 
 
-def test_when_a_third_is_lost_at_once_the_others_make_one_graph_again() -> None:
+def test_two_thirds_of_the_peers_make_one_graph_again_when_a_third_is_lost_at_once() -> None:
     crowd = founded(150, seed=3)
     for index in range(0, 150, 3):
         crowd.end(index)
@@ -106,7 +106,7 @@ def test_both_sides_of_a_partition_go_on_and_merge_when_it_has_healed() -> None:
     assert are_well(crowd)
 
 
-def test_a_peer_that_restarts_under_its_key_comes_in_again_with_a_new_life() -> None:
+def test_a_restarted_peer_comes_in_again_under_its_key_with_a_new_life() -> None:
     crowd = founded(40, seed=5)
     peer = crowd.restart(11, contact=3)
     crowd.run(60.0)
@@ -163,7 +163,7 @@ def test_dials_are_bounded_by_the_minute() -> None:
     assert sum(dial_limit.take(float(second)) for second in range(1, 121) for _ in range(5)) == 60
 
 
-def test_nobody_sends_more_when_there_are_more_peers() -> None:
+def test_no_peer_sends_more_when_there_are_more_peers() -> None:
     sent = {}
     for count in (40, 160):
         crowd = founded(count, seed=8)
@@ -198,7 +198,7 @@ def somebody(name: str) -> Member:
         lambda me, it: Near((somebody("x/y"),)),
     ],
 )
-def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(crowd: Crowd, message: object) -> None:
+def test_a_message_that_no_honest_peer_sends_is_a_fault_of_its_sender(crowd: Crowd, message: object) -> None:
     peer = crowd.peers[5]
     before, neighbour = peer.swim.table.words(), next(iter(peer.swim.table.entries))
     with pytest.raises(PeerMisbehaved):
@@ -206,7 +206,7 @@ def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(crowd: Crowd, mess
     assert peer.swim.table.words() == before
 
 
-def test_a_peer_that_was_vouched_for_by_nobody_gets_no_link_and_no_walk(crowd: Crowd) -> None:
+def test_a_stranger_that_no_member_vouches_for_gets_no_link_and_no_walk(crowd: Crowd) -> None:
     peer = crowd.peers[5]
     before = dict(peer.swim.table.entries)
     for message in (Link(somebody("stranger"), 0, 0), Walk(somebody("stranger"), 6, ("stranger",))):

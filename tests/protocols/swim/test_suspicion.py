@@ -36,14 +36,14 @@ def test_a_suspicion_counts_only_if_it_is_of_the_present_incarnation() -> None:
     assert table.entries[OTHER.id].status == Status.SUSPECT
 
 
-def test_a_suspect_that_refutes_is_one_no_more() -> None:
+def test_a_suspect_that_refutes_is_a_suspect_no_more() -> None:
     table, suspicion = peer()
     suspicion.hear(accusation(5), "third")
     suspicion.hear(alive(OTHER, 6), "third")
     assert (table.entries[OTHER.id].status, table.entries[OTHER.id].incarnation) == (Status.ALIVE, 6)
 
 
-def test_a_peer_that_hears_that_it_is_suspected_raises_its_incarnation() -> None:
+def test_a_suspected_peer_raises_its_incarnation() -> None:
     table, suspicion = peer()
     suspicion.hear(accusation(0, ME), "third")
     assert table.incarnation == 1

@@ -13,7 +13,7 @@ from samovar.sims.world.crowd import Crowd
 
 
 @pytest.mark.parametrize("eager", [0, 3])
-def test_a_failure_is_found_by_somebody_within_the_bound_and_known_to_all_after_a_few_periods_more(eager: int) -> None:
+def test_a_failure_is_found_within_the_bound_and_known_to_all_a_few_periods_later(eager: int) -> None:
     """Of n peers each probes another one in each period, so none probes a given one with the probability
     (1 - 1/(n-1))^(n-1), about 1/e: the expected time until it is probed is 1 / (1 - 1/e) = 1.58 periods."""
     found_s, known_s = [], []
@@ -46,7 +46,7 @@ def test_lost_probes_make_few_suspects_and_no_dead() -> None:
     assert all_know_all(crowd)
 
 
-def test_a_peer_that_restarts_under_its_key_is_somebody_new_to_all_and_its_old_life_is_over() -> None:
+def test_a_restarted_peer_is_a_new_life_to_all_and_its_old_life_is_over() -> None:
     crowd = crowd_of(30)
     crowd.run(3.0)
     peer = crowd.restart(4, contact=9)
@@ -71,7 +71,7 @@ def test_both_sides_of_a_partition_go_on_and_merge_when_it_has_healed() -> None:
     assert all_know_all(crowd)
 
 
-def test_a_peer_that_is_alone_for_long_finds_the_others_again() -> None:
+def test_an_isolated_peer_finds_the_others_again() -> None:
     crowd = crowd_of(10)
     crowd.run(3.0)
     crowd.network.cut = lambda sender, to: 0 in (number(sender), number(to))
@@ -82,7 +82,7 @@ def test_a_peer_that_is_alone_for_long_finds_the_others_again() -> None:
     assert all_know_all(crowd)
 
 
-def test_two_that_cannot_reach_each_other_stay_members_by_their_helpers() -> None:
+def test_two_peers_that_cannot_reach_each_other_stay_members_by_their_helpers() -> None:
     """Also where only one direction is cut."""
     crowd = crowd_of(20)
     cut = {(3, 4), (4, 3), (5, 6)}
@@ -92,7 +92,7 @@ def test_two_that_cannot_reach_each_other_stay_members_by_their_helpers() -> Non
     assert told(crowd, DeclaredDead) == []
 
 
-def test_a_peer_that_hears_nobody_accuses_nobody_and_is_declared_dead_itself() -> None:
+def test_a_deaf_peer_accuses_no_peer_and_is_declared_dead() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     crowd.network.cut = lambda sender, to: number(to) == 5
@@ -104,7 +104,7 @@ def test_a_peer_that_hears_nobody_accuses_nobody_and_is_declared_dead_itself() -
     assert all_know_all(crowd)
 
 
-def test_a_peer_that_stood_still_does_not_blame_the_others() -> None:
+def test_a_paused_peer_does_not_suspect_the_others() -> None:
     crowd = crowd_of(20)
     crowd.run(5.0)
     crowd.pause(7, 2.6)
@@ -113,7 +113,7 @@ def test_a_peer_that_stood_still_does_not_blame_the_others() -> None:
     assert all_know_all(crowd)
 
 
-def test_a_peer_that_leaves_is_gone_at_once_and_not_looked_for() -> None:
+def test_a_leaving_peer_is_gone_at_once_and_not_probed() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     crowd.leave(2)
@@ -137,7 +137,7 @@ def test_newcomers_come_in_through_any_member_and_all_hear_of_them() -> None:
     assert all_know_all(crowd)
 
 
-def test_of_many_that_come_at_once_all_begin_within_a_few_periods() -> None:
+def test_many_newcomers_at_once_all_begin_within_a_few_periods() -> None:
     crowd = Crowd(60, timing=TEMPO, founders=60)
     crowd.begin(crowd.peers[0])
     for index in range(1, 60):
@@ -146,7 +146,7 @@ def test_of_many_that_come_at_once_all_begin_within_a_few_periods() -> None:
     assert all(peer.swim.gathering.started for peer in crowd.peers)
 
 
-def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
+def test_memory_does_not_grow_with_peers_that_came_and_went() -> None:
     """Three hundred come and go, one after the other."""
     crowd = Crowd(320, timing=TEMPO, room=40)
     for index in range(320):
@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_those_that_came_and_went() -> None:
     assert {members_of(peer) == {*range(20)} - {peer.index} for peer in crowd.peers[:20]} == {True}
 
 
-def test_nobody_sends_more_when_there_are_more_peers() -> None:
+def test_no_peer_sends_more_when_there_are_more_peers() -> None:
     sent = {}
     for count in (20, 80):
         crowd = crowd_of(count)

@@ -62,7 +62,7 @@ def test_a_flood_of_accusations_is_refuted_and_its_author_is_named_and_believed_
     assert all_know_all(crowd)
 
 
-def test_accusations_in_the_name_of_another_cost_that_one_nothing_and_kill_nobody() -> None:
+def test_accusations_in_anothers_name_cost_that_member_nothing_and_kill_no_peer() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     flood(crowd, lambda turn: [accusation(crowd, one, 5, kind=Kind.DEAD) for one in range(6, 20)], until_s=40.0)
@@ -94,7 +94,7 @@ def test_a_peer_at_the_end_of_the_range_stays_as_long_as_it_answers() -> None:
     assert all_know_all(crowd)
 
 
-def test_a_peer_that_is_said_to_be_elsewhere_says_where_it_is() -> None:
+def test_a_peer_refutes_a_forged_address_of_its_own() -> None:
     crowd = crowd_of(20)
     crowd.run(3.0)
     moved = replace(crowd.peers[7].swim.table.me, address="sim://nowhere")
@@ -183,7 +183,7 @@ WELL = Beat(1, 0, 0, True, True, 0, ())
         Table((SOUND,) * (TABLE_MAX + 1), True),
     ],
 )
-def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(message: object) -> None:
+def test_a_message_that_no_honest_peer_sends_is_a_fault_of_its_sender(message: object) -> None:
     crowd = crowd_of(3)
     crowd.run(2.0)
     before = crowd.peers[0].swim.table.words()
@@ -192,7 +192,7 @@ def test_what_no_honest_peer_can_say_is_a_fault_of_its_sender(message: object) -
     assert crowd.peers[0].swim.table.words() == before
 
 
-def test_what_a_stranger_says_is_not_heard() -> None:
+def test_a_message_of_a_stranger_is_not_heard() -> None:
     crowd = crowd_of(3)
     crowd.run(2.0)
     before = crowd.peers[0].swim.table.words()

@@ -67,7 +67,7 @@ def founded(invitation: Invitation | None, *, links: int | None = None, count: i
 
 
 @pytest.mark.parametrize("links", [None, 3])
-def test_a_newcomer_that_only_its_contact_knows_is_vouched_for_to_all_that_it_works_with(links: int | None) -> None:
+def test_a_newcomer_known_to_its_contact_only_is_vouched_for_to_all_its_neighbours(links: int | None) -> None:
     async def scene(swarm: Swarm) -> None:
         swarm.endpoints["p2"].admit("p7")
         swarm.known = ["p2"]
@@ -83,7 +83,7 @@ def test_a_newcomer_that_only_its_contact_knows_is_vouched_for_to_all_that_it_wo
     founded(None, links=links)(scene)
 
 
-def test_a_stranger_whose_key_nobody_knows_is_not_heard() -> None:
+def test_a_stranger_with_an_unknown_key_is_not_heard() -> None:
     async def scene(swarm: Swarm) -> None:
         swarm.known = ["p0"]
         with pytest.raises(PeerLost):
@@ -107,7 +107,7 @@ def test_no_more_keys_get_in_than_an_invite_is_for_once_members_have_heard_of_it
     founded(Invitation(GUEST, 3))(scene)
 
 
-def test_of_keys_that_come_at_once_each_member_lets_in_as_many_as_the_invite_says_at_most() -> None:
+def test_each_member_lets_in_at_most_the_invited_number_of_keys_that_come_at_once() -> None:
     async def scene(swarm: Swarm) -> None:
         told = await asyncio.gather(*(comes(swarm, f"p{4 + n}", f"p{n % 2}", n) for n in range(6)))
         assert 1 <= [*told].count("") <= 2
@@ -133,7 +133,7 @@ def test_an_invite_is_revoked_or_replaced_for_all_by_any_member(links: int | Non
     founded(Invitation(GUEST), links=links)(scene)
 
 
-def test_what_no_honest_member_tells_of_the_invite_is_a_fault_of_its_sender() -> None:
+def test_an_impossible_word_on_the_invite_is_a_fault_of_its_sender() -> None:
     async def scene(swarm: Swarm) -> None:
         ghost = Channel(swarm.endpoints["p1"], SWIM)
         for told in (
@@ -170,7 +170,7 @@ def test_a_newcomer_of_another_run_or_model_is_told_so() -> None:
     founded(None)(scene)
 
 
-def test_newcomers_get_shards_of_the_data_that_nobody_has() -> None:
+def test_newcomers_get_unassigned_shards_of_the_data() -> None:
     async def main() -> None:
         swarm = Swarm(4)
         await swarm.come("p0")
@@ -192,7 +192,7 @@ def vars_of(member: object) -> dict[str, object]:
     return {name: getattr(member, name) for name in member.__slots__}
 
 
-def test_those_that_have_finished_stay_until_all_have_and_a_late_one_is_told_so() -> None:
+def test_finished_members_stay_until_all_have_finished_and_a_latecomer_is_told_so() -> None:
     async def scene(swarm: Swarm) -> None:
         ends = {name: asyncio.create_task(swarm.members[name].finish()) for name in ("p0", "p1", "p2")}
         await asyncio.sleep(2 * PATIENCE_S)
@@ -209,7 +209,7 @@ def test_those_that_have_finished_stay_until_all_have_and_a_late_one_is_told_so(
     founded(None)(scene)
 
 
-def test_a_peer_that_has_finished_says_so_to_one_that_it_does_not_know() -> None:
+def test_a_finished_peer_says_so_to_a_member_that_it_does_not_know() -> None:
     """Who has finished goes when those that it knows have too: nobody may wait for it any longer then."""
 
     async def scene(swarm: Swarm) -> None:
@@ -242,7 +242,7 @@ def test_a_finished_peer_that_ends_is_not_missed() -> None:
     founded(None)(scene)
 
 
-def test_a_peer_that_cannot_be_worked_with_is_left_alone_for_longer_each_time() -> None:
+def test_a_faulty_neighbour_is_left_alone_for_longer_each_time() -> None:
     async def scene(swarm: Swarm) -> None:
         members, away_s = swarm.members["p0"], list[float]()
         for _ in range(3):

@@ -1,0 +1,91 @@
+"""What a script reports to its run: the losses of its batches, their samples, and metrics of its own."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from ..records.metrics import Measured, fault, numbers_of, scales_told
+from ..records.records import ExchangeRecord, Record
+
+
+class Losses:
+    """The training losses that a script reports, batch by batch. `mean`: mean loss of the latest round that had a
+    finite one; NaN before the first."""
+
+    def __init__(self) -> None:
+        self.mean = math.nan
+        self._sum: float | Tensor = 0.0
+        self._count = 0
+
+    def add(self, loss: float | Tensor) -> None:
+        self._sum = self._sum + (loss.detach().float() if isinstance(loss, Tensor) else float(loss))
+        self._count += 1
+
+    def so_far(self) -> float:
+        """The mean loss of the present round so far. If it is not finite, or no loss was reported, the last finite
+        mean."""
+        if self._count and math.isfinite(mean := float(self._sum) / self._count):
+            self.mean = mean
+        return self.mean
+
+    def begin(self) -> None:
+        """Begins a round: forgets the losses of the round before, but keeps `mean`."""
+        self._sum, self._count = 0.0, 0
+
+
+class Reports:
+    """`losses` of the batches; `weight`: the number of samples in a batch; and the metrics of the next record, which
+    the script's thread reports and the event loop's thread writes."""
+
+    def __init__(self) -> None:
+        self.losses, self.weight = Losses(), 1.0
+        self._declared: Mapping[str, str] | None = None
+        self._next: deque[Mapping[str, float]] = deque(maxlen=1)
+        """The metrics that wait for the next record; a deque, because two threads share it."""
+        self._no_record = "the records begin with run.wrap: call run.metrics after it"
+        """Why a metric could not be recorded now; "": it can."""
+
+    def weigh(self, samples: float) -> None:
+        """Set the number of samples in a batch. Raises ValueError unless it is positive and finite."""
+        if not 0 < samples < math.inf:
+            raise ValueError(f"run.samples takes the number of samples in a batch, got {samples}")
+        self.weight = float(samples)
+
+    def begin(self, declared: Mapping[str, str] | None) -> None:
+        """Records begin. `declared`: scales of the metrics, by name, as a task's METRICS. Raises ValueError when they
+        are none."""
+        if declared is not None and (wrong := fault(declared)):
+            raise ValueError(f"run.wrap: metrics must be {wrong}")
+        self._declared, self._no_record = declared, ""
+
+    def measure(self, measured: Measured) -> None:
+        """Note metrics for the next record; those that are waiting for it are replaced. Raises ValueError for others
+        than the declared ones, and when there will be no record."""
+        if self._no_record:
+            raise ValueError(self._no_record)
+        self._next.append(numbers_of(measured, self._declared, "run.metrics was given"))
+
+    def noting(self, write: Callable[[Record], None]) -> Callable[[Record], None]:
+        """A function that writes a record, with the metrics that wait for the next exchange of this peer."""
+
+        def note(record: Record) -> None:
+            if isinstance(record, ExchangeRecord) and self._next:
+                metrics = self._next.pop()
+                record = replace(record, metrics=metrics, metric_scales=scales_told(metrics, self._declared or {}))
+            write(record)
+
+        return note
+
+    def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str]]:
+        """The metrics that no exchange has followed, with their scales, for the launcher's result."""
+        metrics = self._next.pop() if self._next else {}
+        return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
+
+    def end(self) -> None:
+        """The script has left: there are no more records."""
+        self._no_record = "the records end with run.leave: call run.metrics before it"
