@@ -13,6 +13,7 @@ then it maps these too. So no partition is missing in a step, and none counts tw
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,8 +92,9 @@ class Mapper:
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)
 
-    async def settle(self) -> None:
-        return None
+    async def settle(self) -> Sequence[Outcome]:
+        outcome, self._outcome = self._outcome, None
+        return [] if outcome is None else [outcome]
 
     def position(self) -> Position:
         return Position(self._done, self._model, {}, {}, self._begin)
