@@ -47,9 +47,8 @@ SERVERLESS_PATIENCES = 8
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The result of a pull: the `vector` [n], the number of `updates` that each range has had, and `clock`, the highest
-    of the `clocks` that the ranges have for the pulling worker. `late`: the worker for whose push the servers waited
-    last; "": for none."""
+    """The result of a pull: the `vector` [n], and by range its number of `updates` and the pulling worker's `clocks`,
+    of which `clock` is the highest. `late`: the worker for whose push the servers waited last; "": for none."""
 
     vector: Tensor
     updates: tuple[int, ...]

@@ -19,7 +19,7 @@ from ...aggregation.lbfgs import BASIS, Order, decide
 from ..channel import Channel
 from ..link.link import PeerLost
 from ..transport import PeerId
-from .messages import Measure, Measured, Obey, Obeyed
+from .coordination import Measure, Measured, Obey, Obeyed
 from .orders import MEASURES, Orders
 from .store import of_bytes
 from .tenure import Tenure

@@ -105,7 +105,7 @@ class Intake:
             clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
             self._channel.post(worker, Pushed(push.ask, clocks))
 
-        if not self._algorithm.by_steps and any(map(partial(self._skips, pusher, push.seq), push.ranges)):
+        if any(map(partial(self._skips, pusher, push.seq), push.ranges)):
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in push.ranges)))
@@ -129,7 +129,12 @@ class Intake:
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
         """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
-        later one, and a push that is not above the worker's clock would not be applied."""
+        later one, and a push that is not above the worker's clock would not be applied. All partitions push to one
+        step, so a later step's push of one would stand in the way of the others'."""
+        if self._store.partitions:
+            return seq > self._store.copies[number].updates + 1
+        if self._algorithm.by_steps:
+            return False
         gathered = self._gathered[number].seqs.get(worker, 0)
         return seq > max(gathered, self._clock(number, worker)) + 1
 

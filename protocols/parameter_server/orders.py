@@ -16,8 +16,10 @@ from torch import Tensor
 from ...aggregation.lbfgs import BASIS, ORDER, Order
 from ...aggregation.server.lbfgs import gram, last_order
 from ..channel import Channel, Envelope
+from ..wire.frames import PeerMisbehaved
 from .chain import Chains
-from .messages import COORDINATOR, Measure, Measured, Obey, Obeyed
+from .coordination import Measure, Measured, Obey, Obeyed
+from .messages import COORDINATOR
 from .store import Entry, Store, raw
 from .tenure import Tenure
 
@@ -93,6 +95,7 @@ class Orders:
 
     def _on_measure(self, envelope: Envelope) -> None:
         asked: Measure = envelope.message
+        self._check(envelope)
 
         async def answer() -> None:
             orders, numbers = await self.measure(asked.step, asked.ranges)
@@ -103,7 +106,7 @@ class Orders:
 
     def _on_obey(self, envelope: Envelope) -> None:
         asked: Obey = envelope.message
-        Order.from_plain(asked.order)
+        self._check(envelope)
 
         async def answer() -> None:
             await self.obey(asked.step, asked.ranges, asked.order)
@@ -111,6 +114,16 @@ class Orders:
             self._channel.post(envelope.sender, Obeyed(asked.ask))
 
         self._answer(envelope, answer())
+
+    def _check(self, envelope: Envelope) -> None:
+        """Raises PeerMisbehaved unless the sender coordinates in this view, and asks for what can be obeyed."""
+        message: Measure | Obey = envelope.message
+        if envelope.sender != self._tenure.placement.chain(0)[0]:
+            raise PeerMisbehaved("coordinated in a view in which another server does")
+        if any(not self._tenure.is_head(number) for number in message.ranges) or not message.ranges:
+            raise PeerMisbehaved("spoke of ranges to a server that is not their head")
+        if isinstance(message, Obey) and len(message.order) != ORDER:
+            raise PeerMisbehaved(f"gave an order of {len(message.order)} numbers")
 
     def _answer(self, envelope: Envelope, work: Coroutine[Any, Any, None]) -> None:
         self._asked.append(envelope)

@@ -13,8 +13,8 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.view import View
 from ..transport import PeerId
+from .coordination import Portion, Take
 from .intake import Intake
-from .messages import Portion, Take
 from .store import Store
 from .tenure import Tenure, placement_of
 
@@ -48,7 +48,7 @@ class Portions:
 
     def _given(self, worker: PeerId, step: int) -> int:
         """The portion for `worker` in `step`; -1: none."""
-        if self._store.copies[0].updates >= step:
+        if step != self._store.copies[0].updates + 1:
             return -1
         if step != self._step:
             self._step = step
