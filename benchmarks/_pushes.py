@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable
-from typing import Any
 
 import torch
 import torch.distributed.rpc as rpc
@@ -25,19 +23,23 @@ from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import Attributes
 from samovar.protocols.meter import Meter
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.chain import Chains
 from samovar.protocols.parameter_server.client import Client
-from samovar.protocols.parameter_server.intake import Intake
+from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
 from samovar.protocols.parameter_server.placement import ranges_of
-from samovar.protocols.parameter_server.reads import Reads
+from samovar.protocols.parameter_server.serving import Parts
+from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.parameter_server.store import Store
-from samovar.protocols.parameter_server.takeover import Takeover
 from samovar.protocols.parameter_server.tenure import Tenure
 from samovar.protocols.stalls.stalls import STALLS, Stalls
 
 OWN_PUSHES = Consistency(slack=None, own=0)
 """A read contains all pushes of its reader, and whatever has arrived of the others'."""
+
+
+def keys_of(elements: int) -> Keys:
+    """The ranges of a vector of that length."""
+    return Keys(ranges_of(elements, elements), elements, torch.float32)
 
 
 def checked(values: Tensor, pushes: int, workers: int) -> None:
@@ -61,7 +63,7 @@ class OurPushes(Joined):
         self.stalls = Stalls(Channel(self.endpoint, STALLS), self.membership, Meter(), lambda: 0)
         self.presence = Presence(self.membership, Entry(self.endpoint, self.membership), 0.1)
         self.clients: dict[int, Client] = {}
-        self.held: dict[int, Store] = {}
+        self.held: dict[int, Parts] = {}
 
     async def taken(self, elements: int, all_ready: AllReady) -> float:
         if self.index < self.servers:
@@ -77,9 +79,9 @@ class OurPushes(Joined):
         if first:
             await client.enlist(0)
         vector, seq = torch.ones(elements), self.pushes[elements] + 1
-        self.pushes[elements] = seq
+        self.pushes[elements], read = seq, (0,) * len(ranges_of(elements, elements))
         began = time.perf_counter()
-        client.push(seq, vector, (0,) * len(ranges_of(elements, elements)))
+        client.push(seq, Pushes(vector, {}), read)
         pulled = await client.pull(seq)
         await client.at_most(0)
         taken = time.perf_counter() - began
@@ -90,21 +92,17 @@ class OurPushes(Joined):
         return Channel(self.endpoint, f"{PARAMETER_SERVER} of {elements}")
 
     def _client(self, elements: int) -> Client:
-        return Client(self._channel(elements), self.presence, ranges_of(elements, elements), torch.float32, 1)
+        return Client(self._channel(elements), self.presence, keys_of(elements), 1)
 
     def _serve(self, elements: int) -> None:
         """Hold a vector of that length, from zeros on."""
-        channel, ranges = self._channel(elements), ranges_of(elements, elements)
-        store = Store(ranges, torch.float32, elements, Add())
-        tenure = Tenure(channel, len(ranges), 1)
-        reads = Reads(channel, store, tenure, OWN_PUSHES, self.stalls)
-        chains = Chains(channel, store, tenure)
-        chains.on_entries.append(reads.look)
-        Intake(channel, store, tenure, chains, parse_algorithm("downpour"))
-        takeover = Takeover(channel, store, tenure, chains, torch.zeros(elements))
+        channel, store = self._channel(elements), Store(keys_of(elements), Add())
+        tenure, algorithm = Tenure(channel, len(store.keys), 1), parse_algorithm("downpour")
+        initial = Model(torch.zeros(elements), {})
+        parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, initial)
         tenure.begin(self.membership.view)
-        takeover.begin()
-        self.held[elements] = store
+        parts.takeover.begin()
+        self.held[elements] = parts
 
     def close(self) -> None:
         for one in self.clients.values():
@@ -117,9 +115,7 @@ _HELD: dict[int, Tensor] = {}
 
 
 def _push_pull(pushed: Tensor) -> Tensor:
-    values = _HELD.setdefault(pushed.numel(), torch.zeros(pushed.numel()))
-    values.add_(pushed)
-    return values
+    return _HELD[pushed.numel()].add_(pushed)
 
 
 class TorchRPC:
@@ -137,19 +133,22 @@ class TorchRPC:
             _transports=["uv"],  # TCP, as ours; without this it takes shared memory
             _channels=["basic"],
         )
-        await self._aside(
+        await asyncio.to_thread(
             rpc.init_rpc, str(self.index), rank=self.index, world_size=self.peers, rpc_backend_options=options
         )
 
     async def taken(self, elements: int, all_ready: AllReady) -> float:
         vector = torch.ones(elements)
-        await all_ready()
         if self.index < self.servers:
+            share = vector.tensor_split(self.servers)[self.index].numel()
+            _HELD.setdefault(share, torch.zeros(share))
+            await all_ready()
             return 0.0
+        await all_ready()
         self.pushes[elements] += 1
         began = time.perf_counter()
         # A long call is made aside, lest the other systems wonder whether this process lives.
-        values = self._exchanged(vector) if elements <= MIB // 4 else await self._aside(self._exchanged, vector)
+        values = self._exchanged(vector) if elements <= MIB // 4 else await asyncio.to_thread(self._exchanged, vector)
         taken = time.perf_counter() - began
         checked(values, self.pushes[elements], self.peers - self.servers)
         return taken
@@ -161,9 +160,6 @@ class TorchRPC:
             return values
         answers = [rpc.rpc_async(str(server), _push_pull, (part,)) for server, part in enumerate(parts)]
         return torch.cat([answer.wait() for answer in answers])
-
-    def _aside(self, call: Any, *arguments: Any, **named: Any) -> Awaitable[Any]:
-        return asyncio.to_thread(call, *arguments, **named)
 
     def close(self) -> None:
         rpc.shutdown()

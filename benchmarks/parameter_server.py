@@ -1,13 +1,13 @@
 """Push and pull of real processes on this machine: ours on each of its ways beside torch RPC, interleaved.
 
-    python benchmarks/parameter_server.py [--workers 3] [--servers 1] [--size 4KiB,1MiB,16MiB] [--against torch_rpc]
-                                          [--turns 9] [--quick] [--json FILE]
+    python benchmarks/parameter_server.py [--peers 3] [--servers 1,2,4] [--size 4KiB,1MiB,16MiB] [--against torch_rpc]
+                                          [--turns 5] [--quick] [--json FILE]
 
-Each worker pushes a vector to the servers, which add it, and pulls the values, at the same time as the others. A time
-is that of the slowest worker; every pulled value is checked. Ours is `--protocol parameter_server` with one copy of
-each range and with all checks: `TCP`, unencrypted as the rival; `CURVE`, encrypted. The rival is a call of
-`torch.distributed.rpc` (TensorPipe over TCP) that adds a vector to the server's and returns it. The ratio is the
-rival's time over ours, turn by turn. The goals are those of two idle cores.
+Each worker (`--peers` of them) pushes a vector to the servers, which add it, and pulls the values, at the same time as
+the others. A time is that of the slowest worker; every pulled value is checked. Ours is `--protocol parameter_server`
+with one copy of each range and with all checks: `TCP`, unencrypted as the rival; `CURVE`, encrypted. The rival is a
+call of `torch.distributed.rpc` (TensorPipe over TCP) that adds a vector to the server's and returns it. The ratio is
+the rival's time over ours, turn by turn. The goals are those of two idle cores.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Peer:
         if resumed is not None:
             begin_with(endpoint.budget, resumed.numbers)
         self._record, self._place = record, place
-        self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
+        self._facts = replace(facts, vector=torch.empty(0), tables={})  # the first model need not be kept
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,
@@ -203,5 +203,6 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement:
         founders=settings.founders,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
+        ends_together=conversation(settings).ends_together,
     )
     return made(settings.own.membership_kind(), endpoint, me, terms, place.store, place.invitation)

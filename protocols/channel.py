@@ -45,6 +45,11 @@ class Channel:
         must be quick. Raises ValueError when that kind has a handler already."""
         self.endpoint.reception.on(self.name, kind, handler)
 
+    def resume(self, envelope: Envelope, handler: Handler) -> None:
+        """Hand a message that its handler has put off to `handler` now. As on arrival, PeerMisbehaved of the handler is
+        a fault of the sender, and no exception of the handler reaches the caller."""
+        self.endpoint.reception.resume(envelope, handler)
+
     def watch(self, peers: Set[PeerId]) -> None:
         """Exchange heartbeats with these peers, in addition to those that other channels watch. A peer that is silent
         or has ended is reported to the endpoint's `on_lost`. Replaces the set that this channel watched before."""

@@ -42,7 +42,7 @@ class Endpoint:
         self.on_lost: list[Callable[[PeerId, str], None]] = []
         self._transport, self._rng, self._ended = transport, rng, set[PeerId]()
         self.whence = transport.whence
-        self.reception = Reception(self.draw(), self.post)
+        self.reception = Reception(self.draw(), self.post, self._misbehaved)
         self.links = Links(transport, rng, ended=self.reception.drop, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
         """Called with each peer whose link has ended: its messages without a handler are dropped."""

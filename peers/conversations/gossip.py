@@ -38,7 +38,8 @@ def build(setup: Setup) -> Gossip:
     if setup.steps is not None and state.step > setup.steps:
         gone = f"this run has gone {state.step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    first = Published(state.round, state.step, algorithm.rest(state.held))
+    over = setup.steps is not None and state.step >= setup.steps  # so this peer publishes no other vector
+    first = Published(state.round, state.step, algorithm.rest(state.held), last=over)
     options = Options(
         periods=Periods(wished.period.value, parameters, setup.clock),
         parameters=parameters,

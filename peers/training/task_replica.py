@@ -9,7 +9,7 @@ from torch import Tensor
 from ...protocols.conversation import Position
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
-from ...protocols.work import Query, Steps, Update, Work
+from ...protocols.work import Foresee, Query, Steps, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from ..task.tensors import saved_tensors
@@ -45,6 +45,8 @@ class TaskReplica:
         job = work.job
         if isinstance(job, Query):
             return await self._compute.run(lambda: self._queries.sums(work.begin, job), steps=1)
+        if isinstance(job, Foresee):
+            return await self._compute.run(lambda: self._trainer.foresee(job.count))
         steps = job.count if isinstance(job, Steps) else 0
         return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
 

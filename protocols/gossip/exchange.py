@@ -87,7 +87,8 @@ class NeighbourExchange:
         self._taken: dict[PeerId, Published] = {}
         """With a codec, the last vector of each neighbour, from which its next difference leads on."""
         self._took: dict[PeerId, int] = {}
-        """The last question by which this peer has taken a share, by the neighbour that gave it."""
+        """The last question by which this peer has taken a share, by the neighbour that gave it. It is kept when the
+        neighbour is gone: that may be only this peer's belief, and the neighbour still has to hear of it."""
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
         self._open: set[_Question] = set()
@@ -172,7 +173,6 @@ class NeighbourExchange:
         with its key is here already, whose questions and link are kept."""
         if not anew:
             self._forget(peer)
-        self._took.pop(peer, None)
         if self._shares is not None:
             self._shares.told(peer, 0)
 

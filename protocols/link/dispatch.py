@@ -51,12 +51,18 @@ class _Question(NamedTuple):
 class Reception:
     """The dispatcher of one endpoint: its handlers, its open questions, and messages that have no handler yet."""
 
-    def __init__(self, first_ask: int, post: Callable[[str, PeerId, object], None]) -> None:
+    def __init__(
+        self,
+        first_ask: int,
+        post: Callable[[str, PeerId, object], None],
+        misbehaved: Callable[[PeerId, str], None],
+    ) -> None:
         """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to a
         former life of this one, matches none of them. `post` sends a message without waiting; its arguments: channel,
-        receiver, message."""
+        receiver, message. `misbehaved` counts a fault of a peer, found in a message that had been kept or put off; its
+        arguments: the peer, and the reason."""
         self._first_ask = self._last_ask = first_ask
-        self._post = post
+        self._post, self._misbehaved = post, misbehaved
         self._asks: dict[int, _Question] = {}
         self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
@@ -93,11 +99,12 @@ class Reception:
 
     def _claim(self, kind: _Kind) -> None:
         for envelope in self._unclaimed.pop(kind, ()):
-            with contextlib.suppress(PeerMisbehaved):
-                if (handler := self._handlers.get(kind)) is None:
+            if (handler := self._handlers.get(kind)) is None:
+                with contextlib.suppress(PeerMisbehaved):
                     self._keep(kind, envelope)
-                else:
-                    self._handle(handler, envelope)
+            else:
+                self._count(envelope)
+                self.resume(envelope, handler)
 
     async def ask(
         self,
@@ -157,7 +164,8 @@ class Reception:
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
-            self._handle(handler, envelope)
+            self._count(envelope)
+            self._call(handler, envelope)
             return
         ask = getattr(envelope.message, "ask", 0)
         if handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
@@ -169,6 +177,14 @@ class Reception:
             self.refuse(envelope, _OVER)
         else:
             self._keep(kind, envelope)
+
+    def resume(self, envelope: Envelope, handler: Handler) -> None:
+        """Call `handler` with a message that was kept or put off. If it refuses the message, that is a fault of the
+        sender, as it would have been on arrival."""
+        try:
+            self._call(handler, envelope)
+        except PeerMisbehaved as error:
+            self._misbehaved(envelope.sender, str(error))
 
     def _take_answer(self, question: _Question | None, envelope: Envelope) -> None:
         asked = question is not None and (question.to, question.channel) == (envelope.sender, envelope.channel)
@@ -227,9 +243,8 @@ class Reception:
     def _count(self, envelope: Envelope) -> None:
         self.bytes_received_by[envelope.channel] += envelope.cost - MESSAGE_COST_BYTES
 
-    def _handle(self, handler: Handler, envelope: Envelope) -> None:
+    def _call(self, handler: Handler, envelope: Envelope) -> None:
         """Call a handler. Its exceptions must not stop other messages. Raises PeerMisbehaved if the handler does."""
-        self._count(envelope)
         try:
             handler(envelope)
         except PeerMisbehaved as error:

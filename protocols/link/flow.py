@@ -33,8 +33,8 @@ _PACES_MAX = 4096
 class Receiver(Protocol):
     """The receiving end of a link."""
 
-    def consumed(self, size: int) -> None:
-        """Note that `size` bytes of the link's data were consumed, and tell the sender its new credit."""
+    def consumed(self, cost: int) -> None:
+        """Give the sender back the credit of a message that was consumed; 0: tell it only of new credit."""
         ...
 
 

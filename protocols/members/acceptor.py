@@ -18,7 +18,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
-from .echoes import RANKS, Echoes
+from .echoes import Echoes, proposer_of
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import TRY_FOR, Roster
@@ -75,7 +75,8 @@ class Acceptor:
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """The postponed proposal of each such member, with its timer: the member may become the coordinator before that
-        time. Also that of a member one view ahead, which is heeded when that view holds here too."""
+        time. Also that of a member one view ahead, or of any while this peer is in no view yet, which is heeded when a
+        new view holds here."""
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
         the question."""
@@ -199,6 +200,9 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
+        if self._latest is None and envelope.sender in self._roster.addresses:
+            self._put_off(envelope, self._channel.endpoint.patience_s)  # this peer may be confirming its first view
+            return False
         if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
             self._put_off(envelope, self._channel.endpoint.patience_s)
         if not self.of_now(envelope, question.generation) or not self.votes:
@@ -206,7 +210,7 @@ class Acceptor:
         leads = envelope.sender == self._roster.coordinator
         if not self.makes_sense(question.ballot, FAR_AHEAD_MAX if leads else _AHEAD_MAX):
             raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
-        return not self._postponed(envelope)
+        return True
 
     def _postponed(self, envelope: Envelope) -> bool:
         """Whether a question is postponed: its sender is not the coordinator as far as this member knows, and has led
@@ -230,7 +234,8 @@ class Acceptor:
         return False
 
     def _put_off(self, envelope: Envelope, seconds: float) -> None:
-        again = partial(self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt, envelope)
+        handler = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
+        again = partial(self._channel.resume, envelope, handler)
         if (before := self._waiting.get(envelope.sender)) is not None:
             before[0].cancel()
         self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
@@ -251,38 +256,39 @@ class Acceptor:
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        if self._heeds(envelope, proposal):
+        if self._heeds(envelope, proposal) and not self._postponed(envelope):
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
         request, sender = envelope.message, envelope.sender
         if not self._heeds(envelope, request):
             return
-        if request.ballot % RANKS != self._view.ids.index(sender):
+        if proposer_of(self._view.ids, request.ballot) != sender:
             raise PeerMisbehaved("asked to adopt under the ballot of another member")
         if self._must_wait(request.decree, sender):
             self._put_off(envelope, self._channel.endpoint.interval_s)
-            return
-        self.promise(request.ballot)
-        self._answer(sender, self.adopt(request.ballot, request.decree, sender))
+        elif not self._postponed(envelope):
+            self.promise(request.ballot)
+            self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 
     def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
         have adopted that.
 
-        If that was of `proposer` too, it has changed its mind. An honest proposer does so only for a decree that
-        somebody has adopted from another proposer, which is echoed. If that was of the coordinator, its decree may hold
-        already, and then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits
-        for a silent member for two patiences."""
+        If that was of `proposer` too, it has changed its mind. An honest proposer never does so once more than half
+        have adopted it, and otherwise only for a decree that somebody has adopted from another proposer, which is
+        echoed; the echo may be lost with its sender. If that was of the coordinator, its decree may hold already, and
+        then a liar may ask for another one. So the coordinator has the time to say that it holds: it waits for a silent
+        member for two patiences. As coordinator this member knows itself whether its own decree holds."""
         adopted, patience_s = self._adopted, self._channel.endpoint.patience_s
         if adopted.decree is None or adopted.decree == decree:
             return False
         if self.echoes.may_hold():
             return True
-        if adopted.proposer == proposer:
-            return not self.echoes.by_another(decree, proposer)
         recent = asyncio.get_running_loop().time() < adopted.at_s + TRY_FOR * patience_s
-        return recent and adopted.proposer == self._roster.coordinator
+        if adopted.proposer == proposer:
+            return (recent or self.echoes.is_chosen()) and not self.echoes.by_another(decree, proposer)
+        return recent and adopted.proposer == self._roster.coordinator != self._roster.id
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._say(to, answer))

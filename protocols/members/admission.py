@@ -21,6 +21,7 @@ from ..transport import PeerId
 from ..wire.frames import in_words
 from .attached import Standing
 from .backoff import LONGEST_S
+from .departure import is_over
 from .errors import Expelled, JoinRefused
 from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
 from .roster import Roster
@@ -156,13 +157,13 @@ class Admission:
             return why
         if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):
             return f"the run is full: {len(view.ids)} members"
-        if join.ready and self._roster.id in self._roster.finished:
+        if join.ready and is_over(self._roster, terms):
             return "the run is over: its members are done"
         return None
 
     def _on_introduce(self, envelope: Envelope) -> None:
         came, roster = envelope.message, self._roster
-        if envelope.sender not in roster.view.everybody or roster.id in (came.member.id, *roster.finished):
+        if envelope.sender not in roster.view.everybody or roster.id == came.member.id or is_over(roster, self._terms):
             return
         there, host = roster.view.anybody(came.member.id), envelope.sender
         if there is not None and (there.life == came.member.life or came.generation < there.since):

@@ -12,7 +12,13 @@ from ..wire.frames import in_words
 from .errors import Expelled, MembershipError
 from .messages import Finished, Leave
 from .roster import Roster
+from .terms import Terms
 from .view import dialable_of
+
+
+def is_over(roster: Roster, terms: Terms) -> bool:
+    """Whether the run is over as far as this peer knows: it lets no peer in any more."""
+    return roster.id in roster.finished and (terms.ends_together or roster.finished.issuperset(roster.staying))
 
 
 class Departure:

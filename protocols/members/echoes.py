@@ -21,7 +21,7 @@ On failure: a member whose echo has not come is asked (`hearsay`).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -58,10 +58,21 @@ def mark_of(decree: Decree) -> int:
     return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1 or 1
 
 
+def proposer_of(ids: Sequence[PeerId], ballot: int) -> PeerId | None:
+    """The member of the view with these `ids` that may propose under `ballot`; None: there is none."""
+    rank = ballot % RANKS
+    return ids[rank] if ballot > 0 and rank < len(ids) else None
+
+
 def enough_of(reached: int) -> int:
     """How many of the `reached` members have to tell of one decree before one of them goes on to its view. The member
     that counts is included in both numbers."""
     return (reached + _liars(reached)) // 2 + 1
+
+
+def honest_of(reached: int) -> int:
+    """How many of `enough_of` the `reached` members are honest at least, where fewer than a third of all lie."""
+    return enough_of(reached) - _liars(reached)
 
 
 def _liars(reached: int) -> int:
@@ -137,14 +148,37 @@ class Echoes:
         """The members whose last echo is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
+    def tellers(self, decree: Decree) -> dict[PeerId, int]:
+        """The members that have told that they adopted `decree`, and the highest ballot under which each did."""
+        mark, told = mark_of(decree), dict[PeerId, int]()
+        for peer, said in self._said.items():
+            if ballots := [ballot for ballot, other in said if other == mark]:
+                told[peer] = max(ballots)
+        return told
+
     def may_hold(self) -> bool:
         """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
-        on to its view. They are more than half, so no honest member proposes another decree after that."""
+        on to its view. They are more than half, so no honest member proposes another decree after that. In a view of
+        more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
+        choice, so it errs seldom where much more or much less than that share has adopted it."""
+        adopted, counted = self._adopters()
+        return adopted > 0 and adopted >= enough_of(counted)
+
+    def is_chosen(self) -> bool:
+        """Whether more than half of the members have adopted this peer's last adoption, under the same ballot, so that
+        its proposer, if it is honest, proposes no other decree. Two groups may find this of two decrees of a liar."""
+        adopted, counted = self._adopters()
+        return 2 * adopted > counted
+
+    def _adopters(self) -> tuple[int, int]:
+        """The number of members that have adopted this peer's last adoption, under the same ballot, as far as it knows;
+        and the number of those that it hears of. Both 0 if it votes for a former life, which hears no echoes."""
         own, roster = self._own, self._roster
-        if own is None or own.view is not roster.view:
-            return False
-        adopted = {peer for peer, said in self._said.items() if (own.ballot, own.mark) in said}
-        return len(adopted | {own.proposer, roster.id}) >= enough_of(len(own.view.ids))
+        if own is None or own.view is not roster.view or roster.id not in own.view.ids:
+            return 0, 0
+        counted = self._counted(own.proposer)
+        adopted = {peer for peer, said in self._said.items() if peer in counted and (own.ballot, own.mark) in said}
+        return len(adopted | {own.proposer, roster.id}), len(counted)
 
     def is_silent(self, peer: PeerId) -> bool:
         """Whether no echo of `peer` has arrived in this view."""
@@ -153,14 +187,18 @@ class Echoes:
     def by_another(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether third members say that they have adopted `decree` from another proposer than `proposer`: so many that
         one of them is honest if `proposer` lies."""
-        mark, ids = mark_of(decree), self._roster.view.ids
-        rank = ids.index(proposer)
+        mark, counted = mark_of(decree), self._counted(proposer)
         told = [
             peer
             for peer, said in self._said.items()
-            if peer != proposer and any(other == mark and ballot % RANKS != rank for ballot, other in said)
+            if peer in counted - {proposer}
+            and any(other == mark and proposer_of(self._roster.view.ids, ballot) != proposer for ballot, other in said)
         ]
-        return len(told) >= max(1, _liars(len(ids)))
+        return len(told) >= max(1, _liars(len(counted)))
+
+    def _counted(self, proposer: PeerId) -> set[PeerId]:
+        """The members whose adoptions this peer hears of: its partners, itself, and `proposer`, which asks it."""
+        return {proposer, self._roster.id, *partners(self._roster.view.ids, self._roster.id)}
 
     def _on_echo(self, envelope: Envelope) -> None:
         echo, sender, view, own = envelope.message, envelope.sender, self._roster.view, self._own

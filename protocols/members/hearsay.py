@@ -122,6 +122,15 @@ class Hearsay:
             self._timer.cancel()
             self._timer = None
 
+    def of_another(self, decree: Decree) -> set[PeerId]:
+        """The members that say that another decree of the generation of `decree` holds."""
+        others = set[PeerId]()
+        for claim in self._claims.values():
+            told, generation = claim.told, decree.view.generation
+            if isinstance(told, Decree) and told.view.generation == generation and told != decree:
+                others |= claim.hold
+        return others
+
     # As the one that was told
 
     def _on_install(self, envelope: Envelope) -> None:

@@ -4,7 +4,7 @@ continue."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..transport import PeerId
@@ -58,18 +58,19 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     return Decree(next_view, base, tuple(donors[:_DONORS_MAX]), _departed(roster, ids, gave_way), given)
 
 
-def idle_change(roster: Roster) -> bool:
+def idle_change(roster: Roster, is_lost: Callable[[PeerId], str | None]) -> bool:
     """Whether there is a reason for a change of the view that can wait while the members are busy: learners come, go or
-    become members, or the invitation is replaced. Always False on a peer that has finished, which lets no peer in any
-    more."""
+    become members, or the invitation is replaced. A newcomer that is lost is no reason: the change would not let it
+    in."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
         (came.member.id in view.everybody or has_place(roster, came.member))
         and not invites.why_not(newcomer, came.guest)
+        and is_lost(newcomer) is None
         for newcomer, came in roster.newcomers.items()
     )
-    return roster.id not in roster.finished and (lost or comes or bool(roster.learned) or invites.wish is not None)
+    return lost or comes or bool(roster.learned) or invites.wish is not None
 
 
 def _base(roster: Roster, promises: Mapping[PeerId, Promise]) -> tuple[Version, list[PeerId]]:

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 
 from ..channel import Channel
 from ..testpoints import buggify, sometimes
+from .departure import is_over
 from .messages import Later
 from .next_view import idle_change
 from .roster import Roster
+from .terms import Terms
 
 _SHARE = 0.1
 _FREE_PATIENCES = 0.5
@@ -28,8 +30,8 @@ class Occasion:
     """Decides when one peer, as coordinator, leads changes for newcomers. `consider` is called when such a change may
     have become possible."""
 
-    def __init__(self, channel: Channel, roster: Roster, consider: Callable[[], None]) -> None:
-        self._channel, self._roster, self._consider = channel, roster, consider
+    def __init__(self, channel: Channel, roster: Roster, terms: Terms, consider: Callable[[], None]) -> None:
+        self._channel, self._roster, self._terms, self._consider = channel, roster, terms, consider
         self._busy = self._waited = False
         self._waiting: asyncio.TimerHandle | None = None
         """The timer that ends waiting for a busy conversation."""
@@ -76,9 +78,10 @@ class Occasion:
 
     @property
     def now(self) -> bool:
-        """Whether a change for newcomers or learners is due (`idle_change`), and this peer may lead it now: it does not
-        rest, and the members are not busy or the change has waited long enough. Newcomers are told of a rest."""
-        if not idle_change(self._roster):
+        """Whether a change for newcomers or learners is due (`idle_change`), and this peer may lead it now: the run is
+        not over, this peer does not rest, and the members are not busy or the change has waited long enough. Newcomers
+        are told of a rest."""
+        if is_over(self._roster, self._terms) or not idle_change(self._roster, self._channel.endpoint.is_lost):
             return False
         if self._resting is not None:
             sometimes("newcomers wait as changes took too long")

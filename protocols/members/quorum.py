@@ -54,6 +54,12 @@ class Quorum:
         living = self._roster.living
         return not self.enough(living) or {*living} <= {*answered}
 
+    def lacks(self, answered: Collection[PeerId]) -> str:
+        """A clause for the user that names the members that have not `answered`."""
+        members = self._roster.view.members
+        missing = ", ".join(member.name for member in members if member.id not in answered)
+        return f"only {len(answered)} of {len(members)} peers answer, {missing} not"
+
     def in_words(self, answered: Collection[PeerId], wanted: int) -> str:
         """A sentence for the user that says why the members that `answered` are not enough. `wanted`: number of the
         last version of the state that any of them knows of."""

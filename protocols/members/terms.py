@@ -13,7 +13,8 @@ class Terms:
     `run`: its name; only peers of the same run meet. `layout`, `model`: the digest and the description of the model
     that they train. `founders`: how many peers must gather before the run starts. `quorum`: how many members are enough
     to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach when too few are left to
-    decide a view; None: no limit.
+    decide a view; None: no limit. `ends_together`: the run is over as soon as one member has finished; False: each
+    finishes by itself, and the run is over when all have.
     """
 
     run: str
@@ -22,6 +23,7 @@ class Terms:
     founders: int
     quorum: int | None = None
     give_up_after_s: float | None = None
+    ends_together: bool = True
 
     @property
     def limit_s(self) -> float:

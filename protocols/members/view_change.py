@@ -5,7 +5,7 @@ acceptors, the decree is the next view with the version that all go on from, and
 
     Propose -> Promise    to follow no lower ballot, and to commit no further result in this generation; it tells the
                           last result the member holds, and the decree it has adopted, if any
-    Adopt   -> Adopted    the decree: the one adopted under the highest earlier ballot, else the proposer's own
+    Adopt   -> Adopted    the decree: one that was adopted and binds (`binding`), else the proposer's own
     Install               a quorum has adopted the decree: it holds
 
 `quorum` defines a quorum: as a rule, more than half of the view. Hence at most one decree holds in a generation, and at
@@ -32,6 +32,7 @@ from ..testpoints import sometimes
 from ..transport import PeerId
 from .acceptor import FAR_AHEAD_MAX, Acceptor
 from .attached import Standing
+from .binding import binding, contradictions
 from .echoes import RANKS
 from .errors import MembershipError, NoQuorum
 from .hearsay import Hearsay
@@ -85,7 +86,7 @@ class Change:
         self._answered: set[PeerId] = set()
         """Members that have answered the last question."""
         self._leading: asyncio.Task[None] | None = None
-        self.occasion = Occasion(channel, roster, self.consider)
+        self.occasion = Occasion(channel, roster, terms, self.consider)
         roster.on_news.append(self.consider)
         channel.on(Promise, self._on_promise)
         channel.on(Adopted, self._on_adopted)
@@ -166,7 +167,8 @@ class Change:
                 if self.quorum.hopeless(self._answered) or waited_s > self._terms.limit_s:
                     self._give_up()
                     return
-                self._tell_of_waiting(view)
+                limit = f" for at most {self._terms.limit_s:g} s" if self._terms.limit_s < math.inf else ""
+                self._roster.tell_waiting(f"{self.quorum.lacks(self._promises)}; it waits for them{limit}")
                 self._call_back()
                 await asyncio.sleep(self._channel.endpoint.interval_s)
 
@@ -180,7 +182,9 @@ class Change:
         self._answered = {*self._promises}
         if not self.quorum.enough(self._promises):
             return False
-        before = max(self._promises.values(), key=lambda promise: promise.adopted).decree
+        for peer, why in contradictions(view, self._promises):
+            self._channel.endpoint.report(peer, why)
+        before = binding(self._roster, self.quorum, self.acceptor.echoes, self.hearsay, self._promises)
         self._roster.dismiss_lost()
         decree = before or next_decree(self._roster, self._promises, self._terms.founders)
         if before is None and not self.quorum.has_base(decree):
@@ -251,12 +255,6 @@ class Change:
             if member.id in self._roster.gone:
                 self._channel.endpoint.dial(member.id, member.address)
                 self._channel.post(member.id, Propose(self._roster.view.generation, self._ballot))
-
-    def _tell_of_waiting(self, view: View) -> None:
-        missing = ", ".join(member.name for member in view.members if member.id not in self._promises)
-        why = f"only {len(self._promises)} of {len(view.members)} peers answer, {missing} not"
-        limit = f" for at most {self._terms.limit_s:g} s" if self._terms.limit_s < math.inf else ""
-        self._roster.tell_waiting(f"{why}; it waits for them{limit}")
 
     def _give_up(self) -> None:
         wanted = max(self._roster.base.number, *(promise.result.number for promise in self._promises.values()))

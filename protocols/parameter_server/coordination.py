@@ -21,6 +21,11 @@ class Take:
     epoch: int
     step: int
 
+    @property
+    def ranges(self) -> tuple[int, ...]:
+        """The range that the question is about."""
+        return (0,)
+
 
 @_control
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..link.link import PeerLost
 from ..transport import PeerId
 from .coordination import Measure, Measured, Obey, Obeyed
 from .orders import MEASURES, Orders
-from .store import of_bytes
+from .pieces import of_bytes
 from .tenure import Tenure
 
 
@@ -35,7 +35,7 @@ class Coordinator:
 
     def begin(self) -> None:
         self.close()
-        if self._tenure.is_head(0):
+        if self._tenure.head(0) == self._tenure.me:
             self._leading = asyncio.create_task(self._lead(), name="coordinator")
 
     def close(self) -> None:

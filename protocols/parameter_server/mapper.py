@@ -29,6 +29,7 @@ from .algorithms.algorithm import MapReduce
 from .client import Client, Values
 from .partitions import mappers
 from .portions import Taker
+from .shares import Pushes
 from .tenure import workers_of
 from .worker import is_evaluated
 
@@ -173,7 +174,7 @@ class Mapper:
             evaluated = isinstance(job, Evaluate)
             return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds) if evaluated else outcome
         assert self._pulled is not None
-        pushed = self._options.algorithm.push(update.vector, self._model.numel())
+        pushed = Pushes(self._options.algorithm.push(update.vector, self._model.numel()), {})
         self._client.push(self._done + 1, pushed, self._pulled.updates, of=job.partition + 1)
         step.mapped.add(job.partition)
         step.loss, step.weight = step.loss + update.loss * update.weight, step.weight + update.weight

@@ -20,7 +20,8 @@ from ..wire.frames import PeerMisbehaved
 from .chain import Chains
 from .coordination import Measure, Measured, Obey, Obeyed
 from .messages import COORDINATOR
-from .store import Entry, Store, raw
+from .pieces import raw
+from .store import Entry, Store
 from .tenure import Tenure
 
 MEASURES = BASIS * BASIS + 1 + ORDER
@@ -35,8 +36,10 @@ class Orders:
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: list[Envelope] = []
-        tenure.handler(Measure, self._on_measure)
-        tenure.handler(Obey, self._on_obey)
+        tenure.handler(Measure, self._on_measure, tenure.from_coordinator_to_head)
+        tenure.handler(Obey, self._on_obey, tenure.from_coordinator_to_head)
+        chains.on_entries.append(lambda ranges: self._news.set())
+        tenure.on_settled.append(self._news.set)
 
     def begin(self) -> None:
         """A new view begins: refuse the questions that are not answered yet. The coordinator asks again."""
@@ -49,10 +52,6 @@ class Orders:
         for task in self._tasks:
             task.cancel()
 
-    def look(self) -> None:
-        """Copies have new entries, or are settled."""
-        self._news.set()
-
     async def measure(self, step: int, ranges: Sequence[int]) -> tuple[tuple[int, ...], Tensor]:
         """By range, the number of orders that it has obeyed; and the numbers [MEASURES] of these ranges together, once
         all copies have the updates of `step` steps."""
@@ -64,7 +63,7 @@ class Orders:
         newest = Order()
         for number, obeyed in zip(ranges, orders, strict=True):
             copy = copies[number]
-            if self._store.is_buffer(number):
+            if self._store.keys.is_buffer(number):
                 loss = float(copy.values)
                 continue
             total += gram(copy.state)
@@ -95,7 +94,6 @@ class Orders:
 
     def _on_measure(self, envelope: Envelope) -> None:
         asked: Measure = envelope.message
-        self._check(envelope)
 
         async def answer() -> None:
             orders, numbers = await self.measure(asked.step, asked.ranges)
@@ -106,7 +104,8 @@ class Orders:
 
     def _on_obey(self, envelope: Envelope) -> None:
         asked: Obey = envelope.message
-        self._check(envelope)
+        if len(asked.order) != ORDER:
+            raise PeerMisbehaved(f"gave an order of {len(asked.order)} numbers")
 
         async def answer() -> None:
             await self.obey(asked.step, asked.ranges, asked.order)
@@ -114,16 +113,6 @@ class Orders:
             self._channel.post(envelope.sender, Obeyed(asked.ask))
 
         self._answer(envelope, answer())
-
-    def _check(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved unless the sender coordinates in this view, and asks for what can be obeyed."""
-        message: Measure | Obey = envelope.message
-        if envelope.sender != self._tenure.placement.chain(0)[0]:
-            raise PeerMisbehaved("coordinated in a view in which another server does")
-        if any(not self._tenure.is_head(number) for number in message.ranges) or not message.ranges:
-            raise PeerMisbehaved("spoke of ranges to a server that is not their head")
-        if isinstance(message, Obey) and len(message.order) != ORDER:
-            raise PeerMisbehaved(f"gave an order of {len(message.order)} numbers")
 
     def _answer(self, envelope: Envelope, work: Coroutine[Any, Any, None]) -> None:
         self._asked.append(envelope)

@@ -13,8 +13,10 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.view import View
 from ..transport import PeerId
+from .client import taken
 from .coordination import Portion, Take
 from .intake import Intake
+from .messages import NotTaken
 from .store import Store
 from .tenure import Tenure, placement_of
 
@@ -30,7 +32,7 @@ class Portions:
         self._step = 0
         self._holders: defaultdict[int, set[PeerId]] = defaultdict(set)
         """By portion, the workers that have it."""
-        tenure.handler(Take, self._on_take)
+        tenure.handler(Take, self._on_take, tenure.from_worker_to_coordinator)
 
     def begin(self) -> None:
         """A new view begins: portions that a worker has, which may be gone, are given out again."""
@@ -41,9 +43,6 @@ class Portions:
 
     def _on_take(self, envelope: Envelope) -> None:
         take: Take = envelope.message
-        if not self._tenure.is_head(0) or 0 not in self._tenure.ready:
-            self._tenure.refuse(envelope)
-            return
         self._channel.post(envelope.sender, Portion(take.ask, 1 + self._given(envelope.sender, take.step)))
 
     def _given(self, worker: PeerId, step: int) -> int:
@@ -72,16 +71,16 @@ class Taker:
         self._channel, self._copies = channel, copies
 
     async def take(self, view: View, step: int) -> int:
-        """The portion to map in `step`; -1: none is left. It may wait until `view` is over."""
-        while True:
-            chain = placement_of(view, self._copies).chain(0)
+        """The portion to map in `step`; -1: none is left. It may wait until `view` is over. Raises LostRange."""
+        chain = placement_of(view, self._copies).chain(0)
+        while chain:
             try:
-                if chain:
-                    answer = await self._channel.ask(
-                        chain[0], lambda ask: Take(ask, view.generation, step), answers=(Portion,)
-                    )
-                    of: int = answer.message.of
-                    return of - 1
+                answer = await self._channel.ask(
+                    chain[0], lambda ask: Take(ask, view.generation, step), answers=(Portion, NotTaken)
+                )
+                portion: Portion = taken(answer.message)
+                return portion.of - 1
             except PeerLost as lost:
                 self._channel.endpoint.retry(lost.peer)
             await asyncio.sleep(self._channel.endpoint.interval_s)
+        return -1

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from ...aggregation.consistency import Consistency
+from ..channel import Channel
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
 from ..members.membership import Membership
 from ..members.presence import Presence
 from ..members.view import View
+from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from ..work import Keep, Steps, Update, Work
+from .algorithms.algorithm import Rule
 from .chain import Chains
 from .intake import Intake
+from .keys import Model
 from .reads import Reads
-from .store import Copy, Store
+from .store import NOTHING, Copy, Store
 from .takeover import Takeover
 from .tenure import Tenure, workers_of
 
@@ -54,6 +59,25 @@ class Parts:
     reads: Reads
     takeover: Takeover
     more: tuple[InView, ...] = ()
+
+    @classmethod
+    def around(
+        cls,
+        channel: Channel,
+        store: Store,
+        tenure: Tenure,
+        consistency: Consistency,
+        algorithm: Rule,
+        stalls: Stalls,
+        initial: Model | None,
+    ) -> Self:
+        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
+        see `Takeover`."""
+        reads = Reads(channel, store, tenure, consistency, stalls)
+        chains = Chains(channel, store, tenure)
+        chains.on_entries.append(reads.look)
+        intake = Intake(channel, store, tenure, chains, algorithm)
+        return cls(store, tenure, chains, intake, reads, Takeover(channel, store, tenure, chains, initial))
 
 
 class Serving:
@@ -169,12 +193,14 @@ class Serving:
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
     """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
-    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy of term 0 is
-    left out: its range's servers have not yet agreed in this run to go on from it (`takeover`)."""
+    which updates do not write into any more, and for each copy a list of its range, term, past, version, updates and
+    clocks (`store.Copy`). A copy that servers have agreed on (`takeover`) neither in this run nor in one before is left
+    out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
-        if not copy.term:
-            continue  # the servers have not agreed on it
+        if copy.standing == NOTHING:
+            continue
+        copy.lent = True
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
@@ -187,7 +213,7 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
     for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
             raise ValueError("this run began with another model or --server-update: go on with that one")
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

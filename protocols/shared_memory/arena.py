@@ -118,8 +118,7 @@ class Commons:
         early = [envelope for envelopes in self._early.values() for envelope in envelopes]
         self._early.clear()
         for envelope in early:
-            with contextlib.suppress(PeerMisbehaved):  # too late to refuse it
-                self._hear(envelope)
+            self._channel.resume(envelope, self._hear)
 
     def _deal(self, nbytes: int) -> _Deal | None:
         """The negotiation of the segment of `nbytes`; None: there are `_DEALS_MAX` of other sizes already."""

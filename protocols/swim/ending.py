@@ -13,7 +13,7 @@ from ..testpoints import witness
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .driver import Driver
-from .messages import Done, Goes
+from .messages import AskDone, Done, Goes
 
 _FINISHED_MAX = 1024
 _TOLD_MAX = 16
@@ -33,6 +33,7 @@ class Ending:
         driver.on_joined.append(self._joined)
         channel.on(Goes, self._on_goes)
         channel.on(Done, self._on_done)
+        channel.on(AskDone, self._on_ask_done)
 
     @property
     def _others(self) -> list[PeerId]:
@@ -57,7 +58,8 @@ class Ending:
         """Tell the other members that this peer, `me`, has finished. Returns when all members that it knows have
         finished too, or are gone: until then one of them may need data that only this peer has. Peers that told this
         one that they have finished are told too, even if they are no members here: they know this peer and wait for
-        it."""
+        it. What is told is lost if the link to a member breaks, so members that have not told are asked again after
+        each patience."""
         waiting = [*dict.fromkeys([*self._others, *self.finished])]
         self.finished.add(me)
         self._moves(State.FINISHED)
@@ -65,7 +67,14 @@ class Ending:
             self._driver.swim.overlay.rests = True
         for peer in waiting:
             self._channel.post(peer, Done())
-        await self._waiting.until(lambda: self.finished.issuperset(self._others))
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._channel.endpoint.patience_s):
+                    return await self._waiting.until(lambda: self.over(me))
+            for peer in self._others:
+                if peer not in self.finished:
+                    self._channel.endpoint.retry(peer)
+                    self._channel.post(peer, AskDone())
 
     def _moves(self, to: State) -> None:
         if self._state is not to:
@@ -101,3 +110,7 @@ class Ending:
         if len(self.finished) > _FINISHED_MAX:
             self.finished &= {*self._others, self._driver.swim.table.me.id}
         self._waiting.notify()
+
+    def _on_ask_done(self, envelope: Envelope) -> None:
+        if self._driver.swim.table.me.id in self.finished:
+            self._channel.post(envelope.sender, Done())

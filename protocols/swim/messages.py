@@ -237,6 +237,12 @@ class Done:
     """The sender has finished training. It stays until the receiver and all its other neighbours have finished too."""
 
 
+@message(SWIM)
+@dataclass(frozen=True, slots=True)
+class AskDone:
+    """The sender has finished, and has not heard that the receiver has: if it has, it answers Done."""
+
+
 def check_beat(beat: Beat) -> None:
     """Raises PeerMisbehaved for a beat that no honest peer can send."""
     if max(beat.incarnation, beat.accuses - 1) > INCARNATION_MAX or beat.life == 0:

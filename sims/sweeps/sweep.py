@@ -39,6 +39,7 @@ TOO_RARE = (
     "a learner is too slow",
     "newcomers wait as changes took too long",
     "an acceptor went on for a former life",
+    "an adopted decree does not bind",
     "an edge was broken",
     "too many edges of one peer were broken",
     "who had lost the coordinator, and nobody else, joined anew",

@@ -18,8 +18,11 @@ from samovar.protocols.local_sgd.commit import Commit
 from samovar.protocols.local_sgd.rounds import Contribution, Result
 from samovar.protocols.local_sgd.state import State, state_fingerprint
 from samovar.protocols.local_sgd.trial import Trial
+from samovar.protocols.members.acceptor import _FREE
+from samovar.protocols.members.echoes import RANKS
 from samovar.protocols.members.errors import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.roster import TRY_FOR
 from samovar.protocols.members.view import Decree, Version
 
 
@@ -121,6 +124,35 @@ def test_nobody_has_a_decree_adopted_under_the_ballot_of_another() -> None:
         assert puppet.walker.membership._change.acceptor.adopted is None
 
     with_puppet(scene)
+
+
+def test_an_adoption_waits_while_the_coordinators_may_hold_and_costs_its_proposer_one_try() -> None:
+    """After that the proposer is answered as before. The coordinator itself knows whether its own holds."""
+
+    async def main(receiver: int) -> None:
+        company = Company(5, rounds=100_000)
+        await company.gathered(rounds=1)
+        view, loop = company[0].membership.view, asyncio.get_running_loop()
+        by_seniority = sorted(company.walkers, key=lambda walker: view.by_seniority.index(walker.id))
+        first, asked, rival = by_seniority[0], by_seniority[receiver], by_seniority[-1]
+        acceptor, answers = asked.membership._change.acceptor, list[Promise | Adopted]()
+        acceptor._answer = lambda to, answer: answers.append(answer)  # type: ignore[method-assign]
+        say, rank, latest = over(rival.endpoint, MEMBERS), view.ids.index(rival.id), acceptor.latest
+        assert latest is not None
+        acceptor.adopt(RANKS + view.ids.index(first.id), replace(latest, given=True), first.id)
+        say.post(asked.id, Adopt(view.generation, 2 * RANKS + rank, replace(latest, given=False)))
+        began_s = loop.time()
+        await company.until(lambda: answers != [])
+        assert (loop.time() < began_s + 1.0) is (asked is first)
+        assert (loop.time() > began_s + TRY_FOR * PATIENCE_S - 1.0) is (asked is not first)
+        for counter in range(3, 3 + _FREE - 1):
+            say.post(asked.id, Propose(view.generation, counter * RANKS + rank))
+            await asyncio.sleep(0.2)
+            assert len(answers) == counter - 1
+        await company.over()
+
+    for receiver in (0, 1):
+        simulate(main(receiver))
 
 
 def test_the_successor_of_a_dead_leader_proposes_the_decree_that_may_hold() -> None:

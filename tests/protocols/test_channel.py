@@ -13,7 +13,7 @@ from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.link.dispatch import Unanswered
 from samovar.protocols.link.lane import MESSAGE_COST_BYTES
 from samovar.protocols.link.link import PeerLost
-from samovar.protocols.wire.frames import CHANNEL_LETTERS_MAX, PAYLOAD_BYTES_MAX
+from samovar.protocols.wire.frames import CHANNEL_LETTERS_MAX, PAYLOAD_BYTES_MAX, PeerMisbehaved
 
 
 def between_two(scene) -> None:
@@ -58,6 +58,37 @@ def test_a_question_on_one_channel_is_answered_on_it() -> None:
             for name in ("inner", "outer")
         ]
         assert [(answer.channel, answer.message.n) for answer in answers] == [("inner", 8), ("outer", 107)]
+
+    between_two(scene)
+
+
+@pytest.mark.parametrize("put_off", [True, False])
+def test_the_sender_of_messages_that_are_refused_only_later_is_cut_off(*, put_off: bool) -> None:
+    """Either the handler puts the messages off, or they are kept because there is no handler yet."""
+
+    async def scene(a, b) -> None:
+        channel, waiting = Channel(b, "test"), list[Envelope]()
+        asked = [
+            asyncio.create_task(Channel(a, "test").ask("b", lambda ask: Riddle(ask, 7), answers=(Solution,)))
+            for _ in range(16)
+        ]
+
+        def refuse(envelope: Envelope) -> None:
+            raise PeerMisbehaved("asked a riddle")
+
+        if put_off:
+            channel.on(Riddle, waiting.append)
+            await eventually(lambda: len(waiting) == 16)
+        else:
+            await eventually(lambda: [len(kept) for kept in b.reception._unclaimed.values()] == [16])
+            channel.on(Riddle, refuse)
+        for envelope in waiting:
+            channel.resume(envelope, refuse)
+        for task in asked:
+            with pytest.raises(PeerLost):
+                await task
+        assert b.refused == {"a": "asked a riddle"}
+        assert b._trust.cut_off("a")
 
     between_two(scene)
 

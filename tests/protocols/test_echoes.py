@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 from company import Company, Walker, assert_one_truth
 from conformance import over
-from simulated import simulate
+from simulated import PATIENCE_S, simulate
+from test_decrees import roster_of
 
-from samovar.protocols.members.echoes import RANKS, Echo, enough_of, mark_of, partners
+from samovar.protocols.channel import Envelope
+from samovar.protocols.members.echoes import RANKS, Echo, Echoes, enough_of, mark_of, partners
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Install, Leave
-from samovar.protocols.members.view import Decree, View
+from samovar.protocols.members.roster import TRY_FOR
+from samovar.protocols.members.view import NOBODY, Decree, Version, View
 
 Word = Adopt | Install
 
@@ -177,6 +180,45 @@ def test_a_leader_that_leaves_before_another_liar_proposes_moves_no_two_apart() 
     simulate(play(), within_s=2_000.0)
 
 
+def test_a_leader_that_waits_before_it_tells_a_second_decree_moves_no_two_apart() -> None:
+    """Two of seven lie. The leader told three of the first; one of these is in its view, by the word of the other liar.
+    After the time for which a member waits, the leader tells all others of the second."""
+
+    async def play() -> None:
+        first: list[Adopt] = []
+
+        def tells(to: str, word: Word) -> Decree | None:
+            if isinstance(word, Adopt) and not first:
+                first.append(word)
+            told = isinstance(word, Adopt) and word.ballot == first[0].ballot and to in ("p1", "p2", "p3")
+            return word.decree if told else None
+
+        liar = Liar(7, tells)
+        company = await liar.gathered()
+        say, vouch = over(company[0].endpoint, MEMBERS), over(company[6].endpoint, MEMBERS)
+        company[6].membership._channel.post = lambda to, message: None  # type: ignore[method-assign]
+        company[0].membership.renew()
+        await company.until(lambda: company[3].membership._change.acceptor.adopted is not None)
+        (adopt,) = first
+        vouch.post("p1", Echo(adopt.generation, adopt.ballot, mark_of(adopt.decree)))
+        await asyncio.sleep(TRY_FOR * PATIENCE_S - 1.0)
+        say.post("p1", Install(adopt.decree))
+        await company.until(lambda: company[1].membership.view.generation > adopt.generation)
+        await asyncio.sleep(2.0)
+        second, ballot, victims = another(adopt.decree, 7), adopt.ballot + (1 << 30), ("p2", "p3", "p4", "p5")
+        for to in victims:
+            say.post(to, Adopt(adopt.generation, ballot, second))
+        await asyncio.sleep(2.0)
+        for to in victims:
+            vouch.post(to, Echo(adopt.generation, ballot, mark_of(second)))
+            say.post(to, Install(second))
+        await company.until(lambda: all(one.membership.view.generation > adopt.generation for one in liar.honest[:-1]))
+        assert len(liar.views[adopt.generation + 1]) == 1
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
 @pytest.mark.parametrize("withholds", [False, True], ids=["at once", "late"])
 @pytest.mark.parametrize("n", [4, 7])
 def test_a_member_that_proposes_another_decree_when_the_leaders_may_hold_moves_no_member_away(
@@ -279,3 +321,24 @@ def test_partners_of_many_members_are_mutual_few_and_connected() -> None:
         found = set[str]().union(*(of[peer] for peer in found)) - reached
         reached |= found
     assert len(reached) == 600, "they are in one piece"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.85])
+def test_in_a_large_view_a_member_knows_by_its_partners_that_enough_have_adopted(share: float) -> None:
+    """It hears of no others, and those are fewer than enough of all."""
+    roster, _ = roster_of(200)
+    echoes, decree = Echoes(roster._channel, roster), Decree(View(8, (), True), Version(3, 30), (), ())
+    echoes.adopted(RANKS + 199, decree, "p199")
+    heard = partners(roster.view.ids, roster.id)
+    for peer in heard[: int(share * len(heard))]:
+        echoes._on_echo(Envelope(peer, Echo(7, RANKS + 199, mark_of(decree)), b"", 0))
+    assert echoes.may_hold() is (share > 2 / 3)
+    assert echoes.by_another(decree, "p198"), "one of so many is honest"
+
+
+def test_an_acceptor_of_a_former_life_takes_no_decree_for_decided() -> None:
+    """It is in no view, and hears no echoes; else it would adopt no other decree ever."""
+    roster, _ = roster_of(5)
+    roster.view, echoes = NOBODY, Echoes(roster._channel, roster)
+    echoes.adopted(RANKS, Decree(View(8, (), True), Version(3, 30), (), ()), "p1")
+    assert not echoes.may_hold()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from company import Company
 from conformance import over
+from puppet import Puppet, decree, with_puppet
 from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.local_sgd.rounds import LOCAL_SGD
@@ -167,3 +168,15 @@ def test_a_proposal_that_was_put_off_is_heeded_as_soon_as_its_sender_coordinates
         await company.over()
 
     simulate(main(), within_s=2_000.0)
+
+
+def test_a_proposal_that_was_put_off_and_makes_no_sense_is_a_fault_of_its_sender() -> None:
+    async def scene(puppet: Puppet) -> None:
+        generation = puppet.walker.membership.view.generation
+        await puppet.tell("p2", Propose(generation + 1, 1 << 60))
+        assert not puppet.walker.endpoint.refused
+        puppet.walker.membership._take(decree(generation + 1, puppet.walker.membership.view.members), "p0")
+        await asyncio.sleep(0.1)
+        assert "nobody can have come to" in puppet.walker.endpoint.refused["p2"]
+
+    with_puppet(scene)

@@ -9,6 +9,7 @@ from company import Company, Walker
 from conformance import over
 from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 from tiers import soaked
+from villages import Town
 
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.errors import JoinRefused, MembershipError
@@ -288,6 +289,25 @@ def test_a_joiner_at_the_end_is_told_that_the_run_is_over() -> None:
     simulate(main())
 
 
+def test_a_change_amid_a_newcomers_confirmation_waits_for_nobody() -> None:
+    """The newcomer's contact has not led the change by which it comes, so it asks others whether that holds. Meanwhile
+    the next newcomer makes the coordinator propose again."""
+
+    async def main() -> None:
+        for later_s in ADMISSION_S:
+            town = Town(founders=4)
+            await town.come("p0")
+            second = await town.come("p1")
+            await second.until(lambda of=second: len(of.view.ids) == 2)
+            first = asyncio.create_task(town.come("p2", contact="p1"))
+            await asyncio.sleep(later_s)
+            await asyncio.gather(first, town.come("p3", contact="p1"))
+            await asyncio.wait_for(town.all_have("p0", "p1", "p2", "p3"), PATIENCE_S / 2)
+            town.over()
+
+    simulate(main())
+
+
 # Rests between changes
 
 
@@ -313,6 +333,27 @@ def test_a_newcomer_that_comes_while_changes_rest_is_told_for_how_long_and_does_
         assert not company[0].membership.removals
 
     simulate(main(), within_s=600.0)
+
+
+def test_a_newcomer_that_the_coordinator_has_lost_changes_no_view() -> None:
+    """Its contact, which does not know that, would introduce it to each new view, and so bring about the next one."""
+
+    async def main() -> None:
+        company = Company(3, rounds=300)
+        await company.gathered(rounds=2)
+        occasion_of(company).rest(0.5 * PATIENCE_S + 2.0)  # 20 s
+        company.cut("p3", "p0")
+        company.cut("p0", "p3")
+        late = company.add(3, "p1")
+        await company.until(lambda: late.id in company[0].membership._roster.newcomers)
+        late.crash()
+        before = company[0].membership.view
+        await asyncio.sleep(25.0)
+        assert occasion_of(company)._resting is None
+        assert company[0].membership.view is before
+        await company.over()
+
+    simulate(main())
 
 
 def test_the_time_of_gathering_is_no_reason_to_rest() -> None:

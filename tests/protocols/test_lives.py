@@ -1,41 +1,21 @@
-"""Lives, learners and outages: a key that is started again, a newcomer that only learns, members out of reach."""
+"""Lives: a key that is started again under its record, and the votes of the life before."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from company import Company, Shelf, Walker, assert_one_truth, started
+from company import Company, Shelf, assert_one_truth
 from conformance import over
-from simulated import LINK, PATIENCE_S, endpoint_in, layout_of, no_complaints, simulate  # noqa: F401
+from scenes import roster_of, scene
+from simulated import LINK, PATIENCE_S, endpoint_in, layout_of, no_complaints, now, simulate  # noqa: F401
 
-from samovar.peers.settings.link_text import parse_link
-from samovar.protocols.channel import Channel
-from samovar.protocols.local_sgd import catch_up
-from samovar.protocols.local_sgd.learner import Learner
-from samovar.protocols.local_sgd.rounds import Contribution
-from samovar.protocols.members.errors import Expelled, MembershipError, NoQuorum
+from samovar.protocols.members.errors import MembershipError, NoQuorum
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
 from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.quorum import Quorum
-from samovar.protocols.members.roster import Roster
 from samovar.protocols.members.view import Attributes, Decree, Member, Version, View
-from samovar.sims.world.network import Network
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def scene(play: Callable[[], Awaitable[Any]], within_s: float = 2_000.0) -> Any:
-    return simulate(play(), within_s=within_s)
-
-
-# ---- a key is not a life
 
 
 def test_a_view_that_was_meant_for_a_former_life_is_not_taken() -> None:
@@ -252,17 +232,6 @@ def test_a_record_that_could_not_be_written_is_written_whole_as_soon_as_possible
     scene(play)
 
 
-def roster_of(count: int, generation: int = 5, *, started: bool = True) -> Roster:
-    channel = Channel(endpoint_in(Network(parse_link(LINK), 1), "p0"), MEMBERS)
-    roster = Roster(channel, Member("p0", "p0", "", Attributes(), 1))
-    roster.view = View(
-        generation,
-        tuple(Member(f"p{i}", f"p{i}", "", Attributes(data_shard=i), 1, life=i + 1) for i in range(count)),
-        started,
-    )
-    return roster
-
-
 def test_half_of_a_view_decides_only_when_all_others_are_over() -> None:
     async def play() -> None:
         roster = roster_of(4)
@@ -294,268 +263,5 @@ def test_before_the_start_half_of_a_view_decides_only_with_its_most_senior_membe
         assert Quorum(roster, None).enough(["p0"])
         roster.over = {1}
         assert not Quorum(roster, None).enough(["p1"])
-
-    scene(play)
-
-
-# ---- learner before member
-
-
-def test_newcomers_that_die_before_they_took_part_cost_the_others_nothing() -> None:
-    async def play() -> Company:
-        company = Company(3, rounds=20, train_s=lambda index: 1.0)
-        await company.gathered(5)
-        newcomers = [company.add(index, "p0") for index in range(3, 7)]
-        await company.until(lambda: all(new.membership.view.ids for new in newcomers))
-        assert all(new.membership.learns for new in newcomers)
-        for new in newcomers:
-            new.crash()
-        await company.ended()
-        return company
-
-    company = scene(play)
-    company.agree(company.walkers[:3])
-    assert max(len(outcome.state.vector) and outcome.members for outcome in company[0].outcomes) == 3
-
-
-def test_many_learners_become_members_in_groups_smaller_than_the_view() -> None:
-    async def play() -> list[tuple[int, int]]:
-        company = Company(3, rounds=40, train_s=lambda index: 0.5)
-        company.peers_max = 16
-        await company.gathered(3)
-        for index in range(3, 13):
-            company.add(index, "p0")
-        sizes = []
-        while len(company[0].membership.view.ids) < 13:
-            view = company[0].membership.view
-            if not sizes or sizes[-1][0] != view.generation:
-                sizes.append((view.generation, len(view.ids)))
-            await asyncio.sleep(0.02)
-        await company.ended()
-        company.agree()
-        return sizes
-
-    sizes = [size for _, size in scene(play)]
-    assert all(after < 2 * before for before, after in pairwise(sizes))
-
-
-@pytest.mark.parametrize(("size", "takes_part"), [(200_000, False), (1_000, True)])
-def test_no_member_waits_for_a_learner_whose_connection_is_too_slow(size: int, takes_part: bool) -> None:
-    async def play() -> tuple[int, int, Walker, list[str]]:
-        company = Company(3, rounds=100_000, size=size, link="1gbit,5ms", train_s=lambda index: 0.5, schedule="sharded")
-        company.network.links["p3"] = parse_link("400kbit,20ms")
-        await company.gathered(10)
-        began, first = now(), company[0].sgd.state.round
-        await asyncio.sleep(20)
-        alone = (company[0].sgd.state.round - first) / (now() - began)
-        told: list[str] = []
-        late = company.add(3, "p0")
-        late.membership.on_waiting.append(told.append)
-        began, first = now(), company[0].sgd.state.round
-        await asyncio.sleep(60)
-        with_it = (company[0].sgd.state.round - first) / (now() - began)
-        learns, round_ = late.membership.learns, late.sgd.state.round
-        await company.over()
-        assert round_ > 0, "it has fetched the state"
-        return alone, with_it, learns, told
-
-    alone, with_it, learns, told = scene(play, within_s=10_000)
-    assert learns is not takes_part
-    if takes_part:
-        assert not told
-    else:
-        assert with_it >= 0.9 * alone
-        assert "it stays a learner" in told[0]
-
-
-def test_a_fetch_goes_on_while_the_view_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[str] = []
-    usual = catch_up.fetch
-
-    async def counted(channel: Any, donor: str, **more: Any) -> Any:
-        begun.append(donor)
-        return await usual(channel, donor, **more)
-
-    monkeypatch.setattr(catch_up, "fetch", counted)
-
-    async def play() -> int:
-        company = Company(3, rounds=100_000, size=30_000, link="100mbit,5ms", train_s=lambda index: 0.5)
-        await company.gathered(3)
-        late = company[2]
-        company.network.links["p2"] = parse_link("800kbit,20ms")
-        late.sgd.state = replace(late.sgd.state, round=0)  # it has lost what it held
-        company[0].membership.renew()
-        await company.until(lambda: late.sgd._lag.behind is not None)
-        begun.clear()
-        first = late.membership.view.generation
-        while late.sgd._lag.behind is not None:
-            company[0].membership.renew()
-            await asyncio.sleep(1.0)
-        changes = late.membership.view.generation - first
-        await company.over()
-        return changes
-
-    assert scene(play) >= 2
-    assert len(begun) == 1
-
-
-def test_an_expelled_peer_begins_nothing_more_while_it_catches_up() -> None:
-    async def play() -> None:
-        roster = roster_of(2)
-        roster.fail(Expelled("p1"))
-        with pytest.raises(Expelled):
-            async with roster.only_while(lambda: True):
-                await asyncio.get_running_loop().create_future()
-        roster.failed = None
-        async with roster.only_while(lambda: False):
-            await asyncio.get_running_loop().create_future()
-
-    scene(play)
-
-
-# ---- resumed, out of reach
-
-
-def test_a_run_is_resumed_from_the_only_checkpoint_that_is_ahead_or_without_it() -> None:
-    """Its holder may even go while the others fetch it: then all go on from what they have."""
-    for victim in (3, 1):
-
-        async def play(victim: int = victim) -> Company:
-            company = Company(4, rounds=42, size=100_000, link="10mbit,40ms", founders=4)
-            for walker in company.walkers:
-                had = 40 if walker.index == 1 else 30
-                state = replace(walker.sgd.state, round=had, step=10 * had)
-                walker.sgd.state = replace(state, vector=state.vector + float(had))
-            company.start()
-            await company.until(lambda: started(company))
-            await asyncio.sleep(0.2)
-            assert {walker.sgd.state.round for walker in company.walkers} == {30, 40}
-            company[victim].crash()
-            await company.ended()
-            return company
-
-        company = scene(play)
-        company.agree()
-        first = min(outcome.state.round for outcome in company[0].outcomes if not outcome.caught_up)
-        assert first == (41 if victim == 3 else 31)
-
-
-def test_members_out_of_reach_are_waited_for_and_named_until_they_are_back() -> None:
-    async def play() -> tuple[Company, list[str]]:
-        company = Company(4, rounds=20, train_s=lambda index: 1.0, give_up_after_s=None)
-        await company.gathered(5)
-        told: list[str] = []
-        for walker in company.walkers:
-            walker.membership.on_waiting.append(told.append)
-        company.part(["p0"], ["p1"], ["p2"], ["p3"])
-        await asyncio.sleep(100)
-        assert not any(walker.error for walker in company.walkers)
-        company.heal()
-        await company.ended()
-        return company, told
-
-    company, told = scene(play)
-    company.agree()
-    assert company.network.happened["cut"] > 0
-    alone = [why for why in told if "only 1 of 4 peers answer" in why]
-    assert any("p1, p2, p3 not" in why for why in alone)
-    assert 8 <= len(alone) <= 16, "each of them every 30 s"
-
-
-def test_the_wait_for_members_out_of_reach_can_be_limited() -> None:
-    async def play() -> Company:
-        company = Company(4, rounds=20, train_s=lambda index: 1.0, give_up_after_s=20.0)
-        await company.gathered(5)
-        company.part(["p0"], ["p1"], ["p2"], ["p3"])
-        await company.ended()
-        return company
-
-    company = scene(play)
-    assert all(isinstance(walker.error, NoQuorum) for walker in company.walkers)
-
-
-def test_members_that_were_seen_to_end_are_not_waited_for() -> None:
-    """Three of four were seen to end: nobody can come back."""
-
-    async def play() -> tuple[Company, float]:
-        company = Company(4, rounds=20, train_s=lambda index: 1.0)
-        await company.gathered(5)
-        for index in (1, 2, 3):
-            company[index].crash()
-            company[0].endpoint.gone(f"p{index}", "its process was killed")
-        began = now()
-        await company.ended()
-        return company, now() - began
-
-    company, took_s = scene(play)
-    assert isinstance(company[0].error, NoQuorum)
-    assert took_s < 2 * PATIENCE_S
-
-
-def test_a_loss_below_zero_is_a_loss_like_others() -> None:
-    """The weighted mean of the peers' losses may be anything."""
-
-    async def play() -> Company:
-        company = Company(3, rounds=4)
-        for walker in company.walkers:
-            walker.brings = lossless(walker)  # type: ignore[method-assign]
-        return await company.run()
-
-    def lossless(walker: Walker) -> Callable[[], Contribution]:
-        usual = walker.brings
-        return lambda: usual()._replace(loss=-3.5)
-
-    company = scene(play)
-    company.agree()
-    assert company[0].outcomes[-1].loss == pytest.approx(-3.5)
-
-
-# ---- the end of all members, and of all room
-
-
-@pytest.mark.parametrize("how", ["leave", "finish"])
-def test_a_learner_whose_members_have_all_gone_for_good_ends(how: str) -> None:
-    async def play() -> Company:
-        company = Company(3, rounds=400 if how == "leave" else 25, size=50_000, link="10mbit,40ms")
-        await company.gathered(3)
-        company.network.links["p3"] = parse_link("80kbit,40ms")
-        slow = company.add(3, "p1")
-        await company.until(lambda: slow.membership.learns)
-        await asyncio.sleep(10)
-        if how == "leave":
-            await asyncio.gather(*(walker.leave() for walker in company.walkers[:3]))
-        await company.ended()
-        return company
-
-    slow = scene(play).walkers[3]
-    assert isinstance(slow.error, MembershipError)
-    assert "all members of the run have left" in str(slow.error)
-
-
-@pytest.mark.parametrize(("deserted", "error"), [(True, MembershipError), (False, Expelled)])
-def test_a_learner_without_members_waits_for_no_peer(deserted: bool, error: type[Exception]) -> None:
-    """It ends where they are gone for good, and comes anew where they may have gone on without it."""
-    alone: Any = SimpleNamespace(me=SimpleNamespace(life=1), leaders=(), deserted=deserted)
-    alone.view = SimpleNamespace(by_seniority=("p0",))
-    nothing: Any = None
-    calls = {"standing": nothing, "over": nothing, "adopt": nothing}
-    learner = Learner(nothing, alone, layout_of(10), 0, **calls)
-    with pytest.raises(error, match="all members of the run have left" if deserted else "joining again through p0"):
-        asyncio.run(learner.learn())
-
-
-def test_no_view_after_view_is_decided_for_newcomers_that_there_is_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        company = Company(3, rounds=1000, train_s=lambda index: 10.0)
-        await company.gathered(2)
-        view = company[0].membership.view
-        monkeypatch.setattr("samovar.protocols.members.view.VIEW_BYTES_MAX", 4 * view.members[0].nbytes + 10)
-        for index, contact in ((3, "p1"), (4, "p2"), (5, "p0")):
-            company.add(index, contact)
-        await asyncio.sleep(60)
-        assert len(company[0].membership.view.everybody) == 4
-        assert company[0].membership.view.generation <= view.generation + 3
-        assert sum("the run is full" in str(walker.error) for walker in company.walkers[3:]) == 2
-        await company.over()
 
     scene(play)

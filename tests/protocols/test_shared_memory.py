@@ -294,6 +294,23 @@ async def test_more_sizes_than_are_dealt_with_go_by_messages_for_all() -> None:
         endpoint.abort()
 
 
+async def test_a_word_on_the_next_generation_that_only_the_first_may_say_is_a_fault_of_its_sender() -> None:
+    endpoints = await endpoints_of(2)
+    views = [view_of(endpoints)]
+    commons = [
+        Commons(over(endpoint), lambda endpoint=endpoint: views[-1].group(endpoint.id)) for endpoint in endpoints
+    ]
+    over(endpoints[1]).post("p0", Use(2, 4096, True))
+    await endpoints[1].drain()
+    assert not endpoints[0].refused
+    views.append(view_of(endpoints, generation=2))
+    async with asyncio.timeout(20):
+        assert None not in (await asyncio.gather(*(one.segment(4096) for one in commons)))
+    assert "only the first in rank" in endpoints[0].refused["p1"]
+    for endpoint in endpoints:
+        endpoint.abort()
+
+
 async def test_a_strangers_word_on_a_later_generation_displaces_no_word_of_a_member() -> None:
     endpoints = await endpoints_of(3)
     views = [view_of(endpoints[:2])]

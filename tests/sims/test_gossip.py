@@ -219,3 +219,37 @@ def test_a_peer_whose_step_hangs_is_reported_by_the_peers_that_wait_for_it_and_n
     run_virtual(World(load_task(UNION), scenario, records.append).run(within_s=300), seed=0)
     reports = [(one.peer, one.subject) for one in records if isinstance(one, EventRecord) and one.event == "stalled"]
     assert set(reports) == {("2", "3"), ("3", "3"), ("4", "3")}
+
+
+@pytest.mark.parametrize(("membership", "seed"), [("views", 0), ("views", 1), ("swim", 0)])
+def test_a_newcomer_is_let_in_as_long_as_one_peer_trains(membership: str, seed: int) -> None:
+    """Three of four have finished, the coordinator among them, when the newcomer asks that which `seed` chooses."""
+    link = parse_link("1gbit,1ms")
+    groups = tuple(Group(peers=peers, link=link, step_s=step_s) for peers, step_s in ((3, 0.01), (1, 0.2), (1, 0.01)))
+    settings = Settings(
+        peers=4,
+        steps=20,
+        period="2",
+        protocol="gossip",
+        algorithm="ad_psgd",
+        membership=membership,
+        device="cpu",
+        seed=seed,
+    )
+    world = World(load_task(UNION), Scenario(settings=settings, groups=groups, arrivals=((4, 1.0),)))
+    run_virtual(world.run(within_s=60), seed=0)
+    published = [entry for entry in world.log.entries if isinstance(entry.event, Published)]
+    assert {"0.0", "1.0", "2.0"} == {one.life for one in published if one.event.last and one.time_s < 1.0}
+    assert [life.result is not None and life.result.finished for life in world.lives] == [True] * 5
+
+
+def test_nobody_waits_for_a_peer_that_resumes_at_its_end() -> None:
+    def world_of(period: str) -> World:
+        settings = Settings(peers=2, steps=12, period=period, protocol="gossip", device="cpu", checkpoint_every_s=0.0)
+        return World(load_task(UNION), Scenario.plain(settings))
+
+    rare, often = world_of("12"), world_of("4")
+    run_virtual(rare.run(within_s=60), seed=0)
+    often._disks[0] = rare._disks[0]
+    run_virtual(often.run(within_s=60), seed=0)
+    assert [life.peer.conversation.version for life in often.lives] == [1, 3]

@@ -10,14 +10,19 @@ from live import verb
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
 
+from samovar.aggregation.server.add import Add
+from samovar.aggregation.vector import Part
+from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
-from samovar.protocols.parameter_server.serving import Serving
+from samovar.protocols.parameter_server.events import Acknowledged, Entered, Read, Took
+from samovar.protocols.parameter_server.placement import Placement
+from samovar.protocols.parameter_server.serving import Serving, restored, saved
+from samovar.protocols.parameter_server.store import Copy, Store
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers import parameter_server as promises
-from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
@@ -218,3 +223,50 @@ def test_the_last_copies_that_go_with_their_servers_end_the_run_in_one_line() ->
     errors = [str(life.error) for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert len(errors) == 3
     assert all("--copies" in error and "\n" not in error for error in errors)
+
+
+def test_a_worker_that_only_reads_is_told_too_that_the_last_copies_are_gone() -> None:
+    """It asks the last server of a chain, and only the first looks for copies."""
+    settings = Settings(**{**OWN, "servers": 4, "copies": 2, "patience_s": 0.5})
+    gone = Placement(tuple(f"peer-{index}" for index in range(3, 7)), 2).chain(0)
+    both = tuple(int(server.removeprefix("peer-")) for server in gone)
+    world = events(settings, [Fault(kind=Kind.CRASH, who=both, at_message=Moment("Pull", 1, sent=True))])
+    errors = [str(life.error) for life in world.lives if isinstance(life.peer.conversation, Worker)]
+    assert ["--copies" in error for error in errors] == [True, True, True]
+
+
+def test_newcomers_do_not_lengthen_the_wait_for_the_last_copies() -> None:
+    """Each view begins the search for copies anew, but not the time for which the servers wait for them."""
+    settings = Settings(**{**OWN, "copies": 1, "patience_s": 0.5, "steps": 10**6})
+    plain = Scenario.plain(settings)
+    groups = [replace(group, step_s=0.2) for group in plain.groups]
+    came = [(5 + number, 2.0 + 0.7 * number) for number in range(6)]
+    scenario = replace(
+        plain,
+        groups=(*groups, replace(groups[0], peers=len(came))),
+        arrivals=tuple(came),
+        faults=(Fault(kind=Kind.CRASH, who=(4,), at_s=1.0),),
+    )
+    world = run(scenario)
+    ends_s = [time_s for time_s, life, event in world.log.entries if isinstance(event, Gone) and life in ("0.0", "1.0")]
+    assert len(ends_s) == 2
+    assert max(ends_s) < came[4][1]
+
+
+def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model() -> None:
+    """It was written before the servers had agreed on their copies."""
+    settings = Settings(**{**OWN, "copies": 1})
+    world = World(toy_task(), Scenario.plain(settings))
+    world._disks[3].save(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0}))
+    run_virtual(world.run(within_s=300), seed=0)
+    assert all(life.result is not None and life.result.finished for life in world.lives)
+
+
+def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:
+    store = Store((Part(0, 1), Part(1, 2)), torch.float32, 2, Add())
+    store.copies = {0: Copy(ONE, {}, term=3, restored=True), 1: Copy(ONE, {})}
+    store.begin_anew()
+    tensors, numbers = saved(store)
+    again = Store(store.ranges, torch.float32, 2, Add())
+    restored(again, tensors, numbers)
+    assert {number: copy.standing for number, copy in again.copies.items()} == {0: 3}

@@ -60,8 +60,8 @@ class Town(Village):
         super().__init__()
         self.founders, self.members = founders, dict[str, Membership]()
 
-    async def come(self, name: str, role: str = "") -> Membership:
-        """Found the run, or join it through the first peer."""
+    async def come(self, name: str, role: str = "", contact: str = NAMES[0]) -> Membership:
+        """Found the run, or join it through the contact."""
         endpoint = await self.opened(name)
         me = Member(endpoint.id, name, endpoint.address, attributes_of(name, role), 0)
         terms = Terms(run="test", layout="", model="", founders=self.founders)
@@ -69,9 +69,9 @@ class Town(Village):
         if name == NAMES[0]:
             membership.found()
         else:
-            endpoint.dial(NAMES[0], f"sim://{NAMES[0]}")
-            await membership.knock(NAMES[0])
-            await membership.join(NAMES[0])
+            endpoint.dial(contact, f"sim://{contact}")
+            await membership.knock(contact)
+            await membership.join(contact)
         return membership
 
     def gone(self, name: str) -> None:

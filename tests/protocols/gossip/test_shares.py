@@ -1,13 +1,21 @@
 """Shares: of each it is known in the end whether it was taken, and what was not taken counts for its sender again."""
 
+import asyncio
 import importlib
 import sys
 
 import pytest
 import torch
+from conformance import eventually
 from live import ROOT
+from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
 
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.channel import Channel
+from samovar.protocols.gossip.exchange import NeighbourExchange
+from samovar.protocols.gossip.messages import GOSSIP, Published
 from samovar.protocols.gossip.shares import Shares, split
+from samovar.sims.world.network import Network
 
 
 @pytest.mark.parametrize("takers", [0, 1, 3, 7])
@@ -42,6 +50,42 @@ def test_a_share_of_a_state_that_is_given_up_does_not_come_back() -> None:
     shares.reset()
     shares.told("a", 0)
     assert shares.back() == []
+
+
+def test_a_taken_share_stays_taken_though_its_giver_was_held_for_dead() -> None:
+    """The taker cannot confirm the share, because the link breaks; its next question comes after the giver is back."""
+
+    async def main() -> None:
+        network, shares, exchanges = Network(parse_link(LINK), 1), Shares(), dict[str, NeighbourExchange]()
+        ends = {name: endpoint_in(network, name) for name in ("giver", "taker")}
+        for name, end in ends.items():
+            await end.open()
+            first, own = Published(0, 0, torch.zeros(3)), shares if name == "giver" else Shares()
+            exchanges[name] = NeighbourExchange(Channel(end, GOSSIP), first, None, own)
+
+        def meet() -> None:
+            for one, other in (("giver", "taker"), ("taker", "giver")):
+                ends[one].dial(other, ends[other].address)
+
+        meet()
+        question = asyncio.create_task(exchanges["taker"].take("giver", 1))
+        await exchanges["giver"].publish(Published(1, 1, torch.ones(3)), ["taker"])
+        await eventually(lambda: "taker" in shares._open)
+        network.cut("taker", "giver")
+        await question
+        exchanges["taker"].gone("giver")
+        ends["taker"].forget("giver")
+        network.join("taker", "giver")
+        meet()
+        question = asyncio.create_task(exchanges["taker"].take("giver", 2))
+        await eventually(lambda: "taker" in exchanges["giver"].giving._wanted)
+        await exchanges["giver"].publish(Published(2, 2, torch.ones(3)), ["taker"])
+        await question
+        assert shares.back() == []
+        for end in ends.values():
+            end.abort()
+
+    simulate(main())
 
 
 def test_over_links_that_break_no_share_is_lost_and_none_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.messages import Acknowledged
+from samovar.protocols.parameter_server.events import Acknowledged
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
 
 TASK = TASKS / "logistic_loss.py"
@@ -32,7 +32,7 @@ OWN: dict[str, Any] = {
 
 def at(theta: Tensor) -> tuple[float, Tensor]:
     """The mean loss of all rows, and its gradient."""
-    inputs, targets = runpy.run_path(str(TASK))["rows"]()
+    inputs, targets = runpy.run_path(str(TASK))["every_row"]()
     z = inputs @ theta
     loss = torch.nn.functional.binary_cross_entropy_with_logits(z, targets) + 5e-4 * theta @ theta
     return float(loss), inputs.T @ (torch.sigmoid(z) - targets) / ROWS + 1e-3 * theta

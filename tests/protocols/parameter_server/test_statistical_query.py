@@ -27,13 +27,13 @@ DESCENT = {**OWN, "algorithm": "statistical_query:descent", "server_update": "sg
 
 
 def least_squares() -> torch.Tensor:
-    inputs, targets = runpy.run_path(str(NORMAL))["rows"](1)
+    inputs, targets = runpy.run_path(str(NORMAL))["every_row"]()
     return torch.from_numpy(np.linalg.lstsq(inputs.numpy(), targets.numpy(), rcond=None)[0])
 
 
 def descended(steps: int) -> torch.Tensor:
     """Gradient descent on all rows on one machine, from the model with which every run begins."""
-    inputs, targets = runpy.run_path(str(LOGISTIC))["rows"]()
+    inputs, targets = runpy.run_path(str(LOGISTIC))["every_row"]()
     theta = Trainer(load_task(LOGISTIC), seed=0, data_shard=0, data_shards=1, device=torch.device("cpu")).vector
     for _ in range(steps):
         theta = theta - 2.0 * inputs.T @ (torch.sigmoid(inputs @ theta) - targets) / len(inputs)

@@ -229,6 +229,23 @@ def test_a_finished_peer_says_so_to_a_member_that_it_does_not_know() -> None:
     founded(None)(scene)
 
 
+def test_a_finished_peer_hears_of_the_others_ends_over_links_that_broke() -> None:
+    """No member is declared dead, because the others reach both ends of the broken link."""
+
+    async def scene(swarm: Swarm) -> None:
+        for one, other in (("p0", "p1"), ("p1", "p0")):
+            swarm.network.cut(one, other)
+            Channel(swarm.endpoints[one], "test").watch({other})  # as a conversation does that waits for it
+        ends = [asyncio.create_task(members.finish()) for members in swarm.members.values()]
+        await asyncio.sleep(2 * PATIENCE_S)
+        assert [end.done() for end in ends] == [False, False, True, True]
+        swarm.network.join("p0", "p1")
+        swarm.network.join("p1", "p0")
+        await asyncio.wait_for(asyncio.gather(*ends), 2 * PATIENCE_S)
+
+    founded(None)(scene)
+
+
 def test_a_finished_peer_that_ends_is_not_missed() -> None:
     async def scene(swarm: Swarm) -> None:
         task = asyncio.create_task(swarm.members["p1"].finish())

@@ -10,14 +10,14 @@ def model():
     return nn.Linear(FEATURES, 1, bias=False).double()
 
 
-def rows():
+def every_row():
     generator = torch.Generator().manual_seed(4)
     inputs = torch.randn(ROWS, FEATURES, generator=generator, dtype=torch.float64)
     return inputs, (inputs.sum(1) + torch.randn(ROWS, generator=generator, dtype=torch.float64) > 0).double()
 
 
 def data(part, parts):
-    inputs, targets = rows()
+    inputs, targets = every_row()
     return [(inputs[part::parts], targets[part::parts])]
 
 

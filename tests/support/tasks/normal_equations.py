@@ -1,4 +1,4 @@
-"""Least squares in float64. The rows of all partitions together are `rows(parts)`."""
+"""Least squares in float64."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ def model():
     return nn.Linear(COEFFICIENTS, 1, bias=False).double()
 
 
-def rows(parts):
+def every_row():
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(ROWS, COEFFICIENTS, generator=generator, dtype=torch.float64)
     noise = torch.randn(ROWS, generator=generator, dtype=torch.float64)
@@ -18,7 +18,7 @@ def rows(parts):
 
 
 def data(part, parts):
-    inputs, targets = rows(parts)
+    inputs, targets = every_row()
     return [*zip(inputs[part::parts].split(16), targets[part::parts].split(16), strict=True)]
 
 
@@ -33,7 +33,7 @@ def loss(model, batch):
 
 
 def evaluate(model):
-    return {"mse": loss(model, rows(1)).item()}
+    return {"mse": loss(model, every_row()).item()}
 
 
 METRICS = {"mse": "lower"}

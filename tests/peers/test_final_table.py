@@ -1,0 +1,174 @@
+"""The final table and the tally behind it: the numbers of the run, its peers, and the lost ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import pytest
+from boards import committed, drawn
+
+from samovar.peers.cli.live_table import SLOWEST
+from samovar.peers.cli.progress import final_table
+from samovar.peers.records.records import EventRecord
+from samovar.peers.records.result import Lost, PeerSummary, Result
+from samovar.peers.records.tally import Tally
+from samovar.peers.records.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
+
+
+def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
+    def summary(index: int) -> PeerSummary:
+        return PeerSummary(
+            peer=f"p{index}",
+            steps=1000 + index,
+            exchanges=50,
+            bytes_sent=2_000_000,
+            bytes_received=1_000_000,
+            compute_s=30.0,
+            wait_s=4.0,
+            transfer_s=2.0,
+            loss=0.1,
+        )
+
+    result = Result(
+        metrics={"accuracy": 0.9731},
+        loss=0.0842,
+        wall_s=75,
+        exchanges=50,
+        peers=tuple(map(summary, range(3))),
+        lost=(Lost(peer="p1", when=42.0, why="no heartbeat for 5 s"),),
+        run="runs/digits-001",
+    )
+    text = drawn(final_table(result))
+    for part in (
+        "accuracy 97.31%",
+        "loss 0.08420",
+        "50 rounds",
+        "3 peers on this machine, 1 lost",
+        "1 min 15 s",
+        "all 3",
+        "6.00 MB",
+    ):
+        assert part in text
+    assert "lost p1 at 42.0 s: no heartbeat for 5 s" in text
+    assert "shared" not in text
+    together = [dataclasses.replace(summary(index), bytes_shared=7_000_000) for index in range(3)]
+    shared = drawn(final_table(dataclasses.replace(result, peers=tuple(together))))
+    assert "shared" in shared
+    assert "21.0 MB" in shared
+    assert "hidden" not in text
+    overlapped = [dataclasses.replace(summary(index), hidden_s=70.0) for index in range(3)]
+    hidden = drawn(final_table(dataclasses.replace(result, peers=tuple(overlapped))))
+    assert "hidden" in hidden
+    assert "3 min 30 s" in hidden
+    assert "virtual" not in text
+    many = dataclasses.replace(result, peers=tuple(map(summary, range(64))), virtual_s=7200.0)
+    text = drawn(final_table(many))
+    assert "2 h 0 min of virtual time" in text
+    assert sum(line.startswith("p") for line in text.splitlines()) == SLOWEST + 1  # and the heading
+    assert f"+ {64 - SLOWEST} more" in text
+    assert "more" not in drawn(final_table(result))
+
+
+def summary_of(peer: str) -> PeerSummary:
+    return PeerSummary(
+        peer=peer,
+        steps=1_234_567,
+        exchanges=98_765,
+        bytes_sent=2_340_000,
+        bytes_received=1_230_000_000,
+        bytes_shared=79_200_000,
+        compute_s=1000.7,
+        wait_s=5.67,
+        transfer_s=0.123,
+        hidden_s=45.6,
+        loss=0.4043,
+    )
+
+
+NUMBERS = (
+    "98,765",
+    "1,234,567",
+    "2.34 MB",
+    "1.23 GB",
+    "79.2 MB",
+    "16 min 41 s",
+    "5.67 s",
+    "123 ms",
+    "45.6 s",
+    "0.4043",
+)
+
+
+@pytest.mark.parametrize("width", [80, 60, 52])
+@pytest.mark.parametrize("letters", [1, 64])
+def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: int, width: int) -> None:
+    names = [str(index) * letters for index in range(4)]
+    result = Result(
+        metrics={"accuracy": 0.9},
+        loss=0.4,
+        wall_s=75,
+        exchanges=9,
+        peers=tuple(map(summary_of, names)),
+        lost=(),
+        run="x",
+    )
+    text = drawn(final_table(result), width)
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    for name in names:
+        rows = [re.split(r" {2,}", line.rstrip()) for line in text.splitlines() if line.startswith(name[:8])]
+        assert [cell for row in rows for cell in row[1:]] == list(NUMBERS), text
+    assert "4 peers on this machine" in text, "no phrase is broken"
+    wide = drawn(final_table(result), 200)
+    assert wide == drawn(final_table(result), 300), "what fits is one table"
+    assert wide.count("peer ") == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (bytes_text(0), "0 B"),
+        (bytes_text(999), "999 B"),
+        (bytes_text(999.9), "1.00 kB"),
+        (bytes_text(1_234_567), "1.23 MB"),
+        (bytes_text(5e15), "5000 TB"),
+        (seconds_text(0), "0 s"),
+        (seconds_text(0.0123), "12.3 ms"),
+        (seconds_text(59.99), "1 min 0 s"),
+        (seconds_text(7300), "2 h 1 min"),
+        (clock_text(75), "1:15"),
+        (clock_text(7300), "2:01:40"),
+        (moment_text(9.514), "9.51 s"),
+        (moment_text(59.99), "0:59"),
+        (loss_text(0.145), "0.1450"),
+        (loss_text(2300.0), "2300"),
+        (loss_text(math.inf), "not finite"),
+        (loss_text(math.nan), "-"),
+        (plain("a\x1bb\u202ec"), "a\ufffdb\ufffdc"),
+        (plain("x" * 300, 10), "xxxxxxxxx…"),
+    ],
+)
+def test_numbers_and_names_read_well(shown: str, text: str) -> None:
+    assert shown == text
+
+
+def test_a_peer_was_lost_when_it_was_first_seen_to_be() -> None:
+    seen = [
+        EventRecord(peer=f"{s}", time_s=s, event="lost", about="carl", why=f"silent at {s:g}") for s in (3.0, 2.0, 4.0)
+    ]
+    assert Tally(seen).lost == (Lost(peer="carl", when=2.0, why="silent at 2"),)
+
+
+def test_a_round_that_was_fetched_from_others_is_none_that_a_peer_computed() -> None:
+    records = [committed("anna", 1), committed("anna", 5, caught_up=True, loss=math.nan), committed("anna", 6)]
+    anna = Tally(records).peers["anna"]
+    assert (anna.exchanges, anna.loss) == (2, 2.0 / 6)
+
+
+def test_a_peer_was_lost_when_the_first_peer_noticed_and_a_fetched_result_is_not_averaged_by_it() -> None:
+    when_s = (7.0, 5.0, 6.0)
+    lost = [EventRecord(peer=f"{index}", time_s=s, event="lost", about="9") for index, s in enumerate(when_s)]
+    tally = Tally([committed("0", 1), committed("0", 2, caught_up=True), committed("0", 3), *lost])
+    assert [one.when for one in tally.lost] == [5.0]
+    assert tally.peers["0"].exchanges == 2

@@ -1,0 +1,193 @@
+"""The live table: a row of each peer, in which no text of a peer and no narrow terminal breaks anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import re
+
+import pytest
+from boards import Clock, board, committed, drawn, happened, row
+from rich.console import Console
+
+from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST
+from samovar.peers.cli.progress import Progress, final_table
+from samovar.peers.records.records import Missing
+from samovar.peers.records.result import Lost, PeerSummary, Result
+
+
+def test_a_row_tells_state_speed_steps_loss_period_bytes_and_the_last_event() -> None:
+    found = board(happened("alice", "started"), committed("alice", 1))
+    found.headline(50)
+    found.update(committed("alice", 2, metrics={"accuracy": 0.5}))
+    found.update(happened("alice", "checkpoint", why="step 20"))
+    text = drawn(found.render(75, 120))
+    for part in ("training", "12.5", "20 of 100", "1.000", "10", "3.00 MB", "500 kB", "checkpoint: step 20"):
+        assert part in row(text, "alice")
+    for part in ("1:15", "round 2", "loss 1.000", "accuracy 50.00%", "3 peers", "about 3 min 20 s left"):
+        assert part in text.splitlines()[0]
+
+
+def test_peers_that_have_gathered_train_although_no_round_is_over() -> None:
+    found = board()
+    assert "getting together" in found.headline(1)
+    found.update(happened("alice", "started"))
+    assert "in the first round   1 peer" in found.headline(30)
+    assert "training" in row(drawn(found.render(30, 120)), "alice")
+    found.update(committed("alice", 1))
+    assert "first" not in found.headline(40)
+    late = board(happened("bob", "joined"))
+    assert "first" not in late.headline(1), "the run is in a later one"
+
+
+def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:
+    told = board(dataclasses.replace(committed("alice", 1), metrics={"accuracy": 0.5}))
+    assert "accuracy 50.00%   " in told.headline(1.0)
+    told.update(committed("alice", 2))
+    assert "accuracy 50.00% after round 1   " in told.headline(1.0)
+
+
+def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
+    """A run that was fast and is slow now, as somebody slow has joined, takes as long as it does now."""
+    found = board(committed("alice", 1))
+    assert "left" not in found.headline(0)
+    found.update(committed("alice", 5))
+    assert "about 62.5 ms left" in found.headline(0.05)
+    for number in range(1, 13):
+        found.headline(number)
+    found.update(committed("alice", 6))
+    assert "about 40.0 s left" in found.headline(12)
+
+
+def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
+    found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
+    assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))
+    assert "2 peers, 1 lost" in found.headline(1)
+    found.update(committed("b", 3, caught_up=True))
+    assert "training" in row(drawn(found.render(1, 120)), "b")
+
+
+def test_of_a_peer_from_elsewhere_no_number_is_shown_that_only_it_knows() -> None:
+    found = board(committed("a", 3), committed("b", 3), happened("a", "joined", about="far"), steps=1000)
+    shown = row(drawn(found.render(1, 140), 140), "far")
+    assert re.split(r" {2,}", shown.strip())[:8] == ["far", "training", "-", "-", "-", "-", "-", "-"]
+    assert re.split(r" {2,}", row(drawn(found.render(1, 80), 80), "far").strip())[:3] == ["far", "training", "-"]
+    others = (happened("0", "joined", about=f"far{index}") for index in range(20))
+    many = board(*(committed(str(index), 3) for index in range(MOST_ROWS)), *others)
+    drawn_many = drawn(many.render(1, 140), 140)
+    assert f" {many.peers['0'].step:,} " in row(drawn_many, "all 36"), "the median is of those that tell theirs"
+    assert "far" not in drawn_many, "nobody knows whether these are the slowest"
+
+
+def test_before_any_peer_is_heard_of_there_is_no_empty_table() -> None:
+    assert drawn(board().render(2, 80), 80).split() == ["0:02", "getting", "together"]
+
+
+def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_round() -> None:
+    why = "45 s of local steps, usually 0.12 s; now in data(), step 1603"
+    found = board(committed("a", 1), committed("b", 1), happened("a", "stalled", about="b", why=why))
+    assert "waiting for b" in found.headline(1)
+    assert "stalled: 45 s of local steps" in row(drawn(found.render(1, 140), 140), "b")
+    narrow = drawn(found.render(1, 80), 80)
+    assert "waiting for b" in narrow.splitlines()[0]
+    assert "stalled" in row(narrow, "b")
+    found.update(happened("a", "goes_on", about="b"))
+    assert "waiting for" not in found.headline(1)
+    for name in ("b", "c", "d", "e"):
+        found.update(happened("a", "stalled", about=name, why=why))
+    assert "waiting for b, c, d and 1 more" in found.headline(1)
+    found.update(committed("b", 2))
+    assert "waiting for c, d, e " in found.headline(1)
+
+
+def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:
+    found = board(committed("a", 1), committed("b", 1), committed("c", 1))
+    found.update(happened("b", "stalled", about="a", why="60 s of evaluation, the first", work="evaluation"))
+    assert "waiting for a, which evaluates  " in found.headline(1)
+    found.update(happened("b", "stalled", about="c", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for c, a, which evaluates  " in found.headline(1)
+    found.update(happened("a", "stalled", why="60 s of local steps, the first", work="local steps"))
+    assert "waiting for a, c  " in found.headline(1)
+
+
+def test_a_stall_that_all_tell_of_is_told_once_and_again_when_it_lasts() -> None:
+    clock, errors = Clock(), io.StringIO()
+    with Progress(console=Console(file=io.StringIO()), errors=errors, clock=clock) as progress:
+        for seconds in (10, 40):
+            for teller in ("a", "b", "c"):
+                progress.update(happened(teller, "stalled", about="b", why=f"{seconds} s of local steps"))
+            clock.now += 30
+        progress.update(happened("a", "goes_on", about="b", why="after 71 s of local steps"))
+    text = errors.getvalue()
+    assert text.count("peer b stalled: 10 s of local steps") == text.count("peer b stalled: 40 s of local steps") == 1
+    assert "peer b goes on: after 71 s of local steps" in text
+
+
+def test_a_peer_that_left_is_not_shown_as_lost() -> None:
+    found = board(committed("b", 1), happened("b", "left"), happened("a", "lost", about="b"))
+    assert found.peers["b"].state == "left"
+
+
+def test_a_peer_left_out_of_a_round_is_missing_until_it_is_heard_again() -> None:
+    absent = Missing(peer="b", since_s=1.0, why="straggler")
+    found = board(committed("b", 1), committed("a", 2, missing=(absent,)))
+    assert (found.peers["b"].state, found.peers["b"].event) == ("missing", "missing: straggler")
+    found.update(committed("b", 2))
+    assert found.peers["b"].state == "training"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_no_line_of_the_table_is_wider_than_the_terminal(width: int) -> None:
+    many = [committed(f"peer-with-a-rather-long-name-{index}", 3) for index in range(6)]
+    text = drawn(board(*many, happened(many[0].peer, "error", why="x" * 500), steps=10_000).render(9, width), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) == 1 + 1 + 6
+
+
+def test_more_than_sixteen_peers_are_one_row_and_the_slowest() -> None:
+    many = [committed(f"p{index}", 5, step=50 + index) for index in range(MOST_ROWS + 48)]
+    text = drawn(board(*many, happened("p1", "lost", about="p9"), steps=1000).render(1, 120))
+    assert "all 64" in text
+    assert "63 training" in text
+    assert "1 lost" in text
+    assert "787.5" in text  # steps a second of those that train
+    assert "96.0 MB" in text
+    shown = ["all", "p9", *(f"p{index}" for index in range(SLOWEST))]
+    assert [line.split()[0] for line in text.splitlines()[2:]] == shown
+
+
+def test_a_loss_that_is_not_finite_is_said_and_breaks_nothing() -> None:
+    found = board(committed("a", 1, loss=math.inf, steps_per_s=math.inf))
+    assert "not finite" in drawn(found.render(1, 120))
+    assert "loss" not in found.headline(1)
+
+
+def test_text_of_a_peer_can_neither_drive_the_terminal_nor_write_markup() -> None:
+    name, why = "\x1b[2J\x1b]0;owned\x07[red]x[/]", "line\nbreak \x1b[31m[bold]"
+    records = (committed(name, 1), happened(name, "error", why=why))
+    lines = io.StringIO()
+    with Progress(console=Console(file=io.StringIO()), errors=lines, clock=Clock()) as progress:
+        for record in records:
+            progress.update(record)
+    summary = PeerSummary(
+        peer=name, steps=1, exchanges=1, bytes_sent=0, bytes_received=0, compute_s=0, wait_s=0, transfer_s=0, loss=1
+    )
+    lost = Lost(peer=name, when=1.0, why=why)
+    result = Result(loss=1.0, wall_s=1.0, exchanges=1, peers=(summary,), lost=(lost,), run="runs/x")
+    for text in (drawn(board(*records).render(1, 120)), drawn(final_table(result)), lines.getvalue()):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+        assert "[red]x" in text or "error" in text
+
+
+@pytest.mark.parametrize("width", [80, 70, 60])
+def test_the_live_table_of_a_narrow_terminal_cuts_names_or_leaves_columns_out_but_cuts_no_number(width: int) -> None:
+    big = {"step": 123_456, "bytes_sent": 150_000_000, "steps_per_s": 1234.5, "metrics": {"accuracy": 0.9222}}
+    found = board(*(committed(f"{index}" * 64, 1234, **big) for index in range(4)), steps=1_000_000)
+    found.headline(1)
+    found.update(committed("0" * 64, 1235, **{**big, "step": 200_000, "bytes_sent": 0}))
+    text = drawn(found.render(3600, width), width)
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    assert {re.sub(r"\d{9}…", "NAME", cell) for cell in re.findall(r"\S*…", text)} == {"NAME"}
+    assert "123,456 of 1,000,000" in text
+    assert re.search(r"about .* left", text), "nor is the end of the line above it cut off"
