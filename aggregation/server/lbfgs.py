@@ -22,8 +22,8 @@ class KeepBasis:
     takes: ClassVar[Takes] = "gradient"
 
     def start(self, values: Tensor) -> State:
-        zero = dict.fromkeys(_NAMES, torch.zeros_like(values))
-        return {"x0": values.clone(), "order": values.new_tensor(Order().to_plain()), **zero}
+        zeros = {name: torch.zeros_like(values) for name in _NAMES}
+        return {"x0": values.clone(), "order": values.new_tensor(Order().to_plain()), **zeros}
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
         check_step(values, pushed, {name: state[name] for name in _NAMES}, *_NAMES)
