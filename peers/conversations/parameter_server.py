@@ -107,7 +107,7 @@ def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Tak
 
 def _steps(setup: Setup, algorithm: MapReduce) -> int:
     """The steps of the run: as many as the algorithm takes, or as the user asks for."""
-    asked = setup.settings.steps_max or 0
+    asked = setup.steps or 0
     return asked if algorithm.steps is None else min(asked, algorithm.steps)
 
 

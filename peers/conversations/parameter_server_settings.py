@@ -12,6 +12,7 @@ from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_functi
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
+from ...protocols.parameter_server.partitions import PARTITIONS_MAX
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import OwnSettings, SettingsError, setting
@@ -68,10 +69,15 @@ class ParameterServerSettings(OwnSettings):
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
         if isinstance(algorithm := self.algorithm.value, MapReduce):
-            try:
-                algorithm.check(self.function)
-            except ValueError as error:
-                raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "server_update") from None
+            self._check_mapped(algorithm, common.peers)
+
+    def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
+        if (count := algorithm.partitions(peers)) > PARTITIONS_MAX:
+            raise SettingsError(f"makes {count} portions for {peers} peers, beyond {PARTITIONS_MAX}", "algorithm")
+        try:
+            algorithm.check(self.function)
+        except ValueError as error:
+            raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "server_update") from None
 
     @property
     def bound(self) -> Consistency:
@@ -82,11 +88,11 @@ class ParameterServerSettings(OwnSettings):
     @property
     def function(self) -> ServerFunction:
         """The server function: the chosen one, or else the algorithm's usual one."""
+        if self.server_update is not None:
+            return self.server_update.value
         algorithm = self.algorithm.value
-        usual = algorithm.usual[1]
-        if self.server_update is None and isinstance(algorithm, MapReduce) and algorithm.keeps is not None:
-            return algorithm.keeps
-        return parse_server_function(usual) if self.server_update is None else self.server_update.value
+        own = algorithm.keeps if isinstance(algorithm, MapReduce) else None
+        return parse_server_function(algorithm.usual[1]) if own is None else own
 
     @property
     def held(self) -> int:

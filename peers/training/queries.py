@@ -58,7 +58,7 @@ class Queries:
         for batch in batches:
             mean, samples = self._step.gradient_of(batch)
             loss, weight = loss + samples * mean, weight + samples
-        parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._averaged.trained()]
+        parts = [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in self._averaged.trained()]
         gradient = torch.cat([one.reshape(-1) for one in parts]).to("cpu", self._trainer.copy.layout.dtype)
         optimizer.zero_grad()
         vector = torch.cat([gradient, gradient.new_tensor([loss])])
@@ -80,4 +80,5 @@ class Queries:
         found = [*made.values()] if isinstance(made, Mapping) else made if isinstance(made, tuple | list) else [made]
         if not found or not all(isinstance(one, Tensor) for one in found):
             raise TaskError(f"{task.path}: query() must return a tensor or a tuple of tensors, got {shown(made)}")
-        return torch.cat([one.detach().reshape(-1).to("cpu", trainer.copy.layout.dtype) for one in found]).clone()
+        dtype = trainer.copy.layout.dtype
+        return torch.cat([one.detach().to_dense().reshape(-1).to("cpu", dtype) for one in found]).clone()

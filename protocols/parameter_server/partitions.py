@@ -12,6 +12,9 @@ from ..members.view import View
 from ..transport import PeerId
 from .tenure import workers_of
 
+PARTITIONS_MAX = 2048
+"""The most partitions of a run, so that one message can list them all with their clocks."""
+
 
 def names_of(count: int) -> tuple[str, ...]:
     """The names of `count` partitions, by which ranges keep their clocks."""

@@ -111,6 +111,7 @@ def test_a_resumed_run_begins_anew_from_its_point() -> None:
         (("--consistency", "async"), "--consistency"),
         (("--server-update", "sgd:0.1"), "--server-update"),
         (("--algorithm", "sandblaster:0"), "--algorithm"),
+        (("--algorithm", "sandblaster:100", "--peers", "21"), "2100 portions"),
     ],
 )
 def test_what_does_not_go_with_it_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:
