@@ -50,9 +50,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all keepers are to do after the trial with the alpha `tried`: with `accept` the trial becomes x0; with
-    `pair` too, its step and change of gradient are kept; and `direction` [2 m + 3] are the coefficients of the next d
-    in the basis after that. Then they try x0 + `search.alpha` d."""
+    """The order to all keepers after the trial with the alpha `tried`. With `accept` the trial becomes x0; with `pair`
+    too, its step and change of gradient are kept; `direction` [2 m + 3] are the coefficients of the next d in the basis
+    after that. The next trial is x0 + `search.alpha` d."""
 
     search: Search = Search()
     tried: float = 0.0
@@ -79,8 +79,9 @@ ORDER = 9 + BASIS
 
 
 def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
-    """The order after a trial. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: at the trial. `last`: no
-    trial follows, so x is to be the best point that was accepted."""
+    """The order after a trial, of finite numbers. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: at the
+    trial. `last`: no trial follows, so x is to be the best point that was accepted. Where no direction goes down, x0
+    stays."""
     slope = float(gram[_D, _G])
     finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
     if not search.begun and not finite:
@@ -89,18 +90,17 @@ def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> 
         return _try_again(search, search.low, search.alpha, last=last)
     if search.begun and slope < _C2 * search.slope0 and not last:
         return _try_again(search, search.alpha, search.high, last=last)
-    pair, moved = search.begun and _is_curved(gram, search.alpha), _accepted(gram, search.alpha)
-    after = moved if pair else _kept(gram)
+    pair = search.begun and _is_curved(gram, search.alpha)
+    moves = rolled(search.alpha) if pair else kept()
+    after = moves @ gram @ moves.T
     direction = two_loop(after)
     slope0 = float(direction @ after[:, _G])
-    first = (
-        1.0
-        if pair or float(after[: 2 * HISTORY, : 2 * HISTORY].abs().max())
-        else 1.0 / max(1.0, math.sqrt(float(gram[_G, _G])))
-    )
-    alpha = 0.0 if last or slope0 >= 0 else first
-    after_it = Search(alpha, loss0=loss, slope0=slope0, begun=True)
-    return Order(after_it, search.alpha, True, pair, tuple(direction.tolist()))
+    if not (-math.inf < slope0 < 0 and bool(torch.isfinite(direction).all())):
+        direction, slope0 = torch.zeros_like(direction), 0.0
+    scaled = bool(after[: 2 * HISTORY, : 2 * HISTORY].any())
+    first = 1.0 if scaled else 1.0 / max(1.0, math.sqrt(float(gram[_G, _G])))
+    alpha = first if slope0 < 0 and not last else 0.0
+    return Order(Search(alpha, 0.0, 0.0, loss, slope0, begun=True), search.alpha, True, pair, tuple(direction.tolist()))
 
 
 def _try_again(search: Search, low: float, high: float, *, last: bool) -> Order:
@@ -130,14 +130,6 @@ def rolled(alpha: float) -> Tensor:
 def kept() -> Tensor:
     """The linear map from the basis to that after an accepted trial whose pair is left out."""
     return torch.stack([*(_unit(place) for place in range(_G0)), _unit(_G), _unit(_G)])
-
-
-def _accepted(gram: Tensor, alpha: float) -> Tensor:
-    return rolled(alpha) @ gram @ rolled(alpha).T
-
-
-def _kept(gram: Tensor) -> Tensor:
-    return kept() @ gram @ kept().T
 
 
 def two_loop(gram: Tensor) -> Tensor:

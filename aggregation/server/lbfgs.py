@@ -23,7 +23,7 @@ class KeepBasis:
 
     def start(self, values: Tensor) -> State:
         zeros = {name: torch.zeros_like(values) for name in _NAMES}
-        return {"x0": values.clone(), "order": values.new_tensor(Order().to_plain()), **zeros}
+        return {"x0": values.clone(), "order": _as_tensor(Order()), **zeros}
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
         check_step(values, pushed, {name: state[name] for name in _NAMES}, *_NAMES)
@@ -51,7 +51,7 @@ def gram(state: State) -> Tensor:
 
 
 def last_order(state: State) -> Order:
-    """The last order that this range has obeyed, rounded to its dtype."""
+    """The last order that this range has obeyed."""
     return Order.from_plain(state["order"].tolist())
 
 
@@ -65,8 +65,12 @@ def obeyed(values: Tensor, state: State, order: Order) -> tuple[Tensor, State]:
         basis, x0 = moves @ basis, values
         direction = torch.tensor(order.direction, dtype=values.dtype) @ basis
         basis = torch.cat([basis[: BASIS - 3], direction.unsqueeze(0), basis[BASIS - 2 :]])
-    after = {"x0": x0, "order": values.new_tensor(order.to_plain()), **dict(zip(_NAMES, basis, strict=True))}
+    after = {"x0": x0, "order": _as_tensor(order), **dict(zip(_NAMES, basis, strict=True))}
     return x0 + order.search.alpha * basis[BASIS - 3], after
+
+
+def _as_tensor(order: Order) -> Tensor:
+    return torch.tensor(order.to_plain(), dtype=torch.float64)
 
 
 def _basis(state: State) -> Tensor:

@@ -136,7 +136,9 @@ class Client:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`: see
         `Push`. The tensors must not change any more. Raises ValueError where they are not of the shapes and the dtype
-        of the model and its tables."""
+        of the model and its tables. A push that is under way is not begun again."""
+        if (of, seq) in self._pushing:
+            return
         pushing = self._push(seq, pushed, Shares.of(self._keys, pushed), tuple(read), last=last, of=of)
         self._pushing[of, seq] = self._begun(pushing, "push")
 

@@ -19,7 +19,9 @@ from ...aggregation.lbfgs import BASIS, Order, decide
 from ..channel import Channel
 from ..link.link import PeerLost
 from ..transport import PeerId
+from .client import LostRange, taken
 from .coordination import Measure, Measured, Obey, Obeyed
+from .messages import NotTaken
 from .orders import MEASURES, Orders
 from .pieces import of_bytes
 from .tenure import Tenure
@@ -43,16 +45,19 @@ class Coordinator:
             self._leading.cancel()
 
     async def _lead(self) -> None:
-        """Coordinate until all steps are done, or the view is over."""
-        orders, _, _, last = await self._measured(0)
-        step = max(orders)
-        if min(orders) < step:
-            await self._obeyed(step, last)
-        while step < self._steps:
-            step += 1
-            _, gram, loss, _ = await self._measured(step)
-            last = decide(gram, loss, last.search, last=step == self._steps)
-            await self._obeyed(step, last)
+        """Coordinate until all steps are done, or the view is over, or a range is lost, of which workers are told."""
+        try:
+            orders, _, _, last = await self._measured(0)
+            step = max(orders)
+            if min(orders) < step:
+                await self._obeyed(step, last)
+            while step < self._steps:
+                step += 1
+                _, gram, loss, _ = await self._measured(step)
+                last = decide(gram, loss, last.search, last=step == self._steps)
+                await self._obeyed(step, last)
+        except* LostRange:
+            pass
 
     async def _measured(self, step: int) -> tuple[list[int], Tensor, float, Order]:
         """By range, how many orders it has obeyed; the Gram matrix; the loss; and the last order that any obeyed."""
@@ -66,9 +71,10 @@ class Coordinator:
             else:
                 epoch = self._tenure.epoch
                 answer = await self._channel.ask(
-                    head, lambda ask: Measure(ask, epoch, step, ranges), answers=(Measured,)
+                    head, lambda ask: Measure(ask, epoch, step, ranges), answers=(Measured, NotTaken)
                 )
-                orders, numbers = answer.message.orders, of_bytes(bytes(answer.payload), torch.float64)
+                measured: Measured = taken(answer.message)
+                orders, numbers = measured.orders, of_bytes(bytes(answer.payload), torch.float64)
                 answer.done()
                 if len(orders) != len(ranges) or numbers.numel() != MEASURES:
                     raise PeerLost(head, f"it told {numbers.numel()} numbers of {len(orders)} ranges")
@@ -88,7 +94,10 @@ class Coordinator:
                 await self._orders.obey(step, ranges, plain)
                 return
             epoch = self._tenure.epoch
-            await self._channel.ask(head, lambda ask: Obey(ask, epoch, step, ranges, plain), answers=(Obeyed,))
+            answer = await self._channel.ask(
+                head, lambda ask: Obey(ask, epoch, step, ranges, plain), answers=(Obeyed, NotTaken)
+            )
+            taken(answer.message)
 
         await self._with_heads(one)
 

@@ -16,7 +16,7 @@ from ..transport import PeerId
 from .client import taken
 from .coordination import Portion, Take
 from .intake import Intake
-from .messages import NotTaken
+from .messages import COORDINATOR, NotTaken
 from .store import Store
 from .tenure import Tenure, placement_of
 
@@ -47,14 +47,19 @@ class Portions:
 
     def _given(self, worker: PeerId, step: int) -> int:
         """The portion for `worker` in `step`; -1: none."""
-        if step != self._store.copies[0].updates + 1:
+        copy = self._store.copies[0]
+        if step != copy.clocks[COORDINATOR]:
             return -1
         if step != self._step:
             self._step = step
             self._holders.clear()
-        names = self._store.partitions
-        left = [number for number, name in enumerate(names) if not self._intake.has(0, name, step)]
-        free = [one for one in left if len(self._holders[one]) < _AT_ONCE and worker not in self._holders[one]]
+        # The pusher of a portion may be gone that this range has and another has not: if all of them are here, each
+        # portion is given out once in a new view.
+        most = _AT_ONCE if copy.updates < step else 1
+        left = [
+            one for one, name in enumerate(self._store.partitions) if most == 1 or not self._intake.has(0, name, step)
+        ]
+        free = [one for one in left if len(self._holders[one]) < most and worker not in self._holders[one]]
         if not free:
             return -1
         workers = self._tenure.workers

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from samovar.aggregation.lbfgs import BASIS, HISTORY, Order, Search, decide, two_loop
-from samovar.aggregation.server.lbfgs import KeepBasis, gram, obeyed
+from samovar.aggregation.server.lbfgs import KeepBasis, gram, last_order, obeyed
 
 Judged = tuple[float, Tensor]
 
@@ -86,6 +86,22 @@ def test_a_trial_that_is_worse_or_not_finite_is_shortened_and_one_that_falls_ste
     order = decide(steep, 0.5, search)
     assert (order.accept, order.search.alpha, order.search.low) == (False, 2.0, 1.0)
     assert decide(flat, 2.0, search, last=True).search.alpha == 0, "the last point is the best one"
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e30, 1e200])
+def test_an_order_is_of_finite_numbers_whatever_the_gradient(size: float) -> None:
+    """A pushed gradient may be anything finite; the order after it is sent, and kept by ranges of float32."""
+    function, values, search = KeepBasis(), torch.zeros(3), Search()
+    state = function.start(values)
+    for gradient in (torch.full((3,), 1e30), torch.full((3,), -1e30), torch.full((3,), 1.0)):
+        values, state = function.step(values, gradient, state)
+        order = decide(gram(state), 1.0, search)
+        (values, state), search = obeyed(values, state, order), order.search
+        assert all(map(math.isfinite, order.to_plain()))
+        assert last_order(state) == order
+    huge = torch.full((BASIS, BASIS), size, dtype=torch.float64)
+    order = decide(huge, 1.0, Search(begun=True, loss0=2.0, alpha=size))
+    assert all(map(math.isfinite, order.to_plain()))
 
 
 def test_another_number_of_numbers_is_no_order() -> None:
