@@ -12,6 +12,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.parameter_server.mapper import Mapper
 from samovar.sims.checkers import parameter_server as promises
+from samovar.sims.checkers.common import no_error_is_a_surprise, no_honest_peer_is_taken_for_another
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -29,7 +30,7 @@ def run(task: Task, scenario: Scenario) -> tuple[World, list[Record]]:
     records: list[Record] = []
     world = World(task, scenario, records.append)
     run_virtual(world.run(within_s=300), seed=scenario.settings.seed)
-    for promise in promises.PARAMETER_SERVER:
+    for promise in (*promises.PARAMETER_SERVER, no_honest_peer_is_taken_for_another, no_error_is_a_surprise):
         assert list(promise(scenario, world.log.entries)) == []
     return world, records
 

@@ -10,7 +10,7 @@ from simulated import no_complaints  # noqa: F401
 
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.parameter_server.coordination import Portion, Take
-from samovar.protocols.parameter_server.messages import Early, Enlist, Enlisted, NotTaken, Push, Pushed
+from samovar.protocols.parameter_server.messages import COORDINATOR, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from samovar.protocols.parameter_server.partitions import names_of
 from samovar.protocols.parameter_server.store import Copy
 
@@ -21,7 +21,9 @@ WHOLE = torch.ones(3).numpy().tobytes()
 
 
 def mapped(updates: int = 0) -> Copy:
-    return copy_of(dict.fromkeys(PARTITIONS, updates), {*PARTITIONS}, updates)
+    """A copy after so many updates, and as many orders or one less: the last one is under way."""
+    clocks = dict.fromkeys(PARTITIONS, updates) | {COORDINATOR: max(1, updates)}
+    return copy_of(clocks, {*clocks}, updates)
 
 
 def test_a_worker_does_not_take_part_where_partitions_do() -> None:
@@ -31,7 +33,7 @@ def test_a_worker_does_not_take_part_where_partitions_do() -> None:
         server.parts.tenure.settle([0])
         with pytest.raises(PeerLost, match="where partitions do"):
             await server.asked("a", ENLIST, Enlisted)
-        assert server.parts.store.copies[0].enlisted == {*PARTITIONS}
+        assert server.parts.store.copies[0].enlisted == {*PARTITIONS, COORDINATOR}
 
     with_server(mapped(), scene, PARTITIONS)
 
@@ -80,3 +82,21 @@ def test_a_portion_goes_to_two_workers_and_is_not_given_out_once_it_is_pushed() 
         pushing.cancel()
 
     with_server(mapped(), scene, PARTITIONS)
+
+
+def test_a_portion_that_other_ranges_may_lack_is_given_out_once_in_a_view() -> None:
+    """This range has all pushes of step 1. The worker that made one may have gone before it came to the others."""
+
+    async def scene(server: Server) -> None:
+        async def taken(worker: str) -> int:
+            portion: Portion = await server.asked(worker, TAKE, Portion)
+            return portion.of
+
+        server.parts.tenure.settle([0])
+        for _ in range(2):
+            assert [await taken(worker) for worker in ("a", "b", "a", "b")] == [1, 2, 0, 0]
+            server.parts.more[1].begin()
+        server.parts.store.copies[0].clocks[COORDINATOR] = 2
+        assert await taken("a") == 0, "the step is over"
+
+    with_server(mapped(updates=1), scene, PARTITIONS)

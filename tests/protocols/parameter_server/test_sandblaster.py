@@ -21,6 +21,7 @@ from samovar.peers.training.trainer import Trainer
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.events import Acknowledged
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
+from samovar.sims.world.event_log import Gone
 
 TASK = TASKS / "logistic_loss.py"
 ROWS = 128
@@ -82,6 +83,13 @@ def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
         world, _ = run(load_task(TASK), replace(plain(**{**OWN, "servers": 3}), faults=(crash,)))
         assert len(models(world)) == (2 if who < 3 else 3), at_s
         assert all(float((model - due).abs().max()) < 1e-8 for model in models(world)), at_s
+
+
+def test_workers_are_told_when_the_last_copy_of_a_range_is_gone() -> None:
+    crash = Fault(kind=Kind.CRASH, who=(4,), at_s=0.6)
+    world, _ = run(load_task(TASK), replace(plain(**{**OWN, "servers": 3, "copies": 1}), faults=(crash,)))
+    errors = {entry.life: entry.event.error for entry in world.log.entries if isinstance(entry.event, Gone)}
+    assert all("went with their servers" in errors[worker] for worker in ("0.0", "1.0", "2.0"))
 
 
 def test_backup_tasks_make_up_for_a_slow_worker() -> None:
