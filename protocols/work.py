@@ -119,6 +119,17 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """The job of a task's statistical query over all rows of one `partition`, from 0 to `partitions` - 1. The update's
+    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows.
+    `of_loss`: the sums are the gradient [n] of the rows' summed loss, and that loss; no query is asked."""
+
+    partition: int
+    partitions: int
+    of_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate:
     """The job of computing the metrics of the model `vector` [n]. Training is not affected."""
 
@@ -133,7 +144,7 @@ class Foresee:
     count: int
 
 
-Job = Steps | Gradient | Evaluate | Foresee
+Job = Steps | Gradient | Query | Evaluate | Foresee
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +160,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: the number of samples behind it;
-    `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]:
-    the model after half of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an
-    evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began, with the
-    fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were frozen when
-    the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those that no work
-    has listed as grown yet. `rows`: by table, the rows from which the work began, as they are now. `needed`: by table,
-    the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
+    """The result of a work. `vector` [n]: the model, or the gradient, or the sums [k] of a query; `weight`: the number
+    of samples behind it; `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work
+    alone. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that is still being written.
+    `metrics`: of an evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the
+    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
+    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
+    for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are
+    now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
 
     vector: Tensor
     weight: float = 0.0

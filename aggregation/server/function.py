@@ -13,7 +13,8 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor
 
 State = Mapping[str, Tensor]
-"""A server function's state: tensors by name, each of the shape of the values [..., n], or [...] (a count)."""
+"""A server function's state: tensors by name, each of the shape of the values [..., n], or [...] (a count). A function
+that is for ranges of vectors alone may keep numbers of a range, in a tensor of another shape (`lbfgs`)."""
 Takes = Literal["change", "gradient"]
 
 
@@ -26,7 +27,8 @@ class ServerFunction(Protocol):
     With a plain SGD in the task the latter is the sum of the gradients of these steps."""
 
     def start(self, values: Tensor) -> State:
-        """The state before the first push, for values [..., n]."""
+        """The state before the first push, for values [..., n]. Its tensors share no memory, because a server that
+        fetches a copy writes into them."""
         ...
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:

@@ -8,6 +8,7 @@ Optional functions:
 optimizer(model) or (parameters) -> Optimizer       by the argument's name; default: SGD with a learning rate of 0.1
 lr_schedule(optimizer, steps) -> LRScheduler        stepped after each local step; `steps`: local steps of the run
 evaluate(model) -> accuracy, or dict of metrics     called on one peer, every so many rounds
+query(rows) or (rows, model) -> tensor(s)           sums over the rows of a batch, for --algorithm statistical_query
 samples(batch) -> number                            the weight of a batch; default: the length of its first tensor
 clip(model)                                         changes the gradients between backward and the optimizer's step
 setup(run)                                          once on each peer, before the first batch: see `TaskRun`
@@ -48,6 +49,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "optimizer": (("parameters",),),
     "lr_schedule": (("optimizer", "steps"),),
     "samples": (("batch",),),
+    "query": (("rows",), ("rows", "model")),
     "clip": (("model",),),
     "setup": (("run",),),
     "on_round": (("record",), ("record", "run")),
@@ -84,6 +86,7 @@ class Task:
     optimizer: OptimizerMaker = _sgd
     lr_schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler] | None = None
     samples: Callable[[Any], float] | None = None
+    query: Callable[..., Any] | None = None
     clip: float | Callable[[nn.Module], object] | None = None
     accumulate: int = 1
     precision: Precision | None = None

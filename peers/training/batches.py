@@ -62,6 +62,15 @@ class Batches:
         TaskError."""
         return cloned(self.ahead(1)[0])
 
+    def whole(self) -> list[Any]:
+        """All batches of one pass, on the device. This shard's generators stay taken. Raises TaskError when there are
+        none."""
+        self.chance.take()
+        batches = [moved(batch, self._device) for batch in self._epochs_data()]
+        if not batches:
+            raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
+        return batches
+
     def ahead(self, count: int) -> list[Any]:
         """The batches that the next `count` calls of `next` return. The peer's generators must have been taken. Raises
         TaskError."""

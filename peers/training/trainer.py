@@ -57,7 +57,7 @@ class Trainer:
         state at an average. `steps`: local steps of the whole run, for the task's lr_schedule(); None: not known.
         Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the task's functions do
         not return a model, an optimizer and a schedule."""
-        self.task, self.device, self._seed = task, device, seed
+        self.task, self.device, self.seed = task, device, seed
         Chance(derive(seed, "model"), device).take()
         if task.seed_everything is not None:
             task.seed_everything(derive(seed, "model"))
@@ -89,8 +89,8 @@ class Trainer:
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
         headline, scales = headline_of(self.task), self.task.metrics or {}
-        evaluates = () if headline is None else ("evaluation",)
-        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=scales, headline=headline)
+        can = [name for name, has in (("evaluation", headline), ("queries", self.task.query)) if has is not None]
+        return replace(self.copy.facts(self.vector, "steps", *can), scales=scales, headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, which is known once it has joined. A change restarts its data and random
@@ -227,7 +227,7 @@ class Trainer:
     def evaluate(self, vector: Tensor | None = None) -> dict[str, float]:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
-        Chance(derive(self._seed, "evaluate"), self.device).take()
+        Chance(derive(self.seed, "evaluate"), self.device).take()
         with self.holding(vector), computing(self.task.precision, self.device):
             return metrics_of(self.model, self.task)
 
@@ -250,7 +250,7 @@ class Trainer:
         functions' own errors."""
         self._batches.chance.take()
         batch = self._batches.first()
-        Chance(derive(self._seed, "rehearse"), self.device).take()
+        Chance(derive(self.seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
             self.copy.needed([batch])
             self._step.rehearse(batch)

@@ -44,13 +44,12 @@ class _Waiter:
 
 
 class Chains:
-    """One server's part in the chains of its ranges. `entered` is called with the ranges whose copies have new
-    entries."""
+    """One server's part in the chains of its ranges."""
 
-    def __init__(
-        self, channel: Channel, store: Store, tenure: Tenure, entered: Callable[[Sequence[int]], None]
-    ) -> None:
-        self._channel, self._store, self._tenure, self._entered = channel, store, tenure, entered
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self.on_entries: list[Callable[[Sequence[int]], None]] = []
+        """Called with the ranges whose copies have new entries."""
         self._everywhere: dict[int, int] = {}
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
@@ -85,18 +84,25 @@ class Chains:
 
     def enter(self, entries: Sequence[Entry]) -> None:
         """Apply these entries to this server's copies, and send them to the next server of each chain."""
-        behind: defaultdict[tuple[PeerId | None, tuple[PeerId, ...], bool, bool], list[Entry]] = defaultdict(list)
+        behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         observed = witnessed()
         for entry in entries:
             self._store.enter(entry)
             if observed:
                 witness(self._store.entered(entry))
-            key = (self._tenure.successor(entry.range), tuple(entry.clocks), entry.pushed is None, entry.joins)
+            key = (
+                self._tenure.successor(entry.range),
+                tuple(entry.clocks),
+                entry.pushed is None,
+                entry.joins,
+                entry.order,
+            )
             behind[key].append(entry)
-        for (successor, workers, *_), those in behind.items():
-            for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(workers)))):
-                self._send(successor, some)
-        self._entered([entry.range for entry in entries])
+        for those in behind.values():
+            for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
+                self._send(self._tenure.successor(those[0].range), some)
+        for on_entries in self.on_entries:
+            on_entries([entry.range for entry in entries])
 
     def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
         """These entries in groups of at most `most`, each of which fits in a message."""
@@ -119,11 +125,12 @@ class Chains:
         pieces = [entry.pushed for entry in entries if entry.pushed is not None]
         payload, rows = of_pieces(pieces), counts_of(pieces) or (0,) * len(entries)
         clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
-        workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
+        first, workers, epoch = entries[0], tuple(entries[0].clocks), self._tenure.epoch
 
         def question(ask: int) -> Apply:
             versions = tuple(reached.values())
-            return Apply(ask, epoch, tuple(reached), rows, versions, workers, clocks, joins, bool(pieces))
+            head = (ask, epoch, tuple(reached), rows, versions, workers, clocks)
+            return Apply(*head, first.joins, bool(pieces), first.order)
 
         task = asyncio.create_task(self._ask(successor, question, payload, reached), name="chain")
         self._tasks.add(task)
@@ -189,5 +196,5 @@ class Chains:
                 raise PeerMisbehaved(f"sent entries that cannot be applied: {wrong}") from None
         for place, (number, pushed) in enumerate(zip(apply.ranges, pieces, strict=True)):
             clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
-            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins))
+            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
         return entries

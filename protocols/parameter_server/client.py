@@ -51,15 +51,19 @@ SERVERLESS_PATIENCES = 8
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The result of a pull: the `vector` [n], by table the `rows` that were asked for, the number of `updates` that
-    each range has had, and `clock`, the highest clock that a range has for the pulling worker. `late`: the worker for
-    whose push the servers waited last; "": for none."""
+    """The result of a pull: the `vector` [n], by table the `rows` that were asked for, and by range its number of
+    `updates` and the pulling worker's `clocks`, of which `clock` is the highest. `late`: the worker for whose push the
+    servers waited last; "": for none."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
     updates: tuple[int, ...]
-    clock: int
+    clocks: tuple[int, ...]
     late: PeerId
+
+    @property
+    def clock(self) -> int:
+        return max(self.clocks)
 
 
 NO_ROWS: Mapping[str, Tensor] = {}
@@ -75,8 +79,8 @@ class Client:
         self._channel, self._presence, self._copies, self._keys = channel, presence, copies, keys
         self._acknowledged = [0] * len(keys)
         """By range, the number of the last push that all copies have."""
-        self._pushing: dict[int, asyncio.Task[None]] = {}
-        """The pushes under way, by number."""
+        self._pushing: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """The pushes under way, by partition and number."""
         self._known = Known(channel, presence, len(keys))
         self._placed: tuple[int, Placement] | None = None
         """The generation of a view and the chains in it; None: none were asked for."""
@@ -102,8 +106,8 @@ class Client:
             pulling.cancel()
 
     async def _pull(self, clock: int, shares: Shares) -> Values:
-        keys, found = self._keys, shares.blank()
-        updates, clocks, late = dict.fromkeys(range(len(keys)), 0), [clock], [""]
+        keys, found, many, late = self._keys, shares.blank(), len(self._keys), [""]
+        updates, clocks = [0] * many, [0] * many
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             before = self._told(ranges)
@@ -112,29 +116,31 @@ class Client:
             answer = await self._channel.ask(
                 server, lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, answers=(Pulled, NotTaken)
             )
-            pulled: Pulled = _taken(answer.message)
+            pulled: Pulled = taken(answer.message)
             elements, nbytes = sum(map(shares.size, ranges)), len(answer.payload)
-            if nbytes != elements * keys.dtype.itemsize or len(pulled.updates) != len(ranges):
+            if nbytes != elements * keys.dtype.itemsize or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 answer.done()
                 raise PeerLost(server, f"it gave {nbytes} bytes of {elements} elements in {len(ranges)} ranges")
             values = of_bytes(answer.payload, keys.dtype)
             answer.done()
             _check(ranges, before, pulled.clocks)
             shares.put(values, ranges, found)
-            updates.update(zip(ranges, pulled.updates, strict=True))
-            clocks.extend(pulled.clocks)
+            for number, update, own in zip(ranges, pulled.updates, pulled.clocks, strict=True):
+                updates[number], clocks[number] = update, own
             late.append(pulled.late)
 
         await self._with_all(exchange, shares, tail=True)
-        return Values(found.vector, found.rows, tuple(updates.values()), max(clocks), late[-1])
+        return Values(found.vector, found.rows, tuple(updates), tuple(clocks), late[-1])
 
-    def push(self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False) -> None:
+    def push(self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False, of: int = 0) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
-        each range in the values that the change was computed from. `last`: this worker takes no more steps. The tensors
-        must not change any more. Raises ValueError where they are not of the shapes and the dtype of the model and its
-        tables."""
-        shares = Shares.of(self._keys, pushed)
-        self._pushing[seq] = self._begun(self._push(seq, pushed, shares, tuple(read), last=last), "push")
+        each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`: see
+        `Push`. The tensors must not change any more. Raises ValueError where they are not of the shapes and the dtype
+        of the model and its tables. A push that is under way is not begun again."""
+        if (of, seq) in self._pushing:
+            return
+        pushing = self._push(seq, pushed, Shares.of(self._keys, pushed), tuple(read), last=last, of=of)
+        self._pushing[of, seq] = self._begun(pushing, "push")
 
     async def at_most(self, pushes: int) -> None:
         """Wait until at most `pushes` pushes are under way. Raises LostRange, ValueError when a server refuses a push
@@ -157,27 +163,29 @@ class Client:
 
     def _look(self) -> None:
         """Forget the pushes that are over. Raises their errors."""
-        for seq, task in list(self._pushing.items()):
+        for push, task in list(self._pushing.items()):
             if task.done():
-                del self._pushing[seq]
+                del self._pushing[push]
                 task.result()
 
     def close(self) -> None:
         for task in self._pushing.values():
             task.cancel()
 
-    async def _push(self, seq: int, pushes: Pushes, shares: Shares, read: tuple[int, ...], *, last: bool) -> None:
+    async def _push(
+        self, seq: int, pushes: Pushes, shares: Shares, read: tuple[int, ...], *, last: bool, of: int
+    ) -> None:
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             payload = shares.payload(ranges, pushes)
             known, before = tuple(read[number] for number in ranges), self._told(ranges)
             answer = await self._channel.ask(
                 server,
-                lambda ask: Push(ask, epoch, seq, ranges, shares.counts(ranges), known, last),
+                lambda ask: Push(ask, epoch, seq, ranges, shares.counts(ranges), known, last, of),
                 payload,
                 answers=(Pushed, Early, NotTaken),
             )
             answer.done()
-            pushed = _taken(answer.message)
+            pushed = taken(answer.message)
             _check(ranges, before, pushed.clocks)
             if isinstance(pushed, Early):
                 raise PeerLost(server, "an earlier push has not come")
@@ -194,7 +202,7 @@ class Client:
             answer = await self._channel.ask(
                 server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=(Enlisted, NotTaken)
             )
-            enlisted = _taken(answer.message)
+            enlisted = taken(answer.message)
             _check(ranges, before, enlisted.before)
             clocks.extend(enlisted.clocks)
 
@@ -271,7 +279,7 @@ def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) 
             raise LostRange(f"{told}: its servers were lost with all copies; go on from the checkpoints")
 
 
-def _taken(message: T | NotTaken) -> T:
+def taken(message: T | NotTaken) -> T:
     """Returns `message` if it is the answer. If it is NotTaken, raises LostRange when copies are lost, and ValueError
     for a wrong question."""
     if isinstance(message, NotTaken):

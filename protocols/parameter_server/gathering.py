@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...aggregation.rows import Rows
 from ..transport import PeerId
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
 from .keys import Piece
 from .messages import FOREVER
 from .store import Copy, Entry
@@ -44,31 +44,31 @@ class Gathering:
         if last:
             self.last.add(worker)
 
-    def due(self, algorithm: Algorithm, copy: Copy) -> bool:
+    def due(self, algorithm: Rule, copy: Copy) -> bool:
         """Whether the gathered pushes are enough for an update of `copy`."""
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
-            missing = [worker for worker in missing if counted[worker] < self._step(copy)]
+            step = self._step(counted)
+            missing = [worker for worker in missing if counted[worker] < step]
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, range: int, algorithm: Algorithm, copy: Copy) -> Entry:
+    def entry(self, range: int, algorithm: Rule, copy: Copy) -> Entry:
         """The entry that applies the gathered pushes to `range`. It also moves the clocks: of each worker that pushed,
         to its push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
-            step = self._step(copy)
-            clocks |= {
-                worker: step for worker, clock in copy.counted().items() if clock < step and worker not in self.seqs
-            }
+            counted = copy.counted()
+            step = self._step(counted)
+            clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
         return Entry(range, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
 
-    def _step(self, copy: Copy) -> int:
-        """The number of the step whose pushes are gathered: one more than the slowest worker's clock."""
-        clocks = [*copy.counted().values()]
-        return 1 + min(clocks, default=min(self.seqs.values(), default=1) - 1)
+    def _step(self, counted: Mapping[PeerId, int]) -> int:
+        """The number of the step whose pushes are gathered: one more than the slowest worker's clock. `counted`: the
+        workers' clocks."""
+        return 1 + min(counted.values(), default=min(self.seqs.values(), default=1) - 1)
 
 
 def _over(total: Piece, divisor: float) -> Piece:

@@ -1,4 +1,4 @@
-"""The messages of the parameter server, and its events for the checkers of a simulation.
+"""The messages of the parameter server.
 
 A range is a slice of the model's vector, or a block of rows of a table; a chain the servers that hold copies of it,
 head first and tail last. A worker's clock is the number of its last push. `ask` is the number by which an answer finds
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, message
 
 PARAMETER_SERVER = "parameter_server"
 """The family of these messages, and the name of their channel."""
 FOREVER = 1 << 62
 """The clock of a worker that takes no more steps: no read and no update waits for its pushes."""
+
+COORDINATOR = "coordinator"
+"""The name under which ranges count the orders of a coordinator: its clock is 1 + their number."""
 
 _data = message(PARAMETER_SERVER, lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 _control = message(PARAMETER_SERVER)
@@ -52,7 +52,8 @@ class Enlisted:
 @dataclass(frozen=True, slots=True)
 class Push:
     """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
-    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps."""
+    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
+    `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker."""
 
     ask: int
     epoch: int
@@ -61,6 +62,7 @@ class Push:
     rows: tuple[int, ...]
     read: tuple[int, ...]
     last: bool
+    of: int
 
 
 @_control
@@ -125,7 +127,8 @@ class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
     each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
     of the first range, then those of the next. `joins`: the workers take part from now on. `updates`: the payload is
-    what the server function applies to each range; else there is none, and the entries change only clocks."""
+    what the server function applies to each range; else there is none, and the entries change only clocks. `order`: of
+    the coordinator; empty: none."""
 
     ask: int
     epoch: int
@@ -136,6 +139,7 @@ class Apply:
     clocks: tuple[int, ...]
     joins: bool
     updates: bool
+    order: tuple[float, ...]
 
 
 @_control
@@ -245,54 +249,3 @@ class Lost:
 
     epoch: int
     ranges: tuple[int, ...]
-
-
-# Events
-
-
-@dataclass(frozen=True, slots=True)
-class Took:
-    """Event: a server has begun to hold `values` ([m], or [rows, width] of a block) as its copy of `range` in the term
-    `term`. `base`: the term of the copy that it was made from; 0: the initial model."""
-
-    range: int
-    term: int
-    base: int
-    version: int
-    values: Tensor
-    clocks: dict[PeerId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """Event: a server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k,
-    width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in
-    the entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part."""
-
-    range: int
-    term: int
-    version: int
-    pushes: tuple[tuple[PeerId, int], ...]
-    values: Tensor
-    counted: dict[PeerId, int]
-    rows: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """Event: the head has told `worker` that all copies of `range` have its push with number `seq`."""
-
-    range: int
-    worker: PeerId
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Event: a server answers `reader` a read of `range` at `clock`. `counted`: the clocks in the range of the workers
-    that take part."""
-
-    range: int
-    reader: PeerId
-    clock: int
-    counted: dict[PeerId, int]

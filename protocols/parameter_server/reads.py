@@ -17,8 +17,9 @@ from ..stalls.stalls import Stalls
 from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import Buffer, in_words
+from .events import Read
 from .held import TOO_MANY, crowded
-from .messages import NotTaken, Pull, Pulled, Read
+from .messages import COORDINATOR, NotTaken, Pull, Pulled
 from .pieces import ids_of, raw
 from .store import Store
 from .tenure import Tenure
@@ -70,7 +71,11 @@ class Reads:
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes pulls wait now."""
         return {
-            worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
+            worker
+            for one in self._parked
+            for number in one.missing
+            for late in self._lacks(one.envelope, number)
+            if (worker := self._tenure.mapper(late))
         }
 
     async def _look_out(self) -> None:
@@ -113,18 +118,24 @@ class Reads:
 
     def _judge(self, one: _Parked, number: int) -> None:
         if lacks := self._lacks(one.envelope, number):
-            one.late = lacks[-1]
+            one.late = self._tenure.mapper(lacks[-1]) or one.late
         else:
             one.missing.discard(number)
 
     def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
-        """The workers whose pushes to this range the read lacks. Before its first update a range waits until
-        all workers of the view have taken part in it. One that has left and come back may be the asking worker: it
-        takes part anew only after this read, and no read waits for that."""
+        """The workers, or partitions, whose pushes to this range the read lacks. Before its first update a range waits
+        until all workers of the view have taken part in it. One that has left and come back may be the asking worker:
+        it takes part anew only after this read, and no read waits for that."""
         copy, pull = self._store.copies[number], envelope.message
-        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.clocks]):
+        due = () if copy.updates or self._store.partitions else self._tenure.workers
+        if absent := [one for one in due if one not in copy.clocks]:
             return absent
-        return lacking(copy.clocks, self._consistency.required(envelope.sender, pull.clock, copy.counted()))
+        required = self._consistency.required(envelope.sender, pull.clock, copy.counted())
+        if self._store.partitions:
+            required.pop(envelope.sender, None)  # it has pushed for partitions, and has no clock of its own
+        if COORDINATOR in required:
+            required[COORDINATOR] += 1  # the values are those of a step only after the order that ends it
+        return lacking(copy.clocks, required)
 
     def _answer(self, one: _Parked) -> None:
         pull, reader = one.envelope.message, one.envelope.sender
@@ -139,7 +150,7 @@ class Reads:
                 for number, copy in zip(pull.ranges, copies, strict=True)
             ]
         )
-        clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
+        clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
         self._tasks.add(task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from ..members.view import View
 from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from ..work import Keep, Steps, Update, Work
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
 from .chain import Chains
 from .intake import Intake
 from .keys import Model
@@ -36,9 +36,21 @@ from .tenure import Tenure, workers_of
 _PREFIX = "range/"
 
 
+class InView(Protocol):
+    """An object that works in the present view."""
+
+    def begin(self) -> None:
+        """A new view begins, which the tenure has already."""
+        ...
+
+    def close(self) -> None:
+        """End its work."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects of which one server of the parameter server is made up."""
+    """The objects of which one server of the parameter server is made up. `more`: those of some algorithms only."""
 
     store: Store
     tenure: Tenure
@@ -46,6 +58,7 @@ class Parts:
     intake: Intake
     reads: Reads
     takeover: Takeover
+    more: tuple[InView, ...] = ()
 
     @classmethod
     def around(
@@ -54,14 +67,15 @@ class Parts:
         store: Store,
         tenure: Tenure,
         consistency: Consistency,
-        algorithm: Algorithm,
+        algorithm: Rule,
         stalls: Stalls,
         initial: Model | None,
     ) -> Self:
         """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
         see `Takeover`."""
         reads = Reads(channel, store, tenure, consistency, stalls)
-        chains = Chains(channel, store, tenure, reads.look)
+        chains = Chains(channel, store, tenure)
+        chains.on_entries.append(reads.look)
         intake = Intake(channel, store, tenure, chains, algorithm)
         return cls(store, tenure, chains, intake, reads, Takeover(channel, store, tenure, chains, initial))
 
@@ -145,6 +159,8 @@ class Serving:
         parts.takeover.close()
         parts.chains.begin()
         parts.reads.close()
+        for one in parts.more:
+            one.close()
 
     def _on_view(self, view: View) -> None:
         parts = self._parts
@@ -155,6 +171,8 @@ class Serving:
         parts.chains.begin()
         parts.tenure.begin(view)
         parts.takeover.begin()
+        for one in parts.more:
+            one.begin()
 
     def _on_update(self) -> None:
         if self._slowest() >= self._told + self._every:

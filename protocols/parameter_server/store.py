@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...aggregation.lbfgs import Order
 from ...aggregation.rows import INDEX, Rows
 from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
+from ...aggregation.server.lbfgs import KeepLast, obeyed
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
+from .events import Entered, Took
 from .keys import Keys, Model, Piece
-from .messages import FOREVER, Entered, Took
+from .messages import COORDINATOR, FOREVER
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -76,35 +79,62 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change of the copies of a range: the server function applies `pushed` (None: the values stay), and `clocks`
-    are set. `joins`: the workers of `clocks` take part from now on. `pushes`: (worker, number) of each push in
-    `pushed`, for the checkers of a simulation."""
+    are set. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the range obeys
+    (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
+    simulation."""
 
     range: int
     pushed: Piece | None
     clocks: Mapping[PeerId, int]
     joins: bool = False
+    order: tuple[float, ...] = ()
     pushes: tuple[tuple[PeerId, int], ...] = ()
 
 
 class Store:
     """One server's copies of the ranges of `keys`. `function` updates them; but averaged buffers are updated by adding
-    the pushed changes."""
+    the pushed changes. `partitions`: the names of those whose pushes make updates, instead of workers' own; empty:
+    workers' own do. `coordinated`: a coordinator orders what follows each update (`orders`)."""
 
-    def __init__(self, keys: Keys, function: ServerFunction) -> None:
-        self.keys = keys
+    def __init__(
+        self, keys: Keys, function: ServerFunction, partitions: Sequence[str] = (), *, coordinated: bool = False
+    ) -> None:
+        self.keys, self.partitions, self.coordinated = keys, tuple(partitions), coordinated
         self.copies: dict[int, Copy] = {}
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
-        self._function, self._add = function, Add()
+        self._function, self._rest = function, KeepLast() if coordinated else Add()
 
     def function(self, range: int) -> ServerFunction:
         """The server function of a range."""
-        return self._add if self.keys.is_buffer(range) else self._function
+        return self._rest if self.keys.is_buffer(range) else self._function
 
     def create(self, range: int, initial: Model) -> Copy:
         """A copy of a new range, with the values that it has in the `initial` model."""
         values = self.keys.values(range, initial).to(self.keys.dtype, copy=True, memory_format=torch.contiguous_format)
-        return Copy(values, self.function(range).start(values))
+        copy = Copy(values, self.function(range).start(values))
+        self._enlist_partitions(copy)
+        return copy
+
+    def _enlist_partitions(self, copy: Copy) -> None:
+        """Each partition takes part in `copy` from the beginning, and has pushed to each of its updates."""
+        copy.clocks |= dict.fromkeys(self.partitions, copy.updates)
+        if self.coordinated:
+            copy.clocks[COORDINATOR] = copy.updates + 1
+        copy.enlisted |= self.fixed
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The names that take part in each range, whichever workers there are."""
+        return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
+
+    def clock(self, range: int, reader: PeerId) -> int:
+        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the steps that
+        are done."""
+        copy = self.copies[range]
+        if self.coordinated:
+            return copy.clocks[COORDINATOR] - 1
+        return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> Copy:
         """Apply `entry` to this server's copy of its range, and return the copy."""
@@ -115,6 +145,8 @@ class Store:
             copy.values, copy.state = self.function(entry.range).step(copy.values, pushed, copy.state)
         if pushed is not None:
             copy.updates += 1
+        if entry.order:
+            copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
         copy.clocks.update(entry.clocks)
         if entry.joins:
             copy.enlisted |= entry.clocks.keys()
@@ -152,10 +184,13 @@ class Store:
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
         copies."""
-        for copy in self.copies.values():
+        for number, copy in self.copies.items():
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
             copy.enlisted.clear()
+            if self.coordinated:  # the ranges are of different trials: begin anew from these values
+                copy.updates, copy.state = 0, self.function(number).start(copy.values)
+            self._enlist_partitions(copy)
 
     def packed(self, copy: Copy, at: int = 0) -> bytes:
         """The bytes of a copy from `at` on, as many as one message takes: its values, and then the tensors of its

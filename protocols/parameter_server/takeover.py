@@ -201,7 +201,7 @@ class Takeover:
             store.copies[number] = own
         else:
             return False
-        own.enlisted &= {*tenure.workers}
+        own.enlisted = own.enlisted & {*tenure.workers} | store.fixed
         chain = tenure.placement.chain(number)
         alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
         same = [server for server in chain if alike and holders.get(server) == best]

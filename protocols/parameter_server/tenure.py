@@ -5,7 +5,7 @@ A range is settled when all servers that hold it in this view have the same copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -40,22 +40,30 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 
 class Tenure:
-    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range."""
+    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range. `mappers` gives
+    by partition the worker of a view that maps it; empty: there are no partitions."""
 
-    def __init__(self, channel: Channel, count: int, copies: int) -> None:
-        self._channel, self._copies = channel, copies
+    def __init__(
+        self,
+        channel: Channel,
+        count: int,
+        copies: int,
+        mappers: Callable[[View], Mapping[str, PeerId]] = lambda view: {},
+    ) -> None:
+        self._channel, self._mappers = channel, mappers
         self.count = count
         self.epoch = 0
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
+        self._mapper: Mapping[str, PeerId] = {}
         self.everybody: tuple[PeerId, ...] = ()
         """The members and learners of the view."""
-        self._heads: set[int] = set()
-        """The ranges of which this server is the head."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
         """The ranges of which no copy is left."""
+        self.on_settled: list[Callable[[], None]] = []
+        """Called when ranges are settled."""
         self._held = Held(channel)
 
     @property
@@ -64,18 +72,24 @@ class Tenure:
 
     def begin(self, view: View) -> None:
         """`view` begins, and no range is settled in it yet."""
-        self.epoch, self.placement = view.generation, placement_of(view, self._copies)
-        self.workers, self.everybody = workers_of(view), view.everybody
-        self._heads = {number for number in range(self.count) if self.head(number) == self.me}
+        self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
+        self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
         self.ready.clear()
         self.lost.clear()
         self._held.keep(self.everybody)
         self._held.look()
 
+    def mapper(self, name: str) -> PeerId:
+        """The worker that maps the partition `name`; a worker's name stands for itself. "": it is no certain one."""
+        worker = self._mapper.get(name, name)
+        return worker if worker in self.workers else ""
+
     def settle(self, ranges: Iterable[int]) -> None:
         """These ranges are settled: handle the messages that have waited for that."""
         self.ready |= {*ranges}
         self._held.look()
+        for on_settled in self.on_settled:
+            on_settled()
 
     def unsettle(self, range: int) -> None:
         """The chain of `range` is broken: messages about it wait until it is settled again."""
@@ -100,7 +114,17 @@ class Tenure:
         return sender in self.workers
 
     def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        return sender in self.workers and self._heads.issuperset(ranges)
+        return sender in self.workers and self._leads(ranges)
+
+    def from_worker_to_coordinator(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender in self.workers and self.head(0) == self.me
+
+    def from_coordinator_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender == self.head(0) and self._leads(ranges)
+
+    def _leads(self, ranges: Sequence[int]) -> bool:
+        """Whether this server is the head of these ranges."""
+        return all(self.head(range) == self.me for range in ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
         return sender in self.placement.servers

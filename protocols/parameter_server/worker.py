@@ -269,22 +269,22 @@ class Worker:
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
-        if not await self._is_due(outcome):
+        if not await is_evaluated(outcome, options.evaluate_every, self._presence):
             return outcome
         state.outcome = outcome
         return None
 
-    async def _is_due(self, outcome: Outcome) -> bool:
-        """Whether the model is evaluated after this turn: after its last turn by each worker, after others by the first
-        worker alone."""
-        every = self._options.evaluate_every
-        if not every or not (outcome.last or outcome.version % every == 0):
-            return False
-        view = await self._presence.view()
-        return outcome.last or next(iter(workers_of(view)), None) == self._presence.me
-
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool:
+    """Whether the model is evaluated after this turn: after its last turn by each worker, after `every` turns by the
+    first worker alone. `every` 0: never."""
+    if not every or not (outcome.last or outcome.version % every == 0):
+        return False
+    view = await presence.view()
+    return outcome.last or next(iter(workers_of(view)), None) == presence.me
 
 
 def _with_rows(begin: Begin, pulled: Values) -> Begin:

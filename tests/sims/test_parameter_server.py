@@ -16,8 +16,8 @@ from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.events import Acknowledged, Entered, Read, Took
 from samovar.protocols.parameter_server.keys import Keys
-from samovar.protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
 from samovar.protocols.parameter_server.placement import Placement
 from samovar.protocols.parameter_server.serving import Serving, restored, saved
 from samovar.protocols.parameter_server.store import Copy, Store
@@ -171,6 +171,14 @@ def test_an_acknowledgement_of_an_unapplied_push_is_found() -> None:
     promise = promises.an_acknowledged_push_is_never_lost
     assert found(promise, log) == ["3.0 acknowledged push 1 of peer-1 to range 0 without it"]
     assert found(promise, log, algorithm="backup:1") == [], "its step went on without it"
+
+
+def test_a_range_of_a_resumed_run_has_the_pushes_that_its_first_clocks_tell() -> None:
+    took = at("3.0", Took(0, 5, 4, 1, ONE, {"partition 0": 1}))
+    again, new = (at("3.0", Acknowledged(0, "partition 0", seq)) for seq in (1, 2))
+    promise = promises.an_acknowledged_push_is_never_lost
+    assert found(promise, [took, again]) == []
+    assert found(promise, [took, new]) == ["3.0 acknowledged push 2 of partition 0 to range 0 without it"]
 
 
 def test_a_push_that_is_applied_twice_is_found() -> None:

@@ -14,7 +14,7 @@ from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
-from samovar.protocols.parameter_server.messages import Entered, Took
+from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.world.loop import run_virtual

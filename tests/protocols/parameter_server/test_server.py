@@ -1,30 +1,22 @@
 """One server of the parameter server, whose workers are played by the test."""
 
 import asyncio
-import contextlib
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import pytest
-import torch
 from conformance import eventually
-from simulated import LINK, endpoint_in, no_complaints, simulate  # noqa: F401
+from one_server import Question, Server, copy_of, view, with_server
+from simulated import no_complaints  # noqa: F401
 
-from samovar.aggregation.consistency import parse_consistency
-from samovar.aggregation.server.add import Add
-from samovar.aggregation.vector import Part
-from samovar.peers.settings.link_text import parse_link
+from samovar.aggregation.lbfgs import ORDER
 from samovar.protocols.channel import Channel, Envelope
-from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link.link import PeerLost
-from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.presence import Presence
-from samovar.protocols.members.view import Attributes, Member, View
-from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.members.view import View
+from samovar.protocols.parameter_server.coordination import Measure, Measured, Obey, Obeyed, Portion, Take
 from samovar.protocols.parameter_server.known import Known
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
@@ -43,86 +35,7 @@ from samovar.protocols.parameter_server.messages import (
     Settled,
     Survey,
 )
-from samovar.protocols.parameter_server.serving import Parts
-from samovar.protocols.parameter_server.store import Copy, Store, settled_at
-from samovar.protocols.parameter_server.tenure import Tenure
-from samovar.protocols.stalls.stalls import Stalls
-from samovar.sims.world.network import Network
-
-NAMES = ("server", "a", "b", "stranger")
-Question = Callable[[int], object]
-
-
-@dataclass
-class _NoStalls:
-    """Nobody is reported."""
-
-    @contextlib.contextmanager
-    def waiting(self, awaited: object) -> Any:
-        yield
-
-
-def view(generation: int) -> View:
-    members = tuple(
-        Member(name, name, f"sim://{name}", Attributes(role=SERVER if name == "server" else "", data_shard=at), at)
-        for at, name in enumerate(NAMES)
-        if name != "stranger"
-    )
-    return View(generation, members, True)
-
-
-@dataclass
-class Server:
-    """A server that holds one range of three elements, with `copy` of it, in a view with the workers a and b. The
-    stranger is in no view."""
-
-    copy: Copy
-    network: Network = field(default_factory=lambda: Network(parse_link(LINK), 1))
-
-    def __post_init__(self) -> None:
-        self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
-        channel = Channel(self.endpoint, PARAMETER_SERVER)
-        store = Store(Keys((Part(0, 3),), 3, torch.float32), Add())
-        store.copies[0] = self.copy
-        tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
-        bsp, sync = parse_consistency("bsp"), parse_algorithm("sync")
-        self.parts = Parts.around(channel, store, tenure, bsp, sync, stalls, None)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.endpoints["server"]
-
-    async def open(self) -> None:
-        for endpoint in self.endpoints.values():
-            await endpoint.open()
-            for other in NAMES:
-                endpoint.dial(other, f"sim://{other}")
-        self.parts.tenure.begin(view(1))
-
-    async def asked(self, worker: str, question: Callable[[int], object], *answers: type) -> Any:
-        """The answer to `worker`. Raises PeerLost if there is none within two seconds."""
-        channel = Channel(self.endpoints[worker], PARAMETER_SERVER)
-        envelope = await channel.ask("server", question, answers=answers, within_s=2.0)
-        envelope.done()
-        return envelope.message
-
-
-def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]]) -> None:
-    async def main() -> None:
-        server = Server(copy)
-        await server.open()
-        try:
-            await scene(server)
-        finally:
-            server.parts.reads.close()
-            for endpoint in server.endpoints.values():
-                endpoint.abort()
-
-    simulate(main())
-
-
-def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int) -> Copy:
-    return Copy(torch.zeros(3), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
+from samovar.protocols.parameter_server.store import settled_at
 
 
 def test_the_first_reads_wait_for_each_worker_to_take_part_once() -> None:
@@ -188,18 +101,22 @@ def held(server: Server) -> list[Any]:
 
 ENLIST: Question = lambda ask: Enlist(ask, 1, 10**18, (0,))  # noqa: E731
 PULL: Question = lambda ask: Pull(ask, 1, 0, (0,), (0,))  # noqa: E731
-PUSH: Question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False)  # noqa: E731
-APPLY: Question = lambda ask: Apply(ask, 1, (0,), (), (1,), (), (), False, False)  # noqa: E731
+PUSH: Question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0)  # noqa: E731
+APPLY: Question = lambda ask: Apply(ask, 1, (0,), (), (1,), (), (), False, False, ())  # noqa: E731
 SURVEY: Question = lambda ask: Survey(ask, 1)  # noqa: E731
+TAKE: Question = lambda ask: Take(ask, 1, 1)  # noqa: E731
+MEASURE: Question = lambda ask: Measure(ask, 1, 0, (0,))  # noqa: E731
+OBEY: Question = lambda ask: Obey(ask, 1, 0, (0,), (0.0,) * ORDER)  # noqa: E731
 FETCH: Question = lambda ask: Fetch(ask, 1, 0, 0)  # noqa: E731
 SETTLED: Question = lambda ask: Settled(1, (0,))  # noqa: E731
+ANSWERS = (Pulled, Applied, Holdings, Copied, Pushed, Portion, Measured, Obeyed)
 
 
 @pytest.mark.parametrize(
     ("sender", "question"),
     [
-        *(("stranger", question) for question in (ENLIST, PULL, PUSH, APPLY, SURVEY, FETCH, SETTLED)),
-        *(("a", question) for question in (APPLY, SURVEY, FETCH, SETTLED)),
+        *(("stranger", asked) for asked in (ENLIST, PULL, PUSH, APPLY, SURVEY, FETCH, SETTLED, TAKE, MEASURE, OBEY)),
+        *(("a", asked) for asked in (APPLY, SURVEY, FETCH, SETTLED, MEASURE, OBEY)),
     ],
 )
 def test_a_message_is_taken_only_of_a_peer_whose_part_it_is_to_send_it(sender: str, question: Question) -> None:
@@ -207,7 +124,7 @@ def test_a_message_is_taken_only_of_a_peer_whose_part_it_is_to_send_it(sender: s
         store = server.parts.store
         server.parts.tenure.settle([0])
         before = (replace(store.copies[0]), list(store.known))
-        asking = asyncio.create_task(server.asked(sender, question, Pulled, Applied, Holdings, Copied, Pushed))
+        asking = asyncio.create_task(server.asked(sender, question, *ANSWERS))
         await eventually(lambda: sender in server.endpoint.refused)
         asking.cancel()
         assert re.search("may not send|is not the head", server.endpoint.refused[sender])
