@@ -39,6 +39,11 @@ class Became:
     vector: Tensor
 
 
+def witnessed() -> bool:
+    """Whether a simulation observes this peer: the caller need not make events that cost much otherwise."""
+    return WITNESS.get() is not None
+
+
 def witness(event: object) -> None:
     """Report an event to the simulation's checkers, which check promises by it. Outside of a simulation it does
     nothing."""

@@ -22,7 +22,7 @@ from functools import partial
 from ...aggregation.rows import Rows
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
-from ..testpoints import witness
+from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
@@ -85,9 +85,11 @@ class Chains:
     def enter(self, entries: Sequence[Entry]) -> None:
         """Apply these entries to this server's copies, and send them to the next server of each chain."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
+        observed = witnessed()
         for entry in entries:
             self._store.enter(entry)
-            witness(self._store.entered(entry))
+            if observed:
+                witness(self._store.entered(entry))
             key = (
                 self._tenure.successor(entry.range),
                 tuple(entry.clocks),
@@ -189,7 +191,7 @@ class Chains:
         pieces: Sequence[Piece | None] = [None] * len(apply.ranges)
         if apply.updates:
             try:
-                pieces = unpacked(self._store.keys, apply.ranges, apply.rows, payload)
+                pieces, _ = unpacked(self._store.keys, apply.ranges, apply.rows, payload)
             except ValueError as wrong:
                 raise PeerMisbehaved(f"sent entries that cannot be applied: {wrong}") from None
         for place, (number, pushed) in enumerate(zip(apply.ranges, pieces, strict=True)):

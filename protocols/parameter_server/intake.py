@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-from ...aggregation.rows import Rows
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -169,8 +168,8 @@ class Intake:
             raise ValueError("it is the last one, and a partition has one in each step")
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
-        pieces = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
-        if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
+        pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
         return pieces
 

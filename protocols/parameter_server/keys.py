@@ -62,12 +62,15 @@ class Keys:
         """By range, the block of rows; a range of the vector has none."""
         self.of_table: dict[str, range] = {}
         """By a table's name, its ranges."""
+        self._itemsize = dtype.itemsize
         self._parameters, number = parameters, len(self.parts)
         for table in self.tables:
             count = blocks_of(table, self.row_bytes(table.width))
             self.of_table[table.name] = range(number, number + count)
             self.blocks |= {number + first: Block(table, first, count) for first in range(count)}
             number += count
+        self._sizes = [part.stop - part.start for part in self.parts]
+        self._sizes += [block.rows * block.table.width for block in self.blocks.values()]
         if len(self.blocks) > BLOCKS_MAX:
             raise ValueError(f"the tables have {len(self.blocks)} blocks of rows, servers hold at most {BLOCKS_MAX}")
 
@@ -78,7 +81,7 @@ class Keys:
     def piece_bytes(self, range: int, rows: int) -> int:
         """The bytes of a piece of a range in a message: of `rows` rows if the range is a block."""
         block = self.blocks.get(range)
-        return self.size(range) * self.dtype.itemsize if block is None else rows * self.row_bytes(block.table.width)
+        return self._sizes[range] * self._itemsize if block is None else rows * self.row_bytes(block.table.width)
 
     def __len__(self) -> int:
         return len(self.parts) + len(self.blocks)
@@ -87,12 +90,11 @@ class Keys:
         """The shape of a range's values: [m], or [rows, width] of a block."""
         if (block := self.blocks.get(range)) is not None:
             return block.shape
-        return (self.parts[range].stop - self.parts[range].start,)
+        return (self._sizes[range],)
 
     def size(self, range: int) -> int:
         """The elements of a range."""
-        shape = self.shape(range)
-        return shape[0] * (shape[1] if len(shape) == 2 else 1)
+        return self._sizes[range]
 
     def is_buffer(self, range: int) -> bool:
         """Whether a range holds averaged buffers, which local steps do not train."""

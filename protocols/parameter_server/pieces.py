@@ -15,10 +15,13 @@ from .keys import WIRE_INDEX, Keys, Piece
 
 
 def raw(tensors: Sequence[Tensor]) -> Buffer:
-    """The elements of these CPU tensors, one tensor after another, as bytes. Those of a single tensor are not copied:
-    it must not change any more."""
-    buffers = [one.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in tensors if one.numel()]
-    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    """The elements of these CPU tensors of one dtype, one tensor after another, as bytes. Those of a single tensor are
+    not copied: it must not change any more."""
+    parts = [one.detach().reshape(-1) for one in tensors if one.numel()]
+    if not parts:
+        return b""
+    whole = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+    return whole.view(torch.uint8).numpy().data
 
 
 def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
@@ -35,7 +38,9 @@ def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
 
 def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
     """The payload with these numbers of rows, and these values. They must not change any more."""
-    return raw([*([torch.cat(list(ids)).to(WIRE_INDEX)] if ids else []), *values])
+    if not ids:
+        return raw(values)
+    return b"".join((raw([torch.cat(list(ids)).to(WIRE_INDEX)]), raw(values)))
 
 
 def of_pieces(pieces: Sequence[Piece]) -> Buffer:
@@ -49,6 +54,8 @@ def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Bu
     no rows of the blocks."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
+    if not any(counts) and keys.blocks.keys().isdisjoint(ranges):
+        return {}
     if any(not 0 <= many <= _rows(keys, number) for number, many in zip(ranges, counts, strict=True)):
         raise ValueError("it has other numbers of rows than its ranges can have")
     nbytes = sum(counts) * WIRE_INDEX.itemsize
@@ -72,17 +79,19 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
     return bool((ids >= 0).all()) and bool((ids < limits).all()) and bool(rising.all())
 
 
-def unpacked(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> list[Piece]:
-    """The pieces of `ranges` that `packed` wrote into `payload`. Raises ValueError where it has others."""
+def unpacked(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> tuple[list[Piece], Tensor]:
+    """The pieces of `ranges` that `packed` wrote into `payload`, and all their values [m], which the pieces share.
+    Raises ValueError where it has others."""
     ids = ids_of(keys, ranges, counts, payload)
     shapes = [(len(ids[number]), keys.shape(number)[1]) if number in ids else keys.shape(number) for number in ranges]
     sizes = [shape[0] * (shape[1] if len(shape) == 2 else 1) for shape in shapes]
     head, due = sum(counts) * WIRE_INDEX.itemsize, sum(sizes) * keys.dtype.itemsize
     if len(payload) != head + due:
         raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
-    parts = torch.split(of_bytes(memoryview(payload)[head:], keys.dtype), sizes)
-    values = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-    return [Rows(ids[number], value) if number in ids else value for number, value in zip(ranges, values, strict=True)]
+    values = of_bytes(memoryview(payload)[head:], keys.dtype)
+    parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
+    pieces = [Rows(ids[number], part) if number in ids else part for number, part in zip(ranges, parts, strict=True)]
+    return pieces, values
 
 
 def _rows(keys: Keys, range: int) -> int:

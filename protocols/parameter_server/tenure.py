@@ -114,13 +114,17 @@ class Tenure:
         return sender in self.workers
 
     def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        return sender in self.workers and all(self.head(range) == self.me for range in ranges)
+        return sender in self.workers and self._leads(ranges)
 
     def from_worker_to_coordinator(self, sender: PeerId, ranges: Sequence[int]) -> bool:
         return sender in self.workers and self.head(0) == self.me
 
     def from_coordinator_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        return sender == self.head(0) and all(self.head(range) == self.me for range in ranges)
+        return sender == self.head(0) and self._leads(ranges)
+
+    def _leads(self, ranges: Sequence[int]) -> bool:
+        """Whether this server is the head of these ranges."""
+        return all(self.head(range) == self.me for range in ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
         return sender in self.placement.servers
@@ -142,23 +146,23 @@ class Tenure:
         self._channel.refuse(envelope, "the view has changed")
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
-        epoch, again = envelope.message.epoch, partial(self._admit, handler=handler, allowed=allowed)
-        ranges = getattr(envelope.message, "ranges", ())
-        if any(not 0 <= range < self.count for range in ranges) or len({*ranges}) != len(ranges):
+        epoch, ranges = envelope.message.epoch, getattr(envelope.message, "ranges", ())
+        again, named = partial(self._admit, handler=handler, allowed=allowed), {*ranges}
+        if len(named) != len(ranges) or min(named, default=0) < 0 or max(named, default=0) >= self.count:
             raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
         if epoch < self.epoch:
             self.refuse(envelope)
         elif epoch > self.epoch:
             self._held.put_off(envelope, again)
-        elif any(self.me not in self.placement.chain(range) for range in ranges if range not in self.lost):
+        elif any(self.me not in self.placement.chain(range) for range in named - self.ready - self.lost):
             self.refuse(envelope)  # it is not ours to hold
         elif not allowed(envelope.sender, ranges):
             raise PeerMisbehaved(f"sent {type(envelope.message).__name__}, which it may not send in view {epoch}")
-        elif gone := [range for range in ranges if range in self.lost]:
+        elif gone := named & self.lost:
             envelope.done()
-            said = NotTaken(envelope.message.ask, in_words(_gone(gone[0])), lost=True)
+            said = NotTaken(envelope.message.ask, in_words(_gone(min(gone))), lost=True)
             self._channel.post(envelope.sender, said)
-        elif all(range in self.ready for range in ranges):
+        elif named <= self.ready:
             handler(envelope)
         else:
             self._held.put_off(envelope, again)

@@ -60,8 +60,8 @@ def test_a_message_can_carry_every_block_and_tables_have_a_limit() -> None:
 def test_pushed_pieces_arrive_and_pulled_ones_are_put_together() -> None:
     pushed = pushes(words=ids(0, 1, 32, 69), few=ids(1))
     shares, every = Shares.of(KEYS, pushed), range(len(KEYS))
-    arrived = unpacked(KEYS, every, shares.counts(every), shares.payload(every, pushed))
-    again = unpacked(KEYS, every, counts_of(arrived), of_pieces(arrived))
+    arrived, _ = unpacked(KEYS, every, shares.counts(every), shares.payload(every, pushed))
+    again, _ = unpacked(KEYS, every, counts_of(arrived), of_pieces(arrived))
     assert bytes(of_pieces(again)) == bytes(shares.payload(every, pushed)), "it goes on to the next of the chain"
     store = Store(KEYS, Adagrad(1.0))
     for number, piece in zip(every, arrived, strict=True):
@@ -117,7 +117,7 @@ def test_whatever_arrives_is_refused_or_is_rows_of_its_ranges(payload: bytes, to
     ranges = list(dict.fromkeys(number for number, _ in told))
     counts = [count for _, count in told][: len(ranges)]
     try:
-        pieces = unpacked(KEYS, ranges, counts, payload)
+        pieces, _ = unpacked(KEYS, ranges, counts, payload)
     except ValueError:
         return
     for number, piece in zip(ranges, pieces, strict=True):
