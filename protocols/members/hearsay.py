@@ -234,10 +234,12 @@ class Hearsay:
 
     def _is_adopted(self, mark: int, claim: _Claim, decree: Decree) -> bool:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
-        counts only when more than half have adopted it. Members that have adopted nothing after two patiences are not
-        waited for: the proposer cannot reach them. Of another decree they would have told."""
+        counts only when more than half have adopted it. A restarted member that votes on behalf of its former life is
+        asked too, although it is gone. Members that have adopted nothing after two patiences are not waited for: the
+        proposer cannot reach them. Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
-        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in roster.gone]
+        out = {*roster.gone}.difference(roster.former)
+        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in out]
         words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)
         late = asyncio.get_running_loop().time() > claim.since_s + 2 * self._channel.endpoint.patience_s
         left_out = {peer for peer in members if late and self._acceptor.echoes.is_silent(peer)}
