@@ -254,6 +254,25 @@ def test_newcomers_without_a_live_member_to_let_them_in_may_give_up() -> None:
     assert broken(scenario, STRUCK + log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
 
 
+@pytest.mark.parametrize("relay", ["dies", "lives"])
+def test_members_that_nobody_can_dial_may_give_up_when_no_relay_between_them_lives(relay: str) -> None:
+    """Though they are more than half of all: each of them is alone."""
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    scenario = Scenario.plain(Settings(peers=5, device="cpu"))
+    (group,) = scenario.groups
+    behind_nat = replace(scenario, groups=(replace(group, peers=2), replace(group, peers=3, dialable=False)))
+    lives = [f"{index}.0" for index in range(5)]
+    entries = log(
+        *((life, Began()) for life in lives),
+        *((life, view) for life in lives),
+        *((life, Gone(crashed=True)) for life in (lives[:2] if relay == "dies" else lives[:1])),
+        ("4.0", Gone(error="1 of 5 peers is left")),
+    )
+    gave_up = "who lives finishes: 4.0 gave up: 1 of 5 peers is left"
+    assert broken(behind_nat, STRUCK + entries) == (None if relay == "dies" else gave_up)
+    assert broken(scenario, STRUCK + entries) == gave_up
+
+
 def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
     silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
     assert "1.0 gave up: without a word" in broken(QUIET, silent)
