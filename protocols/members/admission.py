@@ -3,9 +3,9 @@
 The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
 newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
 next change of the view lets the newcomer in. A newcomer that asks again with a life that the view already has is sent
-that view. A newcomer that the run's invitation does not let in, now or at the next view, is told so (Uninvited) and
-gives up. A peer that was removed for holding up the others, or for the second time within an hour, is told Later and
-asks again then. Only the peer that removed it knows of this delay.
+that view. A newcomer that the run's invitation does not let in, now or at the next view, or that still waits when the
+run is over, is told so (Uninvited) and gives up. A peer that was removed for holding up the others, or for the second
+time within an hour, is told Later and asks again then. Only the peer that removed it knows of this delay.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
 """How many newcomers' addresses are dialled in an hour whose host is another than that of the peer that names them. The
 first limit is for those that newcomers themselves and learners name, the second for those that members name."""
 _NO_REASON = "it is not let in, and was not told why"
+_OVER = "the run is over: its members are done"
 
 
 class _Host(NamedTuple):
@@ -74,12 +75,15 @@ class Admission:
         """The decree of a view without this peer. It is told to the contacts that this peer asks, which may not have
         heard of it."""
         self._elsewhere = Elsewhere(_CALLED_FOR_MEMBERS, 3600.0)
+        self._introduces: set[PeerId] = set()
+        """The newcomers that have asked this peer to introduce them."""
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
         channel.on(Later, self._on_later)
         channel.on(Uninvited, self._on_uninvited)
         channel.on(Anew, self._on_anew)
         roster.on_news.append(self._come_out)
+        roster.on_change.append(self._end)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
         """Ask the member `contact` to introduce this peer, so that the next view lets it in; without `ready`, ask only
@@ -152,6 +156,7 @@ class Admission:
         if there and (latest := self._latest()) is not None:
             self._channel.post(newcomer, Install(latest))
         elif join.ready:
+            self._introduces.add(newcomer)
             guest = roster.invites.came_by(newcomer)
             self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest), newcomer)
 
@@ -170,7 +175,7 @@ class Admission:
         if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):
             return f"the run is full: {len(view.ids)} members"
         if join.ready and is_over(self._roster, terms):
-            return "the run is over: its members are done"
+            return _OVER
         return None
 
     def _on_introduce(self, envelope: Envelope) -> None:
@@ -191,8 +196,8 @@ class Admission:
     def _on_anew(self, envelope: Envelope) -> None:
         roster, sender = self._roster, envelope.sender
         roster.gave_up(sender)
-        introduces = self._host is not None and sender == self._host.id
-        if introduces and not roster.view.ids and roster.failed is None:
+        asked = self._host is not None and sender == self._host.id
+        if asked and not roster.view.ids and roster.failed is None:
             roster.fail(Expelled(sender))  # the contact has our introduction, and no view any more to pass it on in
 
     def _on_later(self, envelope: Envelope) -> None:
@@ -221,8 +226,20 @@ class Admission:
         it."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
-                del self._roster.newcomers[newcomer]
-                self._channel.post(newcomer, Uninvited(in_words(why)))
+                self._refuse(newcomer, why)
+        self._introduces.intersection_update(self._roster.newcomers)
+
+    def _refuse(self, newcomer: PeerId, why: str) -> None:
+        del self._roster.newcomers[newcomer]
+        self._channel.post(newcomer, Uninvited(in_words(why)))
+
+    def _end(self) -> None:
+        """When the run is over: tell each newcomer that this peer was to introduce. It goes at once, so a word of any
+        other member would wait for its answer in vain."""
+        if self._introduces and is_over(self._roster, self._terms):
+            for newcomer in sorted(self._introduces.intersection(self._roster.newcomers)):
+                self._refuse(newcomer, _OVER)
+            self._introduces.clear()
 
     def _on_uninvited(self, envelope: Envelope) -> None:
         roster, why = self._roster, in_words(envelope.message.why).strip()
