@@ -89,5 +89,8 @@ class ParameterServerSettings(OwnSettings):
     def server_count(self) -> int:
         return self.servers
 
+    def takes_rows(self) -> bool:
+        return True
+
     def tasks_only(self) -> str:
         return "a server takes its model from a task: --protocol parameter-server trains tasks, not scripts"

@@ -13,6 +13,7 @@ clip(model)                                         changes the gradients betwee
 setup(run)                                          once on each peer, before the first batch: see `TaskRun`
 on_round(record) or (record, run)                   on each peer after each exchange, with the model that this gave
 seed_everything(seed)                               seeds generators beside those of torch, NumPy and Python
+rows(batch) -> {"name": int64 tensor}               the rows of sparse embeddings that a batch needs: see `row_tables`
 
 Optional constants:
 
@@ -51,6 +52,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "setup": (("run",),),
     "on_round": (("record",), ("record", "run")),
     "seed_everything": (("seed",),),
+    "rows": (("batch",),),
 }
 """The arguments that each function is called with; several: one of these."""
 Precision = Literal["bf16", "fp16"]
@@ -89,6 +91,7 @@ class Task:
     on_round: Callable[..., object] | None = None
     seed_everything: Callable[[int], object] | None = None
     metrics: Mapping[str, str] | None = None
+    rows: Callable[[Any], Any] | None = None
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...protocols.conversation import Position
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
-from ...protocols.work import Steps, Update, Work
+from ...protocols.work import Foresee, Steps, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from ..task.tensors import saved_tensors
@@ -41,7 +41,10 @@ class TaskReplica:
         self._trainer.hooks.note(record)
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
-        steps = work.job.count if isinstance(work.job, Steps) else 0
+        job = work.job
+        if isinstance(job, Foresee):
+            return await self._compute.run(lambda: self._trainer.foresee(job.count))
+        steps = job.count if isinstance(job, Steps) else 0
         return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
 
     async def end_round(self, position: Position) -> None:

@@ -184,6 +184,7 @@ class LocalSGDConversation:
             return self._evaluations.end(update)
         if isinstance(job, Gradient):
             return await self._bring_gradient(update)
+        assert isinstance(job, Steps)
         if self._following:
             return await self._follow(update)
         self._spent.add(update, update.steps - job.taken)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
+from ...aggregation.rows import Rows
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -19,8 +20,11 @@ from ..wire.frames import in_words
 from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .gathering import Gathering
+from .held import TOO_MANY, crowded
+from .keys import Piece
 from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
-from .store import Copy, Entry, Store, of_bytes
+from .pieces import unpacked
+from .store import Copy, Entry, Store
 from .tenure import Tenure
 
 
@@ -32,14 +36,14 @@ class Intake:
         self._chains, self._algorithm = chains, algorithm
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
         self._asked: list[Envelope] = []
-        """Questions that are not answered yet."""
+        """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update that gathered pushes have made."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
         """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
         range that had it."""
-        tenure.handler(Enlist, self._on_enlist)
-        tenure.handler(Push, self._on_push)
+        tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
+        tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
     def begin(self) -> None:
         """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
@@ -53,7 +57,10 @@ class Intake:
 
     def _on_enlist(self, envelope: Envelope) -> None:
         enlist: Enlist = envelope.message
-        worker, entries = envelope.sender, []
+        worker, entries = envelope.sender, list[Entry]()
+        if crowded(self._asked, worker):
+            self._channel.refuse(envelope, TOO_MANY)
+            return
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
@@ -89,15 +96,18 @@ class Intake:
 
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
-        sizes = [self._store.size(number) for number in push.ranges]
-        wrong = self._wrong(envelope, sizes)
-        values = None if wrong else of_bytes(envelope.payload, self._store.dtype)
-        if values is not None and not all_finite(values):
-            wrong = "it has numbers that are not finite"
-        envelope.done()
-        if wrong or values is None:
-            self._channel.post(worker, NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False))
+        if crowded(self._asked, worker):
+            envelope.done()
+            self._channel.refuse(envelope, TOO_MANY)
             return
+        try:
+            pieces = self._pieces(envelope)
+        except ValueError as wrong:
+            said = NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False)
+            self._channel.post(worker, said)
+            return
+        finally:
+            envelope.done()
         self._asked.append(envelope)
 
         def answer() -> None:
@@ -111,8 +121,8 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
             return
-        told, at = self._answered(envelope, len(push.ranges), answer), 0
-        for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
+        told = self._answered(envelope, len(push.ranges), answer)
+        for number, piece, read in zip(push.ranges, pieces, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
             if push.seq <= copy.clocks.get(worker, 0):
                 sometimes("a push came again")
@@ -122,10 +132,9 @@ class Intake:
             else:
                 staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
                 weight = self._weight(number, staleness, workers)
-                gathering.add(worker, push.seq, values[at : at + size], weight, last=push.last)
+                gathering.add(worker, push.seq, piece, weight, last=push.last)
                 gathering.told.append(told)
                 self.staleness[staleness] += 1
-            at += size
         self._update(push.ranges)
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
@@ -137,22 +146,19 @@ class Intake:
     def _weight(self, number: int, staleness: int, workers: int) -> float:
         """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
         1 / `workers`: each change is then one share of a mean."""
-        if not self._algorithm.by_steps and self._store.is_buffer(number):
+        if not self._algorithm.by_steps and self._store.keys.is_buffer(number):
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)
 
-    def _wrong(self, envelope: Envelope, sizes: list[int]) -> str:
+    def _pieces(self, envelope: Envelope) -> list[Piece]:
+        """The pieces of a push. Raises ValueError where they cannot be taken."""
         push: Push = envelope.message
-        due = sum(sizes) * self._store.dtype.itemsize
         if len(push.read) != len(push.ranges):
-            return f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}"
-        if len(envelope.payload) != due:
-            return f"it has {len(envelope.payload)} bytes for ranges of {due}"
-        return ""
-
-    def look(self) -> None:
-        """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
-        self._update(tuple(self._gathered))
+            raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
+        pieces = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
+            raise ValueError("it has numbers that are not finite")
+        return pieces
 
     def _update(self, ranges: tuple[int, ...]) -> None:
         """Make the updates of these ranges for which enough pushes are gathered."""

@@ -1,9 +1,11 @@
 """The messages of the parameter server, and its events for the checkers of a simulation.
 
-A range is a slice of the model's vector, a chain the servers that hold copies of it, head first and tail last. A
-worker's clock is the number of its last push. `ask` is the number by which an answer finds its question. All messages
-are of one view: `epoch` is its generation. A server refuses a message of a former view, and keeps one of a later view
-until it has that view. Values travel as the raw elements of the model's vector, range after range.
+A range is a slice of the model's vector, or a block of rows of a table; a chain the servers that hold copies of it,
+head first and tail last. A worker's clock is the number of its last push. `ask` is the number by which an answer finds
+its question. All messages are of one view: `epoch` is its generation. A server refuses a message of a former view, and
+keeps one of a later view until it has that view. Values travel as raw elements, range after range; of a block only some
+rows, whose numbers go before all values (`pieces`). `rows`: by range, how many rows there are; 0 for a range of the
+vector.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Push:
     epoch: int
     seq: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
     read: tuple[int, ...]
     last: bool
 
@@ -79,23 +82,25 @@ class Early:
     clocks: tuple[int, ...]
 
 
-@_control
+@_data
 @dataclass(frozen=True, slots=True)
 class Pull:
     """From a worker to the tails of `ranges`: asks for values that a read at `clock` may see
-    (`aggregation.consistency`)."""
+    (`aggregation.consistency`). Payload: the numbers of the rows that it asks for."""
 
     ask: int
     epoch: int
     clock: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
 
 
 @_data
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to Pull. Payload: the values of its ranges. By range: the number of `updates` so far, and the asking
-    worker's `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
+    """The answer to Pull. Payload: the values of its ranges and rows, without the numbers of rows. By range: the number
+    of `updates` so far, and the asking worker's `clocks`. `late`: the worker for whose push the server waited last; "":
+    it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
@@ -119,16 +124,18 @@ class NotTaken:
 class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
     each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
-    of the first range, then those of the next. `joins`: the workers take part from now on. Payload: what the server
-    function applies to each range; empty: the entries change only clocks."""
+    of the first range, then those of the next. `joins`: the workers take part from now on. `updates`: the payload is
+    what the server function applies to each range; else there is none, and the entries change only clocks."""
 
     ask: int
     epoch: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
     versions: tuple[int, ...]
     workers: tuple[str, ...]
     clocks: tuple[int, ...]
     joins: bool
+    updates: bool
 
 
 @_control
@@ -165,18 +172,20 @@ class Holdings:
 @_control
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """From the head of a range to another server: asks for its copy of the range."""
+    """From the head of a range to another server: asks for its copy of the range, from byte `at` on."""
 
     ask: int
     epoch: int
     range: int
+    at: int
 
 
 @_data
 @dataclass(frozen=True, slots=True)
 class Copied:
     """The answer to Fetch: a copy, whose numbers are those of `store.Copy`. `clocks` are those of `workers`. Payload:
-    the values, then the tensors of the server function's state in the order of `names`."""
+    from the place that was asked for, as many bytes as a message takes of the values, followed by the tensors of the
+    server function's state in the order of `names`."""
 
     ask: int
     past: int
@@ -192,12 +201,14 @@ class Copied:
 @dataclass(frozen=True, slots=True)
 class Install:
     """From the head of a range to a server of its chain: have this copy from now on, whose numbers are those of
-    `store.Copy`. `base`: the term of the copy that it was made from. Payload as in Copied. `same`: there is no payload,
-    because the receiver has these values already."""
+    `store.Copy`. `base`: the term of the copy that it was made from. Payload as in Copied, from byte `at` on; the
+    messages of one copy come in the order of their bytes. `same`: there is no payload, because the receiver has these
+    values already."""
 
     ask: int
     epoch: int
     range: int
+    at: int
     base: int
     past: int
     version: int
@@ -212,7 +223,7 @@ class Install:
 @_control
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The answer to Install: the server has the copy."""
+    """The answer to Install: the server has the copy, or its bytes so far."""
 
     ask: int
 
@@ -241,8 +252,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Event: a server has begun to hold `values` [m] as its copy of `range` in the term `term`. `base`: the term of the
-    copy that it was made from; 0: the initial model."""
+    """Event: a server has begun to hold `values` ([m], or [rows, width] of a block) as its copy of `range` in the term
+    `term`. `base`: the term of the copy that it was made from; 0: the initial model."""
 
     range: int
     term: int
@@ -254,9 +265,9 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """Event: a server has applied the entry that leads to `version` of `range`; `values` [m] are the result. `pushes`:
-    (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the clocks of
-    the workers that take part."""
+    """Event: a server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k,
+    width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in
+    the entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part."""
 
     range: int
     term: int
@@ -264,6 +275,7 @@ class Entered:
     pushes: tuple[tuple[PeerId, int], ...]
     values: Tensor
     counted: dict[PeerId, int]
+    rows: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from ...aggregation.consistency import Consistency, lacking
 from ..channel import Channel, Envelope
@@ -14,18 +16,22 @@ from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
-from ..wire.frames import Buffer
-from .messages import Pull, Pulled, Read
-from .store import Store, raw
+from ..wire.frames import Buffer, in_words
+from .held import TOO_MANY, crowded
+from .messages import NotTaken, Pull, Pulled, Read
+from .pieces import ids_of, raw
+from .store import Store
 from .tenure import Tenure
 
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A pull that waits for pushes to the ranges in `missing`. `late`: the worker for whose push it has waited last."""
+    """A pull that waits for pushes to the ranges in `missing`. `ids`: by block, the rows that it asks for. `late`: the
+    worker for whose push it has waited last."""
 
     envelope: Envelope
     missing: set[int]
+    ids: Mapping[int, Tensor]
     late: PeerId = ""
 
 
@@ -40,7 +46,7 @@ class Reads:
         self._parked: list[_Parked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        tenure.handler(Pull, self._on_pull)
+        tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
         """A new view begins: refuse the pulls that wait. Their workers ask again."""
@@ -83,11 +89,23 @@ class Reads:
             task.cancel()
 
     def _on_pull(self, envelope: Envelope) -> None:
-        one = _Parked(envelope, {*envelope.message.ranges})
+        pull: Pull = envelope.message
+        try:
+            ids = ids_of(self._store.keys, pull.ranges, pull.rows, envelope.payload)
+        except ValueError as wrong:
+            said = NotTaken(pull.ask, in_words(f"the pull was not taken: {wrong}"), lost=False)
+            self._channel.post(envelope.sender, said)
+            return
+        finally:
+            envelope.done()
+        one = _Parked(envelope, {*pull.ranges}, ids)
         for number in envelope.message.ranges:
             self._judge(one, number)
         if not one.missing:
             self._answer(one)
+            return
+        if crowded((other.envelope for other in self._parked), envelope.sender):
+            self._channel.refuse(envelope, TOO_MANY)
             return
         self._parked.append(one)
         if self._watch is None:
@@ -113,7 +131,13 @@ class Reads:
         copies = [self._store.copies[number] for number in pull.ranges]
         for number, copy in zip(pull.ranges, copies, strict=True):
             witness(Read(number, reader, pull.clock, copy.counted()))
-        payload = raw([copy.values for copy in copies])
+        ids = one.ids
+        payload = raw(
+            [
+                copy.values[ids[number]] if number in ids else copy.values
+                for number, copy in zip(pull.ranges, copies, strict=True)
+            ]
+        )
         clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")

@@ -27,6 +27,7 @@ from ..work import Keep, Steps, Update, Work
 from .algorithms.algorithm import Algorithm
 from .chain import Chains
 from .intake import Intake
+from .keys import Model
 from .reads import Reads
 from .store import NOTHING, Copy, Store
 from .takeover import Takeover
@@ -55,10 +56,10 @@ class Parts:
         consistency: Consistency,
         algorithm: Algorithm,
         stalls: Stalls,
-        initial: Tensor | None,
+        initial: Model | None,
     ) -> Self:
-        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`
-        [n]: see `Takeover`."""
+        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
+        see `Takeover`."""
         reads = Reads(channel, store, tenure, consistency, stalls)
         chains = Chains(channel, store, tenure, reads.look)
         intake = Intake(channel, store, tenure, chains, algorithm)
@@ -174,12 +175,14 @@ class Serving:
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
     """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
-    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy that servers have
-    agreed on (`takeover`) neither in this run nor in one before is left out."""
+    which updates do not write into any more, and for each copy a list of its range, term, past, version, updates and
+    clocks (`store.Copy`). A copy that servers have agreed on (`takeover`) neither in this run nor in one before is left
+    out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:
             continue
+        copy.lent = True
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
@@ -192,7 +195,7 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
     for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
             raise ValueError("this run began with another model or --server-update: go on with that one")
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

@@ -126,12 +126,19 @@ def the_clocks_of_workers_keep_the_bound(scenario: Scenario, entries: Sequence[E
 def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All copies of a range have the same values, to the bit, in the same version of a term."""
     known: dict[tuple[int, int, int], Tensor] = {}
+    blocks: dict[tuple[str, int], Tensor] = {}
+    """By life and range, the values of the copy, for blocks of rows, of whose entries only some rows are told."""
     for _, life, event in entries:
         if isinstance(event, Resumed):
             known.clear()
         elif isinstance(event, Took | Entered):
-            values = known.setdefault((event.range, event.term, event.version), event.values)
-            if not torch.equal(values, event.values):
+            values = event.values
+            if isinstance(event, Entered) and event.rows is not None:
+                values = blocks[life, event.range].clone()
+                values[event.rows] = event.values
+            if values.dim() == 2:
+                blocks[life, event.range] = values
+            if not torch.equal(known.setdefault((event.range, event.term, event.version), values), values):
                 yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
 
 

@@ -16,6 +16,7 @@ from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
 from samovar.protocols.parameter_server.placement import Placement
 from samovar.protocols.parameter_server.serving import Serving, restored, saved
@@ -263,10 +264,11 @@ def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model()
 
 
 def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:
-    store = Store((Part(0, 1), Part(1, 2)), torch.float32, 2, Add())
+    keys = Keys((Part(0, 1), Part(1, 2)), 2, torch.float32)
+    store = Store(keys, Add())
     store.copies = {0: Copy(ONE, {}, term=3, restored=True), 1: Copy(ONE, {})}
     store.begin_anew()
     tensors, numbers = saved(store)
-    again = Store(store.ranges, torch.float32, 2, Add())
+    again = Store(keys, Add())
     restored(again, tensors, numbers)
     assert {number: copy.standing for number, copy in again.copies.items()} == {0: 3}
