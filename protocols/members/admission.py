@@ -3,9 +3,9 @@
 The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
 newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
 next change of the view lets the newcomer in. A newcomer that asks again with a life that the view already has is sent
-that view. A newcomer that the run's invitation does not let in, now or at the next view, is told so (Uninvited) and
-gives up. A peer that was removed for holding up the others, or for the second time within an hour, is told Later and
-asks again then. Only the peer that removed it knows of this delay.
+that view. A newcomer that the run's invitation does not let in, now or at the next view, or that still waits when the
+run is over, is told so (Uninvited) and gives up. A peer that was removed for holding up the others, or for the second
+time within an hour, is told Later and asks again then. Only the peer that removed it knows of this delay.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
-from ..addresses import Elsewhere
+from ..addresses import NOWHERE, Elsewhere
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
+from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .attached import Standing
@@ -33,6 +35,16 @@ _CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
 """How many newcomers' addresses are dialled in an hour whose host is another than that of the peer that names them. The
 first limit is for those that newcomers themselves and learners name, the second for those that members name."""
 _NO_REASON = "it is not let in, and was not told why"
+_OVER = "the run is over: its members are done"
+
+
+class _Host(NamedTuple):
+    """The contact that this peer has asked to introduce it, in which of its lives, and the contact's address, once the
+    contact has told it."""
+
+    id: PeerId
+    life: int
+    address: str = NOWHERE
 
 
 class Admission:
@@ -54,9 +66,7 @@ class Admission:
         self._channel, self._roster, self._standing = channel, roster, standing
         self._latest, self._votes = latest, votes
         self._terms = terms
-        self._host: PeerId | None = None
-        """The contact that has promised to introduce this peer with its present life."""
-        self._life = 0
+        self._host: _Host | None = None
         self._held_off: dict[PeerId, Later] = {}
         """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
         self._later: tuple[float, PeerId] = (0.0, "")
@@ -65,11 +75,15 @@ class Admission:
         """The decree of a view without this peer. It is told to the contacts that this peer asks, which may not have
         heard of it."""
         self._elsewhere = Elsewhere(_CALLED_FOR_MEMBERS, 3600.0)
+        self._introduces: set[PeerId] = set()
+        """The newcomers that have asked this peer to introduce them."""
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
         channel.on(Later, self._on_later)
         channel.on(Uninvited, self._on_uninvited)
         channel.on(Anew, self._on_anew)
+        roster.on_news.append(self._come_out)
+        roster.on_change.append(self._end)
 
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
         """Ask the member `contact` to introduce this peer, so that the next view lets it in; without `ready`, ask only
@@ -78,7 +92,7 @@ class Admission:
         me, has, terms = self._roster.me, self._standing(), self._terms
         if not ready:
             self._roster.failed = None  # a new attempt: the failure of the last one is over
-        self._host, self._life = contact if ready else None, me.life
+        self._host = _Host(contact, me.life) if ready else None
         self._roster.notify()
         if self._overruled is not None and contact in self._overruled.view.everybody:
             self._channel.post(contact, Install(self._overruled))
@@ -94,6 +108,8 @@ class Admission:
             why = in_words(answer.message.why).strip() or _NO_REASON
             raise JoinRefused(why) if answer.message.final else PeerLost(contact, why)
         welcome: Welcome = answer.message
+        if self._host is not None and (host := welcome.view.anybody(contact)) is not None:
+            self._host = self._host._replace(address=host.address)
         if not self._roster.view.ids:
             self._roster.meet(welcome.view)
         if self._later[1] not in welcome.view.ids:
@@ -109,7 +125,7 @@ class Admission:
     @property
     def asks(self) -> bool:
         """Whether this peer, in its present life, has asked a contact to be let in."""
-        return self._host is not None and self._life == self._roster.me.life
+        return self._host is not None and self._host.life == self._roster.me.life
 
     @property
     def held_off_s(self) -> float:
@@ -140,6 +156,7 @@ class Admission:
         if there and (latest := self._latest()) is not None:
             self._channel.post(newcomer, Install(latest))
         elif join.ready:
+            self._introduces.add(newcomer)
             guest = roster.invites.came_by(newcomer)
             self._introduce(Introduce(join.member, join.version, roster.view.generation, join.votes, guest), newcomer)
 
@@ -158,7 +175,7 @@ class Admission:
         if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):
             return f"the run is full: {len(view.ids)} members"
         if join.ready and is_over(self._roster, terms):
-            return "the run is over: its members are done"
+            return _OVER
         return None
 
     def _on_introduce(self, envelope: Envelope) -> None:
@@ -179,7 +196,8 @@ class Admission:
     def _on_anew(self, envelope: Envelope) -> None:
         roster, sender = self._roster, envelope.sender
         roster.gave_up(sender)
-        if sender == self._host and not roster.view.ids and roster.failed is None:
+        asked = self._host is not None and sender == self._host.id
+        if asked and not roster.view.ids and roster.failed is None:
             roster.fail(Expelled(sender))  # the contact has our introduction, and no view any more to pass it on in
 
     def _on_later(self, envelope: Envelope) -> None:
@@ -193,13 +211,35 @@ class Admission:
         self._later = now + later.seconds, envelope.sender
         self._roster.notify()
 
+    def _come_out(self) -> None:
+        """If no member can be dialled before the run has started, it never will: no newcomer reaches them. So this peer
+        joins again through its contact, where the run may be founded anew."""
+        roster, view, host = self._roster, self._roster.view, self._host
+        waits = roster.id in view.ids and not view.started and roster.failed is None
+        if waits and host is not None and not any(member.dialable for member in view.members):
+            sometimes("no newcomer could reach the members")
+            roster.addresses[host.id] = host.address  # of a past member it was forgotten
+            roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
+
     def turn_away(self) -> None:
         """After a change of the view: tell each newcomer that its invitation does not let it in any more, and forget
         it."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
-                del self._roster.newcomers[newcomer]
-                self._channel.post(newcomer, Uninvited(in_words(why)))
+                self._refuse(newcomer, why)
+        self._introduces.intersection_update(self._roster.newcomers)
+
+    def _refuse(self, newcomer: PeerId, why: str) -> None:
+        del self._roster.newcomers[newcomer]
+        self._channel.post(newcomer, Uninvited(in_words(why)))
+
+    def _end(self) -> None:
+        """When the run is over: tell each newcomer that this peer was to introduce. It goes at once, so a word of any
+        other member would wait for its answer in vain."""
+        if self._introduces and is_over(self._roster, self._terms):
+            for newcomer in sorted(self._introduces.intersection(self._roster.newcomers)):
+                self._refuse(newcomer, _OVER)
+            self._introduces.clear()
 
     def _on_uninvited(self, envelope: Envelope) -> None:
         roster, why = self._roster, in_words(envelope.message.why).strip()

@@ -18,9 +18,9 @@ class JoinRefused(MembershipError):
 
 
 class Expelled(Exception):
-    """Raised when the others have decided a view without this peer: it has to join again, through the member
-    `contact`."""
+    """Raised when this peer has to join again, through the member `contact`, as a rule because the others have decided
+    a view without it. `why`: in words."""
 
-    def __init__(self, contact: PeerId) -> None:
-        super().__init__(f"the others went on without this peer; joining again through {contact:.12}")
-        self.contact = contact
+    def __init__(self, contact: PeerId, why: str = "the others went on without this peer") -> None:
+        super().__init__(f"{why}; joining again through {contact:.12}")
+        self.contact, self.why = contact, why

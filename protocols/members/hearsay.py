@@ -19,6 +19,7 @@ waited for. A claim that is not confirmed within `TRY_FOR` patiences is forgotte
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -71,6 +72,10 @@ class _Claim:
     hold: set[PeerId] = field(default_factory=set)
     adopted: set[PeerId] = field(default_factory=set)
 
+    @property
+    def generation(self) -> int:
+        return self.told.view.generation if isinstance(self.told, Decree) else self.told.generation
+
 
 class Hearsay:
     """One peer's side of hearsay: it asks others about the views that it was told of, and answers their questions.
@@ -105,8 +110,14 @@ class Hearsay:
 
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, to which the roster has gone on, and answer the peers that have asked
-        about it. None: this peer is in no view."""
+        about it. None: this peer is in no view. What was told of views later than this one stays: a peer may hear last
+        of the view that came first, and those that have told it of a later one believe that it knows."""
+        known = math.inf if decree is None else decree.view.generation
+        later = {mark: claim for mark, claim in self._claims.items() if claim.generation > known}
         self.stop()
+        self._claims = later
+        if later:
+            self._again()
         if self._askers and decree is not None:
             mark = mark_of(decree)
             for peer in [peer for peer, asked in self._askers.items() if asked == mark]:
@@ -126,8 +137,7 @@ class Hearsay:
         """The members that say that another decree of the generation of `decree` holds."""
         others = set[PeerId]()
         for claim in self._claims.values():
-            told, generation = claim.told, decree.view.generation
-            if isinstance(told, Decree) and told.view.generation == generation and told != decree:
+            if isinstance(claim.told, Decree) and claim.generation == decree.view.generation and claim.told != decree:
                 others |= claim.hold
         return others
 
@@ -234,10 +244,12 @@ class Hearsay:
 
     def _is_adopted(self, mark: int, claim: _Claim, decree: Decree) -> bool:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
-        counts only when more than half have adopted it. Members that have adopted nothing after two patiences are not
-        waited for: the proposer cannot reach them. Of another decree they would have told."""
+        counts only when more than half have adopted it. A restarted member that votes on behalf of its former life is
+        asked too, although it is gone. Members that have adopted nothing after two patiences are not waited for: the
+        proposer cannot reach them. Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
-        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in roster.gone]
+        out = {*roster.gone}.difference(roster.former)
+        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in out]
         words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)
         late = asyncio.get_running_loop().time() > claim.since_s + 2 * self._channel.endpoint.patience_s
         left_out = {peer for peer in members if late and self._acceptor.echoes.is_silent(peer)}
@@ -259,7 +271,7 @@ class Hearsay:
         if claim is None or sender not in self._members():
             return
         if answer.word == _NO_VIEW:
-            self._asked_s[sender] = -float("inf")
+            self._asked_s[sender] = -math.inf
         else:
             self._asked_s.pop(sender, None)
         if answer.word == _HOLDS:

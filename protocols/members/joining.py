@@ -52,9 +52,8 @@ class Entry:
         await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again after the others went on without this peer; if the run is over, fetch its last state instead.
-        Keeps trying for `Terms.give_up_after_s`, or without limit if that is None. Raises MembershipError when it
-        fails."""
+        """Join again, for the reason in `expelled`; if the run is over, fetch its last state instead. Keeps trying for
+        `Terms.give_up_after_s`, or without limit if that is None. Raises MembershipError when it fails."""
         limit_s = self._membership.terms.give_up_after_s
         for last_try in (False, True):
             try:
@@ -63,9 +62,7 @@ class Entry:
                 )
                 return
             except (PeerLost, CatchUpFailed) as error:
-                raise MembershipError(
-                    f"the others went on without this peer, and it cannot come back; is the run over? {error}"
-                ) from error
+                raise MembershipError(f"{expelled.why}, and it cannot come back; is the run over? {error}") from error
             except JoinRefused:
                 if self._over():
                     return

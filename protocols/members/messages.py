@@ -77,7 +77,7 @@ class Introduce:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Uninvited:
-    """Tells a newcomer that its invitation does not let it in, and why."""
+    """Tells a newcomer that it is not let in, and why: its invitation does not let it in, or the run is over."""
 
     why: str
 

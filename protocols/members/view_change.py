@@ -266,22 +266,22 @@ class Change:
         promise, view = envelope.message, self._roster.view
         if promise.generation == view.generation and envelope.sender in view.ids and not self._denies(envelope.sender):
             self._roster.answers(envelope.sender, former=promise.former)  # however late
-        if self._awaited(envelope, promise.generation, promise.ballot):
+        if self.acceptor.of_now(envelope, promise.generation) and self._awaited(envelope, promise):
             self._promises[envelope.sender] = promise
             self._roster.notify()
 
     def _on_adopted(self, envelope: Envelope) -> None:
         adopted: Adopted = envelope.message
-        if self._awaited(envelope, adopted.generation, adopted.ballot):
+        if self.acceptor.of_now(envelope, adopted.generation) and self._awaited(envelope, adopted):
             self._adoptions[envelope.sender] = adopted
             self._roster.notify()
 
-    def _awaited(self, envelope: Envelope, generation: int, ballot: int) -> bool:
-        view, sender, promised = self._roster.view, envelope.sender, envelope.message.promised
-        counts = sender in view.ids and self.acceptor.makes_sense(promised, FAR_AHEAD_MAX)
-        if not counts or (generation, ballot) != (view.generation, self._ballot):
+    def _awaited(self, envelope: Envelope, answer: Promise | Adopted) -> bool:
+        """Whether an answer of a member, in the present view, is one to the present ballot."""
+        sender = envelope.sender
+        if answer.ballot != self._ballot or not self.acceptor.makes_sense(answer.promised, FAR_AHEAD_MAX):
             return False
-        self._denials[sender] += promised > ballot
+        self._denials[sender] += answer.promised > answer.ballot
         if not self._denies(sender):
             return True
         self._roster.is_silent(sender, "it denies every ballot")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ...protocols.link.flow import INBOUND_BYTES_MAX
 from ...protocols.members.states import TABLE, Moved
 from ..scenarios.scenario import Scenario
-from ..world.event_log import Complained, Entry, Fell, Gone, Held, Misdelivered, OutOfMemory, Refused, peer_of
+from ..world.event_log import Complained, Entry, Fell, Gone, Held, Misdelivered, OutOfMemory, Refused, Resumed, peer_of
 from ..world.hostile import GUEST, KEY
 
 Check = Callable[[Scenario, Sequence[Entry]], Iterator[str]]
@@ -60,7 +60,7 @@ def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entrie
 
 def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """In a run without faults, each peer that was there from the start finishes the run."""
-    late = {str(index) for index, _ in scenario.arrivals}
+    late = _latecomers(scenario, entries)
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
     for _, life, event in entries:
@@ -70,14 +70,27 @@ def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) ->
 
 def who_ends_with_the_others_leaves_none_behind(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """In a run without faults, all peers end within one patience of the first. Conversations that end for all peers at
-    once list this promise among their own."""
+    once list this promise among their own.
+
+    The promise is not made to a latecomer that no member has answered, because all had ended before its first message
+    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet."""
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
+    late, answered = _latecomers(scenario, entries), {life for _, life, event in entries if isinstance(event, Moved)}
     ends_s = {life: time_s for time_s, life, event in entries if isinstance(event, Gone)}
     first_s = min(ends_s.values(), default=0.0)
     for life, time_s in ends_s.items():
-        if time_s > first_s + scenario.settings.patience_s:
+        left_behind = life in answered or peer_of(life) not in late
+        if left_behind and time_s > first_s + scenario.settings.patience_s:
             yield f"{life} ended {time_s - first_s:.1f} s after the first"
+
+
+def _latecomers(scenario: Scenario, entries: Sequence[Entry]) -> set[str]:
+    """The numbers of the peers for which the run does not wait before it starts. A resumed run waits for as many peers
+    as have founded it, whichever come first, so any of more peers may come late."""
+    late = {str(index) for index, _ in scenario.arrivals}
+    resumed = bool(entries) and isinstance(entries[0].event, Resumed)
+    return {str(index) for index in range(scenario.peers)} if resumed and late else late
 
 
 COMMON: tuple[Check, ...] = (

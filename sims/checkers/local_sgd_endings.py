@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...protocols.local_sgd.rounds import Committed, Computed, Installed
 from ...protocols.members.states import Moved, State
@@ -59,7 +59,7 @@ peers give up after 8 patiences, and a peer that is silent for so long is declar
 def _more_than_half_live(scenario: Scenario, entries: Sequence[Entry]) -> bool:
     """Whether more than half of the newest view's members are alive at all times until the first peer has finished,
     apart from times shorter than a patience."""
-    living, too_few_s = _Living(scenario.settings.patience_s), math.inf
+    living, too_few_s = _Living(scenario), math.inf
     for time_s, life, event in entries:
         if isinstance(event, Gone) and event.finished:
             return True
@@ -75,15 +75,15 @@ _MEMBERS = (State.MEMBER, State.LEADING)
 
 
 class _Living:
-    """Tells whether more than half of the newest view's members are alive.
+    """Tells whether more than half of the newest view's members are alive and reach each other.
 
     Not alive are a process that was restarted without its votes, a newcomer that no member has heard of, a peer whose
     numbers were spoiled, and a peer that has decided a view without itself. A peer that was admitted but has held no
     result yet is not counted as a member.
     """
 
-    def __init__(self, patience_s: float) -> None:
-        self._settle_s = _SETTLE * patience_s
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario, self._settle_s = scenario, _SETTLE * scenario.settings.patience_s
         self._began: dict[str, float] = {}
         self._faithful: set[str] = set()
         """The processes (lives) that are the first of their peer, or have the votes of the process before."""
@@ -128,9 +128,11 @@ class _Living:
     def enough(self) -> bool:
         """Whether more than half of the members are alive now, and one of them holds the result to continue from."""
         members = [peer for peer in self._newest.members if peer in self._counts]
-        living = [peer for peer in members if self._lives(peer)]
+        everybody = {*filter(self._lives, self._newest.members)}
+        living = [peer for peer in members if peer in everybody]
         has_it = any(self._has[self._running[peer.removeprefix("peer-")]] >= self._newest.round for peer in living)
-        return not members or (has_it and 2 * len(living) > len(members))
+        there = len(living) if _can_meet(self._scenario, everybody) else min(1, len(living))
+        return not members or (has_it and 2 * there > len(members))
 
     def _lives(self, peer: str) -> bool:
         life, generation = self._running.get(peer.removeprefix("peer-"), ""), self._newest.generation
@@ -158,8 +160,17 @@ def _healed_s(scenario: Scenario, entries: Sequence[Entry]) -> float | None:
                 return None  # the run is over, or nearly so
             views.pop(life, None)
     newest = max(views.values(), key=lambda view: view.generation, default=None)
-    there = sum(newest is not None and view.generation == newest.generation for view in views.values())
-    return healed_s if newest is not None and 2 * there > len(newest.members) else None
+    there = [life for life, view in views.items() if newest is not None and view.generation == newest.generation]
+    enough = newest is not None and 2 * len(there) > len(newest.members)
+    return healed_s if enough and _can_meet(scenario, there) else None
+
+
+def _can_meet(scenario: Scenario, members: Collection[str]) -> bool:
+    """Whether these living members reach each other. Without a member that can be dialled, those that cannot do not:
+    there is no relay between them (docs/relay.md), so each of them is alone, and rightly gives up. `members`: peers or
+    their lives."""
+    numbers = [int(peer_of(member.removeprefix("peer-"))) for member in members]
+    return len(numbers) < 2 or any(scenario.group_of(number).dialable for number in numbers)
 
 
 def _went(life: str, event: object) -> bool:

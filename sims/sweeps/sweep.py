@@ -46,6 +46,7 @@ TOO_RARE = (
     "a peer's own work took too long",
     "who computed for too long was given up",
     "a peer was held off",
+    "no newcomer could reach the members",
     "nobody there had what is committed",
     "parts by bandwidth",
 )

@@ -85,6 +85,27 @@ def test_of_two_gathering_peers_only_the_founder_may_go_on_alone() -> None:
     assert isinstance(orphan.error, NoQuorum)
 
 
+def test_a_peer_that_nobody_can_dial_and_that_is_left_alone_joins_the_run_that_is_founded_anew() -> None:
+    """Before the start: the founder goes, and whoever comes then cannot reach the one that stays."""
+
+    async def main() -> None:
+        company = Company(1, founders=3)
+        company.network.doors.outbound.add("p1")
+        company.start()
+        behind_nat = company.add(1, "p0")
+        await company.until(lambda: behind_nat.membership.view.ids == ("p0", "p1"))
+        await company[0].leave()
+        await company[0].ended()
+        anew = company.walker(0, life=1)
+        company.walkers = [anew, behind_nat]
+        anew.start(None)
+        company.add(2, "p0")
+        await company.ended()
+        company.agree()
+
+    simulate(main(), within_s=200.0)
+
+
 def test_a_join_storm_lets_all_in() -> None:
     async def main() -> None:
         company = Company(1, founders=40, train_s=lambda index: 1.0)

@@ -289,6 +289,26 @@ def test_a_joiner_at_the_end_is_told_that_the_run_is_over() -> None:
     simulate(main())
 
 
+@pytest.mark.parametrize("contact", ["p0", "p1"], ids=["the coordinator", "another member"])
+def test_a_newcomer_that_waits_while_the_run_ends_is_told_and_keeps_no_member_from_its_end(contact: str) -> None:
+    """It comes amid the last round, for whose end the change for newcomers waits."""
+
+    async def main() -> None:
+        company = Company(3, rounds=1, train_s=lambda index: 1.0)
+        company[2].train_s = 6.0
+        await company.gathered()
+        await asyncio.sleep(1.5)
+        error = await stranger(company, contact)
+        assert isinstance(error, JoinRefused)
+        assert "the run is over" in str(error)
+        ended = now()
+        await company.ended()
+        company.agree()
+        assert now() < ended + 1.0
+
+    simulate(main(), within_s=20.0)
+
+
 def test_a_change_amid_a_newcomers_confirmation_waits_for_nobody() -> None:
     """The newcomer's contact has not led the change by which it comes, so it asks others whether that holds. Meanwhile
     the next newcomer makes the coordinator propose again."""

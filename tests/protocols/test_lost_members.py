@@ -9,6 +9,7 @@ from conformance import over
 from puppet import NOTHING, Puppet, decree, with_puppet
 from simulated import PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
+from samovar.protocols.members.admission import _Host
 from samovar.protocols.members.edges import Reaches
 from samovar.protocols.members.errors import Expelled
 from samovar.protocols.members.messages import (
@@ -96,7 +97,7 @@ def test_a_newcomer_sent_elsewhere_is_not_turned_away_by_its_former_contact() ->
             await endpoint.open()
             endpoint.dial(other.id, other.address)
         membership = newcomer.membership
-        membership._admission._host, membership._admission._life = "p7", membership.me.life
+        membership._admission._host = _Host("p7", membership.me.life)
         membership._roster.addresses["p7"] = contact.address
         membership._roster.fail(Expelled("p2"))
         over(contact, MEMBERS).post("p8", Uninvited("the invite is used up"))

@@ -19,7 +19,7 @@ from samovar.protocols.members.states import Moved, State
 from samovar.protocols.transfer.snapshot_transfer import Fetched
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.sweeps.promises import broken, promises
-from samovar.sims.world.event_log import Began, Complained, Entry, Fell, Gone, Held, Misdelivered, Refused
+from samovar.sims.world.event_log import Began, Complained, Entry, Fell, Gone, Held, Misdelivered, Refused, Resumed
 
 QUIET = Scenario.plain(Settings(peers=3, device="cpu"))
 ONE, TWO = torch.ones(3), torch.full((3,), 2.0)
@@ -254,6 +254,25 @@ def test_newcomers_without_a_live_member_to_let_them_in_may_give_up() -> None:
     assert broken(scenario, STRUCK + log(*begun, ("0.0", view), ("1.0", view), crashed[0], *gave_up)) is not None
 
 
+@pytest.mark.parametrize("relay", ["dies", "lives"])
+def test_members_that_nobody_can_dial_may_give_up_when_no_relay_between_them_lives(relay: str) -> None:
+    """Though they are more than half of all: each of them is alone."""
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    scenario = Scenario.plain(Settings(peers=5, device="cpu"))
+    (group,) = scenario.groups
+    behind_nat = replace(scenario, groups=(replace(group, peers=2), replace(group, peers=3, dialable=False)))
+    lives = [f"{index}.0" for index in range(5)]
+    entries = log(
+        *((life, Began()) for life in lives),
+        *((life, view) for life in lives),
+        *((life, Gone(crashed=True)) for life in (lives[:2] if relay == "dies" else lives[:1])),
+        ("4.0", Gone(error="1 of 5 peers is left")),
+    )
+    gave_up = "who lives finishes: 4.0 gave up: 1 of 5 peers is left"
+    assert broken(behind_nat, STRUCK + entries) == (None if relay == "dies" else gave_up)
+    assert broken(scenario, STRUCK + entries) == gave_up
+
+
 def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
     silent = [entry for entry in good_log() if not isinstance(entry.event, Gone)] + log(("1.0", Gone()))
     assert "1.0 gave up: without a word" in broken(QUIET, silent)
@@ -278,6 +297,25 @@ def test_after_the_heal_every_live_peer_must_finish() -> None:
 @pytest.mark.parametrize("promise", ["who meets no fault finishes", "who ends with the others leaves none behind"])
 def test_a_promise_of_quiet_runs_is_not_asked_for_after_a_fault(promise: str) -> None:
     assert all(list(PROMISES[promise](QUIET, STRUCK + entries)) == [] for entries, _ in BAD_LOGS[promise])
+
+
+def test_a_latecomer_that_no_member_has_answered_may_end_late_and_any_other_peer_may_not() -> None:
+    check = PROMISES["who ends with the others leaves none behind"]
+    late = replace(QUIET, groups=(replace(QUIET.groups[0], peers=4),), arrivals=((3, 5.0),))
+    too_late = [Entry(100.0, "3.0", Gone(error="peer-0 is lost"))]
+    answered = log(("3.0", Moved(State.OUTSIDE, State.JOINING)))
+    complaint = ["3.0 ended 85.0 s after the first"]
+    assert list(check(late, good_log() + too_late)) == []
+    assert list(check(late, answered + good_log() + too_late)) == complaint
+    assert list(check(QUIET, good_log() + too_late)) == complaint, "it was there from the start"
+
+
+def test_a_resumed_run_waits_for_as_many_as_have_founded_it_and_any_other_peer_comes_late() -> None:
+    check = PROMISES["who meets no fault finishes"]
+    resumed = [Entry(0.0, "world", Resumed()), *without(Gone, "2"), Entry(20.0, "2.0", Gone(error="the run is over"))]
+    of_four = replace(QUIET, groups=(replace(QUIET.groups[0], peers=4),), arrivals=((3, 5.0),))
+    assert list(check(of_four, resumed)) == []
+    assert list(check(QUIET, resumed)) == ["2.0 gave up: the run is over"]
 
 
 def test_with_a_hostile_member_only_promises_that_no_lie_can_break_are_checked() -> None:

@@ -72,6 +72,23 @@ def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
     assert judge_seed(seed).broken is None
 
 
+FOUND_IN_ALLREDUCE = {
+    463: "a newcomer that waited while the run ended was told nothing",
+    1223: "a latecomer that no member could answer was said to be left behind",
+    1435: "a member that heard last of an earlier view forgot that it is not in the later one",
+    2261: "a peer that nobody can dial was left alone before the start, and waited for ever for others to come",
+    2722: "a member left out the words of restarted members that vote for their former lives",
+    2855: "members that reach each other through relays alone were asked to go on without one",
+}
+"""Seeds that do so with ``--protocol allreduce``."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", FOUND_IN_ALLREDUCE)
+def test_a_seed_of_allreduce_that_found_a_bug_finds_it_no_more(seed: int) -> None:
+    assert judge_seed(seed, "allreduce").broken is None
+
+
 @pytest.mark.parametrize("first", [31, *map(soaked, (1, 11, 21, 41, 51))])
 def test_every_promise_holds_for_any_seed(first: int) -> None:
     """`samovar simulate --sweep 300 --seed 1` judges more of them."""

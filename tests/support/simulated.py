@@ -15,7 +15,7 @@ from samovar.aggregation.vector import Layout
 from samovar.protocols.endpoint import Endpoint
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.network import Network
-from samovar.sims.world.transport import SimulatedTransport
+from samovar.sims.world.outbound import transport_of
 
 PATIENCE_S = 4.0
 LINK = "10mbit,40ms"
@@ -71,7 +71,7 @@ def layout_of(size: int) -> Layout:
 
 
 def endpoint_in(network: Network, name: str, seed: int = 0) -> Endpoint:
-    return Endpoint(SimulatedTransport(network, name), patience_s=PATIENCE_S, rng=random.Random(f"{name} {seed}"))
+    return Endpoint(transport_of(network, name), patience_s=PATIENCE_S, rng=random.Random(f"{name} {seed}"))
 
 
 def now() -> float:
