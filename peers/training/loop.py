@@ -193,7 +193,8 @@ class Training:
 
         def write(replica: Snapshot) -> None:
             assert keep is not None
-            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s, **left}
+            own = {"own_model": position.own_model}
+            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s, **own, **left}
             keep(Snapshot({**replica.tensors, **position.tensors}, numbers))
 
         try:
