@@ -187,15 +187,15 @@ def prepared(
     if resume is not None and script:
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
-        raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
+        raise TaskError(f"{task} is a training script: {idle}; arguments of its own go after --")
     if resume is not None:
         settings = _resumed(resume, config, given, tell)
         folder = resume
     else:
         settings = Settings.read(config, given, tell)
         settings.check_founding()
-        if script and (why := settings.own.tasks_only()):
-            raise TaskError(f"{task}: {why}")
+        if script and (why := of_tasks(settings.not_usual()) or settings.own.tasks_only()):
+            raise TaskError(f"{task} is a training script: {why}")
         if not script:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)

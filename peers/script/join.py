@@ -74,7 +74,7 @@ def _run(
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
         return Run(background, session, None)
     if idle := of_tasks(given):
-        raise SettingsError(f"a training script decides that itself: leave out {idle}")
+        raise SettingsError(idle)
     wished = Settings.read(None, given, lambda line: aloud(python_words(line)))
     _refuse_tasks_own(wished)
     if address is None:

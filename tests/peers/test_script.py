@@ -171,7 +171,7 @@ def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
             samovar.join(address, peer_key="ab" * 16, insecure=True, patience_s=0.5, listen=HERE, run=tmp_path / "run")
     for wrong, said in [
         ({"perid": 3}, 'no such argument "perid"; did you mean "period"?'),
-        ({"steps": 5}, "a training script decides that itself: leave out steps"),
+        ({"steps": 5}, "leave out steps: a script takes as many steps as its own loop does"),
         ({"period": 0}, "period must be a whole number of local steps from 1 to"),
         ({"address": "here"}, "'here' is no address"),
         ({"address": "tcp://127.0.0.1:4000"}, "say how to get in: invite=TEXT, or key=FILE and peer_key=KEY"),
