@@ -12,6 +12,7 @@ from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.checkpoint import load as load_checkpoint
 from ..launch.spec import checkpoint_path
 from ..records.run import natural
+from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
 from ..task.tensors import load_tensors, tensors_of
 from .result import Result
@@ -39,6 +40,7 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None, *,
     text that names the first difference, or says that the folder has no such file or several models, and TypeError
     when `model` is no module. Scripts and simulations leave no files.
     """
+    errors_are_lines()
     if not isinstance(model, nn.Module):
         raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))
     folder = run.folder if isinstance(run, Result) else Path(run)

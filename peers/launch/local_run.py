@@ -97,10 +97,8 @@ class LocalRun:
         command = script_command(self.task, self.arguments) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
-        protocol, own = settings.protocol.file, settings.arguments
-        ways_in = WaysIn(
-            self.task, folder, invite, launch.reinvite, script=self.script, protocol=protocol, arguments=own
-        )
+        own, protocol = shlex.join(self.arguments) if self.script else settings.arguments, settings.protocol.file
+        ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=protocol, arguments=own)
         async with answered(folder, ways_in.answer, display.say):
             with display:
                 try:

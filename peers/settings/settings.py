@@ -135,8 +135,9 @@ class Settings(CommonSettings):
         return self.changed(**{name: one_of(kinds, index) for name, kinds in self._of_each_peer() if kinds is not None})
 
     def not_usual(self) -> dict[str, Any]:
-        """Name -> value of the common settings that differ from their defaults."""
-        return {name: value for name, value in self.values().items() if value != COMMON[name].default}
+        """Name -> value of the settings that differ from their defaults."""
+        fields = fields_of(self.protocol)
+        return {name: value for name, value in self.plain().items() if value != fields[name].default}
 
     def check_one_peer(self) -> None:
         """Raises SettingsError when these settings, which are for one peer, give several links or sites."""

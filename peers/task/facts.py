@@ -20,7 +20,8 @@ class Facts:
     beginning of the vector are parameters, which local steps change; None: all n. `agreement`: the properties in which
     all peers' models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of
     "steps", "gradients" and "evaluation". `scales`: declared scales of its metrics, by name; `headline`: the metric by
-    which evaluated models are compared; None: it does not evaluate.
+    which evaluated models are compared; None: it does not evaluate. `source`: where the model is
+    written, in words.
     """
 
     layout: Layout
@@ -30,3 +31,4 @@ class Facts:
     can: frozenset[str] = frozenset({"steps"})
     scales: Mapping[str, str] = field(default_factory=dict)
     headline: Headline | None = None
+    source: str = "task file"

@@ -200,7 +200,10 @@ REFUSED = [
     (f"join tcp://h:4 good.py --invite {INVITE} --name a\x07", "--name must be 1 to 64 printable characters, got"),
     ("join tcp://h:4 good.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
     (f"join tcp://h:4 good.py --invite {INVITE} --steps 9", "no such option '--steps'; "),
-    (f"join tcp://h:4 script.py --invite {INVITE}", "script.py: a training script joins by itself: samovar.join("),
+    (f"join tcp://h:4 script.py --invite {INVITE} --json", "script.py is a training script: leave out --json: a scri"),
+    (f"join tcp://h:4 script.py --invite {INVITE} --device cpu", "script.py is a training script: leave out --device"),
+    (f"join tcp://h:4 script.py --invite {INVITE} 3", "script.py: a task's own arguments go after --: 3; see samovar "),
+    ("join tcp://h:4 script.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
 ]
 
 
@@ -373,7 +376,7 @@ def test_a_newcomer_with_another_layout_is_refused_and_the_run_goes_on(folder: P
         for _ in range(2):  # and who is refused may try again, in the same folder
             assert complaint(verb(*way)) == (
                 "the models have different layouts: 9 elements in 2 tensors (peer other), "
-                "3 elements in 2 tensors (peer 0); is it the same task file?"
+                "3 elements in 2 tensors (peer 0); is it the same script?"
             )
     assert {event.event for event in read_run(folder / "here").events} == {"started"}
 
