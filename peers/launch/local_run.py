@@ -47,6 +47,9 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """Show a line to the user."""
 
+    def tells(self, why: str) -> None:
+        """Take note that the user is told `why` by other means."""
+
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
 
@@ -105,6 +108,7 @@ class LocalRun:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
                     heard, error = display.heard, str(failure)
+                    display.tells(error)
                     saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
                     return Ended(wrong=error + saved if heard.saved and again else error)
         ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
