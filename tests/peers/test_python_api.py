@@ -373,6 +373,25 @@ def test_a_model_that_does_not_fit_is_left_as_it_was_and_the_difference_named(
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Path) -> None:
+    (here / "begun").mkdir()
+    (here / "begun/peer-0.jsonl").write_text("")
+    (here / "damaged").mkdir()
+    (here / "damaged/result.json").write_text("{")
+    for folder, said in (
+        ("nowhere", "nowhere: not a run folder, it has neither peer-"),
+        ("begun", "begun: this run has no result: it goes on, or was killed"),
+        ("damaged", "damaged/result.json: "),
+    ):
+        with pytest.raises(samovar.CheckpointError, match=f"^{said}"):
+            samovar.Result.read(folder)
+    (here / "line.py").write_text(TASK)
+    result = trained("line.py", run="run")
+    (here / "run").rename(here / "elsewhere")
+    with pytest.raises(samovar.CheckpointError, match="run: not a run folder"):
+        result.columns()
+
+
 def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:
     (here / "two.toml").write_text(
         '[settings]\nsteps = 16\nperiod = "4"\n\n[[groups]]\npeers = 2\nlink = "10mbit,5ms"\n'
