@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from live import ROOT
 from live import samovar as train
-from loops import Bare, begin, nothing_runs_on, together  # noqa: F401
-from torch import Tensor, nn
+from loops import RECIPES, Bare, begin, first_model, nothing_runs_on, steps_of, together, weights  # noqa: F401
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from torch.utils.data import TensorDataset
 from two_peers import TwoPeers
@@ -25,7 +24,6 @@ from two_peers import TwoPeers
 import samovar
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
-from samovar.peers.task.rng import derive
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.schedule import Schedule
 from samovar.peers.training.trainer import Trainer
@@ -33,10 +31,8 @@ from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-RECIPES = ROOT / "tests/support/recipes"
 USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing", "gradual")
 USUAL += ("arguments",)
-STEPS = {"accumulation": 20, "lora": 8}
 ARGUMENTS = {"arguments": "--width 20 --rate 0.05"}
 """What recipes are given after --."""
 CPU = torch.device("cpu")
@@ -48,20 +44,6 @@ def task_of(recipe: str) -> Task:
 
 def module_of(task: Task) -> ModuleType:
     return sys.modules[task.model.__module__]
-
-
-def steps_of(recipe: str) -> int:
-    return STEPS.get(recipe, 40)
-
-
-def first_model(task: Task) -> nn.Module:
-    """The model with which every peer of seed 0 begins."""
-    torch.manual_seed(derive(0, "model"))
-    return task.model()
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(one for one in model.parameters() if one.requires_grad).detach()
 
 
 def plain(recipe: str) -> Tensor:
@@ -128,6 +110,13 @@ def test_a_recipe_that_is_resumed_goes_on_to_the_same_bits(recipe: str) -> None:
     halfway = whole.snapshots[max(whole.snapshots) // 2]
     assert len(halfway) == 2
     assert TwoPeers(task_of(recipe), settings, begun=halfway).everything == whole.everything
+
+
+def test_what_on_round_changes_after_an_exchange_is_in_the_checkpoint_of_that_exchange() -> None:
+    """It is not called again after a restart. This one unfreezes the body after local step 12."""
+    settings = Settings(peers=2, period="3", steps=24, device="cpu", checkpoint_every_s=0)
+    whole = TwoPeers(task_of("gradual"), settings)
+    assert TwoPeers(task_of("gradual"), settings, begun=whole.snapshots[4]).everything == whole.everything
 
 
 @pytest.mark.parametrize("recipe", ["schedule", "groups"])
