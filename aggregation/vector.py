@@ -74,7 +74,7 @@ class Layout:
             twice = next(name for index, name in enumerate(names) if name in names[:index])
             raise ValueError(f"tensor {_quote(twice)} appears twice in the layout")
         bounds = [0, *accumulate(math.prod(slot.shape) for slot in self.slots)]
-        if not 0 < bounds[-1] <= SIZE_MAX:
+        if not bool(self.slots) <= bounds[-1] <= SIZE_MAX:
             raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got {bounds[-1]} in {len(self.slots)} tensors")
         if [(slot.start, slot.stop) for slot in self.slots] != list(pairwise(bounds)):
             raise ValueError("the slots of a layout must follow one another without gap or overlap")
@@ -105,7 +105,9 @@ class Layout:
     @classmethod
     def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
         """The layout of tensors of these names, shapes and dtypes, one after another in this order. Raises ValueError
-        on a name that occurs twice, on a dtype that is not in `DTYPES`, and on sizes out of range."""
+        on a name that occurs twice, on a dtype that is not in `DTYPES`, on sizes out of range, and without tensors."""
+        if not rows:
+            raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got 0 in 0 tensors")
         for row in rows:
             _check_row(*row)
         bounds = [0, *accumulate(math.prod(shape) for _, shape, _ in rows)]
@@ -119,7 +121,7 @@ class Layout:
     @property
     def size(self) -> int:
         """Elements in the vector."""
-        return self.slots[-1].stop
+        return self.slots[-1].stop if self.slots else 0
 
     @property
     def nbytes(self) -> int:
@@ -291,3 +293,7 @@ def _unlike(here: Slot | None, there: Slot | None) -> str:
 
 def _describe(slot: Slot | None) -> str:
     return "" if slot is None else f"{NAMES[slot.dtype]} {slot.shape}"
+
+
+NO_LAYOUT = Layout((), torch.float32)
+"""The layout of a vector without elements, of a model whose values are all in tables."""

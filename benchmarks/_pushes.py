@@ -24,15 +24,22 @@ from samovar.protocols.members.view import Attributes
 from samovar.protocols.meter import Meter
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.client import Client
+from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
 from samovar.protocols.parameter_server.placement import ranges_of
 from samovar.protocols.parameter_server.serving import Parts
+from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.parameter_server.store import Store
 from samovar.protocols.parameter_server.tenure import Tenure
 from samovar.protocols.stalls.stalls import STALLS, Stalls
 
 OWN_PUSHES = Consistency(slack=None, own=0)
 """A read contains all pushes of its reader, and whatever has arrived of the others'."""
+
+
+def keys_of(elements: int) -> Keys:
+    """The ranges of a vector of that length."""
+    return Keys(ranges_of(elements, elements), elements, torch.float32)
 
 
 def checked(values: Tensor, pushes: int, workers: int) -> None:
@@ -74,7 +81,7 @@ class OurPushes(Joined):
         vector, seq = torch.ones(elements), self.pushes[elements] + 1
         self.pushes[elements], read = seq, (0,) * len(ranges_of(elements, elements))
         began = time.perf_counter()
-        client.push(seq, vector, read)
+        client.push(seq, Pushes(vector, {}), read)
         pulled = await client.pull(seq)
         await client.at_most(0)
         taken = time.perf_counter() - began
@@ -85,14 +92,14 @@ class OurPushes(Joined):
         return Channel(self.endpoint, f"{PARAMETER_SERVER} of {elements}")
 
     def _client(self, elements: int) -> Client:
-        return Client(self._channel(elements), self.presence, ranges_of(elements, elements), torch.float32, 1)
+        return Client(self._channel(elements), self.presence, keys_of(elements), 1)
 
     def _serve(self, elements: int) -> None:
         """Hold a vector of that length, from zeros on."""
-        channel, ranges = self._channel(elements), ranges_of(elements, elements)
-        store = Store(ranges, torch.float32, elements, Add())
-        tenure, algorithm = Tenure(channel, len(ranges), 1), parse_algorithm("downpour")
-        parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, torch.zeros(elements))
+        channel, store = self._channel(elements), Store(keys_of(elements), Add())
+        tenure, algorithm = Tenure(channel, len(store.keys), 1), parse_algorithm("downpour")
+        initial = Model(torch.zeros(elements), {})
+        parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, initial)
         tenure.begin(self.membership.view)
         parts.takeover.begin()
         self.held[elements] = parts

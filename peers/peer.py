@@ -64,7 +64,7 @@ class Peer:
         if resumed is not None:
             begin_with(endpoint.budget, resumed.numbers)
         self._record, self._place = record, place
-        self._facts = replace(facts, vector=torch.empty(0))  # the first model need not be kept
+        self._facts = replace(facts, vector=torch.empty(0), tables={})  # the first model need not be kept
         setup = Setup(
             endpoint=endpoint,
             membership=self.membership,

@@ -23,9 +23,11 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | CHOCO-SGD | B Add(gamma * (mix of estimates - own estimate)), J Steps |
 | gradient tracking | as D-PSGD, with the correction OnGradient(shift = tracker - own gradient) |
 | elastic averaging (EASGD) | B Add(-alpha * (x - center)), J Steps |
+| sparse rows | J Foresee(steps) tells the rows; then B Load(parameters and these rows), J Steps; `bring` pushes |
 | Downpour, SSP, softsync | `next` pulls (and waits for the clocks): B Load(parameters), J Steps; `bring` pushes |
 | backup workers, closed cohort | as above; the future `cancelled` is set when no update is needed any more |
-| Sandblaster | B Load(parameters), J Gradient(portion): the data shard that a coordinator gave |
+| statistical queries | `next` pulls: B Load(model), J Query(partition); `bring` pushes the sums for the partition |
+| Sandblaster | as statistical queries, with Query(portion, of_loss): the portion that a coordinator gave |
 | FedAvg and its like | `next` waits for the cohort's call: B Load(.., fresh_optimizer), J Steps; FedProx: OnGradient |
 | personal models | B Blend(shared model, share), J Steps; the rest of the model stays |
 | FedBuff | as FedAvg; `bring` pushes to the buffer and returns |
@@ -33,10 +35,9 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | server, relay, aggregator | `next` gives no work until the end: there is no replica |
 | a torch.distributed site | one replica whose rank 0 speaks; B and J go to all its ranks |
 
-Work that is no step of a model has ports of its own, beside this one and over the same channels: the rows of a sparse
-model (pull and push), shared storage (Hogwild!), a map over rows (statistical queries), stages of a pipeline (forward
-and backward). A replica lists what it can do (`Replica.can`), a conversation what it `needs`; a mismatch is one line
-before the start.
+Work that is no step of a model has ports of its own, beside this one and over the same channels: shared storage
+(Hogwild!), stages of a pipeline (forward and backward). A replica lists what it
+can do (`Replica.can`), a conversation what it `needs`; a mismatch is one line before the start.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Conversation(Protocol):
     @property
     def needs(self) -> frozenset[str]:
         """The kinds of work that a replica must be able to do for this conversation: some of "steps", "gradients",
-        "evaluation"."""
+        "queries", "evaluation"."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from ..aggregation.rows import Rows
 from ..aggregation.vector import Part
 from .filling import Filling
 
@@ -27,12 +28,14 @@ class Load:
     """The replica goes on from `vector` [n]; if it has just brought this very tensor, it need not copy it.
     `fresh_optimizer`: the optimizer's state is cleared. `amid`: the round goes on, and the replica keeps counting its
     samples and losses. `grown`: the names of parameters that are in the vectors of this beginning and were frozen when
-    the run began (`aggregation.growth`)."""
+    the run began (`aggregation.growth`). `rows`: by table, the rows that the replica goes on from too; the others are
+    of no use to it before a beginning that has them."""
 
     vector: Tensor
     fresh_optimizer: bool = False
     amid: bool = False
     grown: tuple[str, ...] = ()
+    rows: Mapping[str, Rows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +119,32 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """The job of a task's statistical query over all rows of one `partition`, from 0 to `partitions` - 1. The update's
+    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows.
+    `of_loss`: the sums are the gradient [n] of the rows' summed loss, and that loss; no query is asked."""
+
+    partition: int
+    partitions: int
+    of_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate:
     """The job of computing the metrics of the model `vector` [n]. Training is not affected."""
 
     vector: Tensor
 
 
-Job = Steps | Gradient | Evaluate
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """The job of telling which rows of its tables the replica needs for its next `count` local steps (`Update.needed`),
+    so that the next work can begin from these rows. The model does not change, and no beginning is applied."""
+
+    count: int
+
+
+Job = Steps | Gradient | Query | Evaluate | Foresee
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +160,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The result of a work. `vector` [n]: the model, or the gradient; `weight`: the number of samples behind it;
-    `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work alone. `halfway` [n]:
-    the model after half of the steps. `filling`: tracks a vector that is still being written. `metrics`: of an
-    evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began, with the
-    fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were frozen when
-    the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those that no work
-    has listed as grown yet."""
+    """The result of a work. `vector` [n]: the model, or the gradient, or the sums [k] of a query; `weight`: the number
+    of samples behind it; `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work
+    alone. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that is still being written.
+    `metrics`: of an evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the
+    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
+    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
+    for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are
+    now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
 
     vector: Tensor
     weight: float = 0.0
@@ -159,3 +182,5 @@ class Update:
     epochs: float = 0.0
     grown: tuple[str, ...] = ()
     base: Mapping[str, Tensor] = field(default_factory=dict)
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    needed: Mapping[str, Tensor] = field(default_factory=dict)

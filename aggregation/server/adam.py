@@ -3,7 +3,7 @@
     m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,
     x <- x - rate * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-State: m, v, and the number t of pushes so far, which has no dimensions.
+State: m, v, and the number t of pushes so far to the vector, or to each row of a table.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Adam:
 
     def start(self, values: Tensor) -> State:
         zeros = torch.zeros_like(values)
-        return {"mean": zeros, "square": zeros.clone(), "pushes": torch.zeros((), dtype=values.dtype)}
+        return {"mean": zeros, "square": zeros.clone(), "pushes": values.new_zeros(values.shape[:-1])}
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
         check_step(values, pushed, state, "mean", "square", "pushes")
         mean = self.beta1 * state["mean"] + (1 - self.beta1) * pushed
         square = self.beta2 * state["square"] + (1 - self.beta2) * pushed * pushed
         pushes = state["pushes"] + 1
-        unbiased = (square / (1 - self.beta2**pushes)).sqrt() + self.eps
-        stepped = values - self.rate * (mean / (1 - self.beta1**pushes)) / unbiased
+        times = pushes.unsqueeze(-1)
+        unbiased = (square / (1 - self.beta2**times)).sqrt() + self.eps
+        stepped = values - self.rate * (mean / (1 - self.beta1**times)) / unbiased
         return stepped, {"mean": mean, "square": square, "pushes": pushes}

@@ -2,7 +2,7 @@
 
 A server function is pure: it makes new values and a new state from the old ones and from what was pushed, and writes
 into none of its arguments. It acts on each element by itself, so a range of a vector has the same bits as if the whole
-vector were updated. Vectors are [..., n].
+vector were updated, and rows [k, width] of a table the same as if each were updated alone. Vectors are [..., n].
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor
 
 State = Mapping[str, Tensor]
-"""A server function's state: tensors by name, each of the shape of the values or with no dimensions (a count)."""
+"""A server function's state: tensors by name, each of the shape of the values [..., n], or [...] (a count). A function
+that is for ranges of vectors alone may keep numbers of a range, in a tensor of another shape (`lbfgs`)."""
 Takes = Literal["change", "gradient"]
 
 
@@ -26,7 +27,8 @@ class ServerFunction(Protocol):
     With a plain SGD in the task the latter is the sum of the gradients of these steps."""
 
     def start(self, values: Tensor) -> State:
-        """The state before the first push, for values [..., n]."""
+        """The state before the first push, for values [..., n]. Its tensors share no memory, because a server that
+        fetches a copy writes into them."""
         ...
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
@@ -37,13 +39,13 @@ class ServerFunction(Protocol):
 
 def check_step(values: Tensor, pushed: Tensor, state: State, *names: str) -> None:
     """Raises ValueError unless the state has exactly the tensors `names`, and these and `pushed` have the dtype of
-    `values` and its shape (a state's tensor may also have no dimensions)."""
+    `values` and its shape [..., n] (a state's tensor may also be [...])."""
     if set(state) != set(names):
         have = ", ".join(sorted(state)) or "nothing"
         raise ValueError(f"this server function keeps {', '.join(names) or 'no state'}, the state has {have}")
     for name, tensor in (("pushed", pushed), *state.items()):
-        scalar = name != "pushed" and tensor.dim() == 0
-        if tensor.dtype != values.dtype or (tensor.shape != values.shape and not scalar):
+        count = name != "pushed" and tensor.shape == values.shape[:-1]
+        if tensor.dtype != values.dtype or (tensor.shape != values.shape and not count):
             got, want = f"{tensor.dtype} of {tuple(tensor.shape)}", f"{values.dtype} of {tuple(values.shape)}"
             raise ValueError(f"{name} is {got}, the values are {want}")
 

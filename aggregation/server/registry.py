@@ -17,7 +17,7 @@ SERVER_FUNCTIONS: Mapping[str, tuple[Callable[..., ServerFunction], int]] = {
     "add": (Add, 0),
     "sgd": (lambda rate="0.1": SGD(number(rate)), 1),
     "momentum": (lambda rate="0.1", beta="0.9": Momentum(number(rate), number(beta)), 2),
-    "adagrad": (lambda rate="0.01": Adagrad(number(rate)), 1),
+    "adagrad": (lambda rate="0.01", first="0": Adagrad(number(rate), number(first)), 2),
     "adam": (lambda rate="0.001", b1="0.9", b2="0.999": Adam(number(rate), number(b1), number(b2)), 3),
 }
 """Name -> a function that makes the server function from its options, which are texts, and the most options it

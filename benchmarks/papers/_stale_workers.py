@@ -21,9 +21,10 @@ from samovar.aggregation.consistency import Consistency, lacking, parse_consiste
 from samovar.aggregation.server.function import ServerFunction
 from samovar.aggregation.server.registry import parse_server_function
 from samovar.aggregation.vector import Part
-from samovar.protocols.parameter_server.algorithms.algorithm import Algorithm
+from samovar.protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.gathering import Gathering
+from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.store import Entry, Store
 
 StepTime = Callable[[random.Random, int], float]
@@ -78,6 +79,7 @@ class Scene:
 
     def parts(self) -> tuple[Algorithm, Consistency, ServerFunction]:
         algorithm = parse_algorithm(self.algorithm)
+        assert not isinstance(algorithm, MapReduce), "no gradients of local steps"
         consistency = parse_consistency(self.consistency or algorithm.usual[0])
         return algorithm.under(consistency), consistency, parse_server_function(self.function)
 
@@ -94,8 +96,8 @@ def played(
     """Play `scene` until a time, or until all workers are at a clock. `judge` gives the loss of values, for a curve."""
     algorithm, consistency, function = scene.parts()
     first = torch.zeros(1) if values is None else values
-    store = Store((Part(0, first.numel()),), first.dtype, first.numel(), function)
-    copy = store.copies[0] = store.create(0, first)
+    store = Store(Keys([Part(0, first.numel())], first.numel(), first.dtype), function)
+    copy = store.copies[0] = store.create(0, Model(first, {}))
     names = [str(worker) for worker in range(scene.workers)]
     store.enter(Entry(0, None, dict.fromkeys(names, 0), joins=True))
     chance, out, gathering = random.Random(scene.seed), Played(), Gathering()

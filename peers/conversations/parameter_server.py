@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+from ...aggregation.rows import Table
 from ...protocols.channel import Channel
 from ...protocols.conversation import Conversation
 from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
 from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.client import Client
+from ...protocols.parameter_server.coordinator import Coordinator
+from ...protocols.parameter_server.keys import Keys, Model
+from ...protocols.parameter_server.mapper import Mapper, Mapping
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
+from ...protocols.parameter_server.orders import Orders
+from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
+from ...protocols.parameter_server.portions import Portions, Taker
 from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
@@ -21,46 +32,101 @@ from .registry import Registered, Setup
 
 def build(setup: Setup) -> Conversation:
     """One peer's conversation: a server's or a worker's, by its role. Raises ValueError for a checkpoint that does not
-    fit."""
+    fit, and for a task that does not fit the algorithm."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
-    parameters = facts.layout.size if facts.parameters is None else facts.parameters
-    ranges = ranges_of(facts.layout.size, parameters)
+    rule = wished.algorithm.value.under(wished.bound)
+    keys, initial = _begun(setup, wished.algorithm.text, rule)
     channel = Channel(endpoint, PARAMETER_SERVER)
-    membership = setup.membership
+    membership, every = setup.membership, setup.settings.evaluate_every
     assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
     if membership.me.attributes.role == SERVER:
-        store = Store(ranges, facts.layout.dtype, parameters, wished.function)
-        return Serving(
-            _parts(setup, wished, store, channel), membership, presence, setup.clock, setup.settings.evaluate_every
-        )
-    options = Options(
-        algorithm=wished.algorithm.value.under(wished.bound),
+        return Serving(_parts(setup, channel, rule, keys, initial), membership, presence, setup.clock, every)
+    client = Client(channel, presence, keys, wished.held)
+    evaluate_every = every if "evaluation" in facts.can else 0
+    if isinstance(rule, MapReduce):
+        taker = Taker(channel, wished.held) if rule.coordinated else None
+        return Mapper(client, presence, setup.clock, _mapping(setup, rule, evaluate_every, taker), facts.vector)
+    return Worker(client, presence, setup.clock, _options(setup, rule, keys, evaluate_every), _state(setup))
+
+
+def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, Model]:
+    """The ranges of the servers' values, and the values with which a new run begins. Raises ValueError for a model that
+    the algorithm `name` has no use for."""
+    facts = setup.facts
+    parameters = facts.layout.size if facts.parameters is None else facts.parameters
+    if isinstance(rule, MapReduce):
+        if parameters < facts.layout.size:
+            raise ValueError(f"--algorithm {name} has no use for averaged buffers, and this model has some")
+        vector = rule.start(facts.vector)
+        summed = parameters if rule.of_loss else vector.numel()
+        return Keys(ranges_of(vector.numel(), summed), summed, facts.layout.dtype), Model(vector, {})
+    tables = tuple(Table(name, *values.shape) for name, values in facts.tables.items())
+    if tables and (rule.meets or rule.pulls_every > 1):
+        raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
+    dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
+    return Keys(ranges_of(facts.layout.size, parameters), parameters, dtype, tables), Model(facts.vector, facts.tables)
+
+
+def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:
+    wished, facts = ParameterServerSettings.of(setup.settings), setup.facts
+    return Options(
+        algorithm=algorithm,
         consistency=wished.bound,
         function=wished.function,
-        parameters=parameters,
+        parameters=facts.layout.size if facts.parameters is None else facts.parameters,
         steps=setup.steps,
-        evaluate_every=setup.settings.evaluate_every if "evaluation" in facts.can else 0,
+        evaluate_every=evaluate_every,
+        tables=keys.tables,
     )
-    state = State(0, 0, facts.vector)
-    if setup.resumed is not None:
-        clock, step = setup.resumed.numbers["parameter_server"]
-        state = State(clock, step, setup.resumed.tensors["parameter_server/model"])
-    if setup.steps is not None and state.step > setup.steps:
-        gone = f"this run has gone {state.step} local steps"
+
+
+def _state(setup: Setup) -> State:
+    """A worker's position. Raises ValueError for a checkpoint of a run that has gone further than this one is to."""
+    if setup.resumed is None:
+        return State(0, 0, setup.facts.vector)
+    clock, step = setup.resumed.numbers["parameter_server"]
+    if setup.steps is not None and step > setup.steps:
+        gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    client = Client(channel, presence, ranges, facts.layout.dtype, wished.held)
-    return Worker(client, presence, setup.clock, options, state)
+    return State(clock, step, setup.resumed.tensors["parameter_server/model"])
 
 
-def _parts(setup: Setup, wished: ParameterServerSettings, store: Store, channel: Channel) -> Parts:
+def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:
+    """Raises ValueError for a task without query()."""
+    if not algorithm.of_loss and "queries" not in setup.facts.can:
+        raise ValueError("--algorithm statistical_query needs a task with a function query(rows)")
+    return Mapping(
+        algorithm=algorithm,
+        partitions=algorithm.partitions(setup.settings.peers),
+        steps=_steps(setup, algorithm),
+        evaluate_every=evaluate_every,
+        taker=taker,
+    )
+
+
+def _steps(setup: Setup, algorithm: MapReduce) -> int:
+    """The steps of the run: as many as the algorithm takes, or as the user asks for."""
+    asked = setup.steps or 0
+    return asked if algorithm.steps is None else min(asked, algorithm.steps)
+
+
+def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Keys, initial: Model) -> Parts:
     """The objects of which a server is made up. Raises ValueError for a checkpoint that does not fit."""
-    resumed, initial = setup.resumed, setup.facts.vector
+    wished, resumed = ParameterServerSettings.of(setup.settings), setup.resumed
+    names = names_of(rule.partitions(setup.settings.peers)) if isinstance(rule, MapReduce) else ()
+    coordinated = isinstance(rule, MapReduce) and rule.coordinated
+    store = Store(keys, wished.function, names, coordinated=coordinated)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
-    tenure = Tenure(channel, len(store.ranges), wished.held)
-    algorithm, first = wished.algorithm.value.under(wished.bound), None if store.copies else initial
-    return Parts.around(channel, store, tenure, wished.bound, algorithm, setup.stalls, first)
+    tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
+    first = None if store.copies else initial
+    parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)
+    if not isinstance(rule, MapReduce) or not rule.coordinated:
+        return parts
+    orders = Orders(channel, store, tenure, parts.chains)
+    portions = Portions(channel, store, tenure, parts.intake)
+    return replace(parts, more=(orders, portions, Coordinator(channel, tenure, orders, _steps(setup, rule))))
 
 
 CONVERSATION = Registered(
@@ -69,6 +135,7 @@ CONVERSATION = Registered(
     ends_together=False,
     columns={
         "change": "Norm of the change",
+        "rows": "Rows of tables",
         "updates": "Updates",
         "staleness": "Staleness",
         "ranges": "Ranges",

@@ -10,8 +10,9 @@ from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consist
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.limits import VIEW_MEMBERS_MAX
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
+from ...protocols.parameter_server.partitions import PARTITIONS_MAX
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import OwnSettings, SettingsError, setting
@@ -46,7 +47,7 @@ class ParameterServerSettings(OwnSettings):
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
-    algorithm: Parsed[Algorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
+    algorithm: Parsed[Algorithm | MapReduce] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
     consistency: Parsed[Consistency] | None = setting(
         None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
     )
@@ -67,6 +68,16 @@ class ParameterServerSettings(OwnSettings):
             self.algorithm.value.under(self.bound)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+        if isinstance(algorithm := self.algorithm.value, MapReduce):
+            self._check_mapped(algorithm, common.peers)
+
+    def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
+        if (count := algorithm.partitions(peers)) > PARTITIONS_MAX:
+            raise SettingsError(f"makes {count} portions for {peers} peers, beyond {PARTITIONS_MAX}", "algorithm")
+        try:
+            algorithm.check(self.function)
+        except ValueError as error:
+            raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "server_update") from None
 
     @property
     def bound(self) -> Consistency:
@@ -77,8 +88,11 @@ class ParameterServerSettings(OwnSettings):
     @property
     def function(self) -> ServerFunction:
         """The server function: the chosen one, or else the algorithm's usual one."""
-        usual = self.algorithm.value.usual[1]
-        return parse_server_function(usual) if self.server_update is None else self.server_update.value
+        if self.server_update is not None:
+            return self.server_update.value
+        algorithm = self.algorithm.value
+        own = algorithm.keeps if isinstance(algorithm, MapReduce) else None
+        return parse_server_function(algorithm.usual[1]) if own is None else own
 
     @property
     def held(self) -> int:
@@ -88,6 +102,9 @@ class ParameterServerSettings(OwnSettings):
 
     def server_count(self) -> int:
         return self.servers
+
+    def takes_rows(self) -> bool:
+        return not isinstance(self.algorithm.value, MapReduce)
 
     def tasks_only(self) -> str:
         return "a server takes its model from a task: --protocol parameter-server trains tasks, not scripts"

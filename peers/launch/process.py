@@ -124,6 +124,8 @@ def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoMo
 def _build_trainer(settings: Settings, session: Session) -> Trainer:
     task = load_task(Path(session.orders.task), settings.arguments)
     check_trainable(task.path, settings.own.scripts_only())
+    if not settings.own.takes_rows():
+        task = replace(task, rows=None)  # its tables are averaged as all parameters are
     data_shard = session.orders.data_shard
     device = pick_device(settings.device, take_seat(None if session.control is None else data_shard))
     trainer = Trainer(

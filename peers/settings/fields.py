@@ -119,6 +119,11 @@ class OwnSettings(Declared):
         """Whether peers exchange gradients in place of models."""
         return False
 
+    def takes_rows(self) -> bool:
+        """Whether peers exchange the rows of a task's tables by themselves (`task.row_tables`), and not in the
+        vector."""
+        return False
+
     def optimizer_state(self) -> str:
         """The treatment of the local optimizer's state in an exchange: "kept", "averaged" or "reset"."""
         return "kept"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...aggregation.vector import NAMES, Layout
+from ...aggregation.vector import NAMES, NO_LAYOUT, Layout
 from .constants import Constants
 from .gradients import summed
 from .optimizer_state import InnerState
@@ -18,11 +18,19 @@ from .unfreezing import Unfrozen
 class Averaged:
     """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
     is averaged too (`inner_state`). With `gradients`: the gradients of the parameters in place of all these. No
-    parameter may be unfrozen where gradients or an optimizer's state are averaged."""
+    parameter may be unfrozen where gradients or an optimizer's state are averaged. `tables`: the ids of parameters that
+    are left out, because their rows are exchanged by themselves."""
 
-    def __init__(self, model: nn.Module, inner_state: InnerState | None = None, *, gradients: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        inner_state: InnerState | None = None,
+        *,
+        gradients: bool = False,
+        tables: frozenset[int] = frozenset(),
+    ) -> None:
         """Raises ValueError for a model that cannot be averaged."""
-        self._model, self._inner_state, self._gradients = model, inner_state, gradients
+        self._model, self._inner_state, self._gradients, self._tables = model, inner_state, gradients, tables
         self._constants = Constants(model)
         self.unfrozen = Unfrozen(self._constants, self._first_layout())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
@@ -34,11 +42,15 @@ class Averaged:
         return self.unfrozen.layout()
 
     def _first_layout(self) -> Layout:
-        first = Layout.of(self._tensors())
+        tensors = self._tensors()
+        if self._tables and not tensors:
+            return NO_LAYOUT
+        first = Layout.of(tensors)
         if self._gradients or self._inner_state is not None:
             return first
         kept = {*NAMES} - ({torch.float64} - {first.dtype})  # the vector's type must stay
         constant, every = self._constants.names, dict(self._model.named_parameters())
+        every = {name: one for name, one in every.items() if id(one) not in self._tables}
         frozen = {name for name in every if name in constant and every[name].dtype in kept}
         parameters = {name: one for name, one in every.items() if name in frozen or name not in constant}
         return Layout.of(parameters | self._tensors(), frozen)
@@ -61,7 +73,8 @@ class Averaged:
 
     def _parameters(self) -> dict[str, Tensor]:
         constant = self._constants.names
-        return {name: parameter for name, parameter in self._model.named_parameters() if name not in constant}
+        every = self._model.named_parameters()
+        return {name: one for name, one in every if name not in constant and id(one) not in self._tables}
 
     def begin(self) -> None:
         """Take the present values of the model's constants as the reference for later checks. Called after a restore

@@ -19,9 +19,10 @@ class Facts:
     `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: how many elements at the
     beginning of the vector are parameters, which local steps change; None: all n. `agreement`: the properties in which
     all peers' models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of
-    "steps", "gradients" and "evaluation". `scales`: declared scales of its metrics, by name; `headline`: the metric by
-    which evaluated models are compared; None: it does not evaluate. `source`: where the model is
-    written, in words.
+    "steps", "gradients", "queries" and "evaluation". `tables`: by name, the initial values [rows, width] of the tables
+    whose rows are exchanged by themselves; they are not in the vector. `scales`: declared scales of its metrics, by
+    name; `headline`: the metric by which evaluated models are compared; None: it does not evaluate. `source`: where the
+    model is written, in words.
     """
 
     layout: Layout
@@ -29,6 +30,7 @@ class Facts:
     parameters: int | None = None
     agreement: Agreement | None = None
     can: frozenset[str] = frozenset({"steps"})
+    tables: Mapping[str, Tensor] = field(default_factory=dict)
     scales: Mapping[str, str] = field(default_factory=dict)
     headline: Headline | None = None
     source: str = "task file"

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
 
+from ...aggregation.rows import Rows
 from ...aggregation.vector import Layout, Part, all_finite
 from ...protocols.work import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, Steps, StepWith, Update
 from .averaged import Averaged
 from .constants import Agreement
 from .facts import Facts
 from .optimizer_state import InnerState
+from .row_tables import RowTables
 from .unfreezing import Unfrozen
 
 MEND = "lower the learning rate or clip gradients"
@@ -28,14 +31,23 @@ class ModelCopy:
     """A model and its optimizer, and the vector that peers average of them (`Averaged`)."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, inner: str, *, gradients: bool = False
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        inner: str,
+        *,
+        gradients: bool = False,
+        tables: RowTables | None = None,
     ) -> None:
         """`inner` ("kept", "reset" or "averaged"): the treatment of the optimizer's own state at an average.
-        `gradients`: the vector holds gradients in place of the model. Raises ValueError for a model or optimizer that
-        cannot be averaged."""
-        self.optimizer = optimizer
+        `gradients`: the vector holds gradients in place of the model. `tables`: those whose rows are exchanged by
+        themselves, and are not in the vector. Raises ValueError for a model or optimizer that cannot be averaged."""
+        self.optimizer, self.tables = optimizer, tables
         state = InnerState(optimizer, model) if inner == "averaged" else None
-        self._averaged = Averaged(model, state, gradients=gradients)
+        apart = frozenset[int]() if tables is None else tables.parameters
+        self._averaged = Averaged(model, state, gradients=gradients, tables=apart)
+        if tables is not None and self.layout.size and self.layout.dtype != tables.dtype:
+            raise ValueError(f"the tables are {tables.dtype} and the rest {self.layout.dtype}: give all one type")
         self._model, self._grows = model, False
         self._begun: Begin | None = None
         self._brought: weakref.ref[Tensor] | None = None
@@ -72,12 +84,14 @@ class ModelCopy:
     def facts(self, vector: Tensor, *can: str) -> Facts:
         """The facts of a replica with the initial `vector` [n]. `can`: the kinds of work that it can do. Slow for a
         model with large constants, because all of them are hashed."""
+        tables, agreement = self.tables, self.agreement()
         return Facts(
             layout=self.unfrozen.first,
             vector=vector,
             parameters=self.parameters,
-            agreement=self.agreement(),
+            agreement=agreement if tables is None else tables.agreed(agreement),
             can=frozenset(can),
+            tables={} if tables is None else tables.tensors(),
         )
 
     def restored(self) -> None:
@@ -102,7 +116,18 @@ class ModelCopy:
         `bring`."""
         vector, unfrozen = self.bring(), self.unfrozen
         rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
-        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, **more)
+        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, rows=self._rows(), **more)
+
+    def needed(self, batches: Iterable[Any]) -> Mapping[str, Tensor]:
+        """By table, the numbers [k] of the rows that these batches need. Raises TaskError."""
+        return {} if self.tables is None else self.tables.needed(batches)
+
+    def _rows(self) -> Mapping[str, Rows]:
+        """The rows from which the local steps began, as they are now."""
+        try:
+            return {} if self.tables is None else self.tables.rows()
+        except ValueError as error:
+            raise Diverged(f"{error} (learning rate {self.learning_rate:g}); {MEND}") from None
 
     def begin(self, begin: Begin) -> bool:
         """Apply `begin` to the model, unless this very object was the last one applied. Returns whether a new round
@@ -117,6 +142,8 @@ class ModelCopy:
                 self.unfrozen.settle(begin.grown)
                 if self._brought is None or begin.vector is not self._brought():
                     self.load(begin.vector, begin.grown)
+                if self.tables is not None:
+                    self.tables.load(begin.rows)
                 if begin.fresh_optimizer:
                     self.optimizer.state.clear()
                 return not begin.amid
@@ -179,6 +206,8 @@ class ModelCopy:
         """Correct the gradients. To be called between backward and the optimizer's step."""
         self.notice()
         self.unfrozen.check(self._model, self.optimizer)
+        if self.tables is not None:
+            self.tables.check()
         if self._corrector is not None:
             self._corrector.before_step(self._averaged.trained())
 

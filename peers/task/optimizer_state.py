@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
+from ...aggregation.vector import all_finite
+
 STEP = "step"
 
 
@@ -85,3 +87,10 @@ def _place(key: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.devic
     beside the parameter."""
     beside = key != STEP or group.get("capturable") or group.get("fused")
     return parameter.device if beside else torch.device("cpu")
+
+
+def forget_if_bad(optimizer: Optimizer) -> None:
+    """Clear the state of `optimizer` if it holds numbers that are not finite."""
+    kept = (value for state in optimizer.state.values() for value in state.values())
+    if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
+        optimizer.state.clear()

@@ -8,11 +8,13 @@ Optional functions:
 optimizer(model) or (parameters) -> Optimizer       by the argument's name; default: SGD with a learning rate of 0.1
 lr_schedule(optimizer, steps) -> LRScheduler        stepped after each local step; `steps`: local steps of the run
 evaluate(model) -> accuracy, or dict of metrics     called on one peer, every so many rounds
+query(rows) or (rows, model) -> tensor(s)           sums over the rows of a batch, for --algorithm statistical_query
 samples(batch) -> number                            the weight of a batch; default: the length of its first tensor
 clip(model)                                         changes the gradients between backward and the optimizer's step
 setup(run)                                          once on each peer, before the first batch: see `TaskRun`
 on_round(record) or (record, run)                   on each peer after each exchange, with the model that this gave
 seed_everything(seed)                               seeds generators beside those of torch, NumPy and Python
+rows(batch) -> {"name": int64 tensor}               the rows of sparse embeddings that a batch needs: see `row_tables`
 
 Optional constants:
 
@@ -47,10 +49,12 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "optimizer": (("parameters",),),
     "lr_schedule": (("optimizer", "steps"),),
     "samples": (("batch",),),
+    "query": (("rows",), ("rows", "model")),
     "clip": (("model",),),
     "setup": (("run",),),
     "on_round": (("record",), ("record", "run")),
     "seed_everything": (("seed",),),
+    "rows": (("batch",),),
 }
 """The arguments that each function is called with; several: one of these."""
 Precision = Literal["bf16", "fp16"]
@@ -82,6 +86,7 @@ class Task:
     optimizer: OptimizerMaker = _sgd
     lr_schedule: Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler] | None = None
     samples: Callable[[Any], float] | None = None
+    query: Callable[..., Any] | None = None
     clip: float | Callable[[nn.Module], object] | None = None
     accumulate: int = 1
     precision: Precision | None = None
@@ -89,6 +94,7 @@ class Task:
     on_round: Callable[..., object] | None = None
     seed_everything: Callable[[int], object] | None = None
     metrics: Mapping[str, str] | None = None
+    rows: Callable[[Any], Any] | None = None
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,

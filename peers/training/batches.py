@@ -3,8 +3,10 @@ of the run's seed, the shard and the epoch; workers of a DataLoader are seeded f
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -29,10 +31,12 @@ class Batches:
         self.passes = Passes()
         self._data: Iterable[Any] | None = None
         self._batches: Iterator[Any] | None = None
-        self._first: list[Any] = []
-        """The batch that `first` has drawn and `next` has not returned yet."""
-        self._before_first: tuple[dict[str, Tensor], dict[str, Any]] = {}, {}
-        """The generators before that batch was drawn."""
+        self._ahead: deque[tuple[Any, bool]] = deque()
+        """The batches that were drawn ahead of their steps, and whether a pass over the data begins with each."""
+        self._before: tuple[dict[str, Tensor], dict[str, Any]] = {}, {}
+        """The generators before the first of these was drawn."""
+        self._epoch = 0
+        """The pass over the data from which batches are drawn."""
         self.chance = Chance(derive(self._seed, "steps", self.data_shard), self._device)
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
@@ -45,28 +49,50 @@ class Batches:
     def next(self) -> Any:
         """The next batch, on the device. The peer's generators must have been taken. Raises TaskError when there is
         none."""
-        batch = self._first.pop() if self._first else self._drawn()
+        batch, begins = self._ahead.popleft() if self._ahead else self._drawn()
+        if begins:
+            if self.passes.batch:
+                self.passes.end()
+            self.passes.begin(() if self._data is None else self._data)
         self.passes.batch += 1
         return batch
 
     def first(self) -> Any:
         """A copy of the batch that `next` returns next. The peer's generators must have been taken. Raises
         TaskError."""
-        if not self._first:
-            self._before_first, self._first = self.chance.to_plain(), [self._drawn()]
-        return cloned(self._first[0])
+        return cloned(self.ahead(1)[0])
 
-    def _drawn(self) -> Any:
+    def whole(self) -> list[Any]:
+        """All batches of one pass, on the device. This shard's generators stay taken. Raises TaskError when there are
+        none."""
+        self.chance.take()
+        batches = [moved(batch, self._device) for batch in self._epochs_data()]
+        if not batches:
+            raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
+        return batches
+
+    def ahead(self, count: int) -> list[Any]:
+        """The batches that the next `count` calls of `next` return. The peer's generators must have been taken. Raises
+        TaskError."""
+        if not self._ahead:
+            self._before = self.chance.to_plain()
+        while len(self._ahead) < count:
+            self._ahead.append(self._drawn())
+        return [batch for batch, _ in islice(self._ahead, count)]
+
+    def _drawn(self) -> tuple[Any, bool]:
+        """The next batch of the data, on the device, and whether a pass begins with it."""
         for _ in range(2):
+            begins = self._batches is None
             if self._batches is None:
                 self._batches = iter(self._epochs_data())
             try:
                 batch = next(self._batches)
             except StopIteration:
                 self._batches = None
-                self.passes.end()
+                self._epoch += 1
                 continue
-            return moved(batch, self._device)
+            return moved(batch, self._device), begins
         raise TaskError(f"{self._task.path}: data({self.data_shard}, {self.data_shards}) gives no batches")
 
     def _epochs_data(self) -> Iterable[Any]:
@@ -78,8 +104,7 @@ class Batches:
             self._data = data = task.data(self.data_shard, self.data_shards)
             if task.seed_everything is not None and isinstance(data, DataLoader) and data.worker_init_fn is None:
                 data.worker_init_fn = partial(_seed_worker, task.seed_everything)
-        self._reseed("data", self.passes.epoch)
-        self.passes.begin(self._data)
+        self._reseed("data", self._epoch)
         return self._data
 
     def _reseed(self, *purpose: object) -> None:
@@ -91,7 +116,7 @@ class Batches:
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""
-        drawn, numbers = self._before_first if self._first else self.chance.to_plain()
+        drawn, numbers = self._before if self._ahead else self.chance.to_plain()
         passes, shard = self.passes, {"part": self.data_shard, "parts": self.data_shards}
         place = {"epoch": passes.epoch, "batch": passes.batch, "passes": passes.to_plain()}
         return drawn, {**place, **shard, "random": numbers}
@@ -101,7 +126,8 @@ class Batches:
         the epoch so far are drawn again."""
         self.data_shard, self.data_shards = numbers["part"], numbers["parts"]
         self._begin()
-        self.passes = Passes(numbers["epoch"])
+        self._epoch = numbers["epoch"]
+        self.passes = Passes(self._epoch)
         self.chance.take()
         for _ in range(numbers["batch"]):
             self.next()

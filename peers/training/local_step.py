@@ -41,6 +41,17 @@ class LocalStep:
         self._finish()
         return losses[0] if batches == 1 else torch.stack(losses).mean(), samples
 
+    def loss_of(self, batch: Any) -> tuple[float, float]:
+        """The loss of one batch, and its samples; no gradients are left. Raises TaskError."""
+        return float(self._loss(batch).detach()), self._samples(batch)
+
+    def gradient_of(self, batch: Any) -> tuple[float, float]:
+        """The loss of one batch, and its samples. Adds the gradient of the loss times the samples to the parameters'
+        gradients. Raises TaskError."""
+        loss, samples = self._loss(batch), self._samples(batch)
+        (samples * loss).backward()
+        return float(loss.detach()), samples
+
     def rehearse(self, batch: Any) -> None:
         """Try the task's functions on one batch. It leaves gradients and does not change the model. Raises
         TaskError."""

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
-from ...aggregation.vector import Layout
-from ..checkpoints.checkpoint import CheckpointError
+from ...aggregation.vector import NO_LAYOUT, Layout
+from ..checkpoints.checkpoint import CheckpointError, Snapshot
+from ..task.model_copy import ModelCopy
 from ..task.task import Task
+from ..task.tensors import load_tensors
 
 
 def origin_of(task: Task, layout: Layout, optimizer: Optimizer) -> dict[str, Any]:
@@ -22,12 +25,27 @@ def origin_of(task: Task, layout: Layout, optimizer: Optimizer) -> dict[str, Any
 def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimizer: Optimizer) -> None:
     """Raises CheckpointError when the checkpoint with these `numbers` is of another model or optimizer than the task's,
     which have `layout` and are `optimizer`."""
-    if (difference := layout.compare(Layout.from_plain(numbers["layout"]))) is not None:
+    plain = numbers["layout"]
+    if (difference := layout.compare(Layout.from_plain(plain) if plain else NO_LAYOUT)) is not None:
         what = "optimizer or --inner" if difference.startswith("tensor 'optimizer/") else "model"
         raise another(what, numbers, task, difference)
     mine = type(optimizer).__name__
     if (theirs := numbers.get("optimizer_kind", mine)) != mine:
         raise another("optimizer", numbers, task, f"{theirs}, not {mine}")
+
+
+def restore_model(snapshot: Snapshot, task: Task, model: nn.Module, copy: ModelCopy) -> None:
+    """Copy the model in a checkpoint into the task's `model`, of which `copy` is the copy. Raises CheckpointError when
+    it is another model, or of another optimizer."""
+    tensors, numbers = snapshot.tensors, snapshot.numbers
+    try:
+        copy.unfrozen.restore(tensors, numbers)
+    except ValueError as error:
+        raise another("model", numbers, task, str(error)) from None
+    check_origin(numbers, task, copy.layout, copy.optimizer)
+    saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
+    if (odd := load_tensors(model, saved)) is not None:
+        raise another("model", numbers, task, f"tensor {odd!r} differs")
 
 
 def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Task, optimizer: Optimizer) -> None:

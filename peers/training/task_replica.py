@@ -9,11 +9,12 @@ from torch import Tensor
 from ...protocols.conversation import Position
 from ...protocols.stalls.stalls import Stalls
 from ...protocols.stalls.works import EVALUATION
-from ...protocols.work import Steps, Update, Work
+from ...protocols.work import Foresee, Query, Steps, Update, Work
 from ..checkpoints.checkpoint import Snapshot
 from ..records.records import ExchangeRecord
 from ..task.tensors import saved_tensors
 from .compute import Compute
+from .queries import Queries
 from .replica import Write
 from .stop import Stop
 from .trainer import Trainer
@@ -24,7 +25,7 @@ class TaskReplica:
     because a thread switch costs more than a small step."""
 
     def __init__(self, trainer: Trainer, compute: Compute) -> None:
-        self._trainer, self._compute = trainer, compute
+        self._trainer, self._compute, self._queries = trainer, compute, Queries(trainer)
 
     @property
     def at(self) -> str:
@@ -41,7 +42,12 @@ class TaskReplica:
         self._trainer.hooks.note(record)
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
-        steps = work.job.count if isinstance(work.job, Steps) else 0
+        job = work.job
+        if isinstance(job, Query):
+            return await self._compute.run(lambda: self._queries.sums(work.begin, job), steps=1)
+        if isinstance(job, Foresee):
+            return await self._compute.run(lambda: self._trainer.foresee(job.count))
+        steps = job.count if isinstance(job, Steps) else 0
         return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
 
     async def end_round(self, position: Position) -> None:

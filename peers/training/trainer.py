@@ -20,14 +20,16 @@ from ..task.evaluation import metrics_of, untouched
 from ..task.facts import Facts
 from ..task.headline import headline_of
 from ..task.model_copy import ModelCopy
+from ..task.optimizer_state import forget_if_bad
 from ..task.precision import computing
 from ..task.rng import Chance, derive
+from ..task.row_tables import RowTables
 from ..task.task import Task, TaskError, made_by
-from ..task.tensors import check_values, load_tensors, saved_tensors
+from ..task.tensors import check_values, saved_tensors
 from .batches import Batches
 from .counts import Counts, diverged
 from .local_step import LocalStep
-from .origin import another, check_groups, check_origin, origin_of
+from .origin import another, check_groups, origin_of, restore_model
 from .replica import Write
 from .schedule import Schedule
 from .task_hooks import Hooks, TaskRun
@@ -55,7 +57,7 @@ class Trainer:
         state at an average. `steps`: local steps of the whole run, for the task's lr_schedule(); None: not known.
         Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the task's functions do
         not return a model, an optimizer and a schedule."""
-        self.task, self.device, self._seed = task, device, seed
+        self.task, self.device, self.seed = task, device, seed
         Chance(derive(seed, "model"), device).take()
         if task.seed_everything is not None:
             task.seed_everything(derive(seed, "model"))
@@ -63,7 +65,7 @@ class Trainer:
         check_values(made)
         self.model = made.to(device)
         self.optimizer = task.optimizer_of(self.model)
-        self.copy = ModelCopy(self.model, self.optimizer, inner)
+        self.copy = ModelCopy(self.model, self.optimizer, inner, tables=RowTables.of(task, self.model))
         self._schedule = Schedule(task, self.optimizer, steps)
         self._step = LocalStep(task, self.model, self.optimizer, self.copy, device)
         self._batches = Batches(task, seed, data_shard, data_shards, device)
@@ -87,8 +89,8 @@ class Trainer:
     def facts(self) -> Facts:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
         headline, scales = headline_of(self.task), self.task.metrics or {}
-        evaluates = () if headline is None else ("evaluation",)
-        return replace(self.copy.facts(self.vector, "steps", *evaluates), scales=scales, headline=headline)
+        can = [name for name, has in (("evaluation", headline), ("queries", self.task.query)) if has is not None]
+        return replace(self.copy.facts(self.vector, "steps", *can), scales=scales, headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, which is known once it has joined. A change restarts its data and random
@@ -110,6 +112,13 @@ class Trainer:
         self.copy.prepare(job)
         whole = self.train(job.count, stopping, halfway=job.halfway, step=job.step) == job.count
         return self.update() if whole else None
+
+    def foresee(self, steps: int) -> Update:
+        """The update of a `Foresee`. Raises TaskError."""
+        self.at = "rows()"
+        self._batches.chance.take()
+        needed = self.copy.needed(self._batches.ahead(steps * self.task.accumulate))
+        return Update(vector=torch.empty(0), needed=needed)
 
     def begin(self, begin: Begin) -> None:
         """Apply `begin` to the model, unless it was the last one applied. Reset the counts if a round begins with
@@ -213,14 +222,12 @@ class Trainer:
         self.steps -= self._counts.steps
         self.copy.show(vector)
         self.begin_round()
-        kept = (value for state in self.optimizer.state.values() for value in state.values())
-        if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
-            self.optimizer.state.clear()
+        forget_if_bad(self.optimizer)
 
     def evaluate(self, vector: Tensor | None = None) -> dict[str, float]:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
-        Chance(derive(self._seed, "evaluate"), self.device).take()
+        Chance(derive(self.seed, "evaluate"), self.device).take()
         with self.holding(vector), computing(self.task.precision, self.device):
             return metrics_of(self.model, self.task)
 
@@ -243,8 +250,9 @@ class Trainer:
         functions' own errors."""
         self._batches.chance.take()
         batch = self._batches.first()
-        Chance(derive(self._seed, "rehearse"), self.device).take()
+        Chance(derive(self.seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
+            self.copy.needed([batch])
             self._step.rehearse(batch)
         self.optimizer.zero_grad()
         return self.evaluate()
@@ -253,8 +261,7 @@ class Trainer:
         """The state that the next local step depends on: model, optimizer, generators, counts and place in the data."""
         self.copy.notice()
         base, unfrozen = self.copy.unfrozen.to_plain()
-        state = {**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()}
-        optimizer, plain = optimizer_to_plain(state)
+        optimizer, plain = optimizer_to_plain({**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()})
         tensors = saved_tensors(self.model) | base | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         drawn, place = self._batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
@@ -276,14 +283,7 @@ class Trainer:
         """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
         model or optimizer."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
-        try:
-            self.copy.unfrozen.restore(tensors, numbers)
-        except ValueError as error:
-            raise another("model", numbers, self.task, str(error)) from None
-        check_origin(numbers, self.task, self.copy.layout, self.optimizer)
-        saved = {name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")}
-        if (odd := load_tensors(self.model, saved)) is not None:
-            raise another("model", numbers, self.task, f"tensor {odd!r} differs")
+        restore_model(snapshot, self.task, self.model, self.copy)
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}
         state = optimizer_from_plain(optimizer, numbers["optimizer"])
         check_groups(state, numbers, self.task, self.optimizer)
@@ -296,5 +296,4 @@ class Trainer:
         self._counts = Counts(self._counts.skips, numbers["steps_in_round"], float(numbers["samples"]), losses)
         self.steps = numbers["steps"]
         self._step.restore(numbers.get("scaler"))
-        drawn = {name[7:]: tensor for name, tensor in tensors.items() if name.startswith("random/")}
-        self._batches.restore(drawn, numbers)
+        self._batches.restore({name[7:]: one for name, one in tensors.items() if name.startswith("random/")}, numbers)

@@ -32,9 +32,9 @@ class Presence:
         return self._members.me.id
 
     @property
-    def generation(self) -> int:
-        """The number of the present view."""
-        return self._members.view.generation
+    def present(self) -> View:
+        """The present view, of which this peer need not be a member."""
+        return self._members.view
 
     @property
     def on_view(self) -> list[Callable[[View], None]]:

@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ...aggregation.rows import Rows
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import witness
 from ..transport import PeerId
-from ..wire.frames import Buffer, PeerMisbehaved
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
+from .keys import Piece
 from .messages import Applied, Apply
-from .store import Entry, Store, of_bytes, raw
+from .pieces import counts_of, of_pieces, unpacked
+from .store import Entry, Store
 from .tenure import Tenure
 
 Told = Callable[[], None]
@@ -41,13 +44,12 @@ class _Waiter:
 
 
 class Chains:
-    """One server's part in the chains of its ranges. `entered` is called with the ranges whose copies have new
-    entries."""
+    """One server's part in the chains of its ranges."""
 
-    def __init__(
-        self, channel: Channel, store: Store, tenure: Tenure, entered: Callable[[Sequence[int]], None]
-    ) -> None:
-        self._channel, self._store, self._tenure, self._entered = channel, store, tenure, entered
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
+        self._channel, self._store, self._tenure = channel, store, tenure
+        self.on_entries: list[Callable[[Sequence[int]], None]] = []
+        """Called with the ranges whose copies have new entries."""
         self._everywhere: dict[int, int] = {}
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
@@ -56,7 +58,7 @@ class Chains:
         """Entries that the servers behind this one have not answered yet."""
         self.on_broken: Callable[[Sequence[int]], None] = lambda ranges: None
         """Called with the ranges, of which this server is the head, whose entries have not reached the whole chain."""
-        tenure.handler(Apply, self._on_apply)
+        tenure.handler(Apply, self._on_apply, tenure.from_predecessor)
 
     def begin(self) -> None:
         """A new view begins: give up the entries that are on their way. Functions that were given to `after` are
@@ -82,29 +84,51 @@ class Chains:
 
     def enter(self, entries: Sequence[Entry]) -> None:
         """Apply these entries to this server's copies, and send them to the next server of each chain."""
-        behind: defaultdict[tuple[PeerId | None, tuple[PeerId, ...], bool, bool], list[Entry]] = defaultdict(list)
+        behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         for entry in entries:
             self._store.enter(entry)
             witness(self._store.entered(entry))
-            key = (self._tenure.successor(entry.range), tuple(entry.clocks), entry.pushed is None, entry.joins)
+            key = (
+                self._tenure.successor(entry.range),
+                tuple(entry.clocks),
+                entry.pushed is None,
+                entry.joins,
+                entry.order,
+            )
             behind[key].append(entry)
-        for (successor, workers, *_), those in behind.items():
-            most = max(1, ITEMS_MAX // max(1, len(workers)))
-            for at in range(0, len(those), most):
-                self._send(successor, those[at : at + most])
-        self._entered([entry.range for entry in entries])
+        for those in behind.values():
+            for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
+                self._send(self._tenure.successor(those[0].range), some)
+        for on_entries in self.on_entries:
+            on_entries([entry.range for entry in entries])
+
+    def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
+        """These entries in groups of at most `most`, each of which fits in a message."""
+        group, nbytes = list[Entry](), 0
+        for entry in entries:
+            rows = len(entry.pushed) if isinstance(entry.pushed, Rows) else 0
+            own = 0 if entry.pushed is None else self._store.keys.piece_bytes(entry.range, rows)
+            if group and (len(group) == most or nbytes + own > PAYLOAD_BYTES_MAX):
+                yield group
+                group, nbytes = [], 0
+            group.append(entry)
+            nbytes += own
+        yield group
 
     def _send(self, successor: PeerId | None, entries: Sequence[Entry]) -> None:
         reached = {entry.range: self._store.copies[entry.range].version for entry in entries}
         if successor is None:
             self._all_have(reached)
             return
-        payload = raw([entry.pushed for entry in entries if entry.pushed is not None])
+        pieces = [entry.pushed for entry in entries if entry.pushed is not None]
+        payload, rows = of_pieces(pieces), counts_of(pieces) or (0,) * len(entries)
         clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
-        workers, epoch, joins = tuple(entries[0].clocks), self._tenure.epoch, entries[0].joins
+        first, workers, epoch = entries[0], tuple(entries[0].clocks), self._tenure.epoch
 
         def question(ask: int) -> Apply:
-            return Apply(ask, epoch, tuple(reached), tuple(reached.values()), workers, clocks, joins)
+            versions = tuple(reached.values())
+            head = (ask, epoch, tuple(reached), rows, versions, workers, clocks)
+            return Apply(*head, first.joins, bool(pieces), first.order)
 
         task = asyncio.create_task(self._ask(successor, question, payload, reached), name="chain")
         self._tasks.add(task)
@@ -159,16 +183,16 @@ class Chains:
             self.after(entry.range, partial(told, entry.range))
 
     def _entries(self, apply: Apply, payload: Buffer) -> list[Entry]:
-        workers, entries, at = apply.workers, list[Entry](), 0
+        workers, entries = apply.workers, list[Entry]()
         if len(apply.versions) != len(apply.ranges) or len(apply.clocks) != len(apply.ranges) * len(workers):
             raise PeerMisbehaved("sent entries that lack versions or clocks")
-        elements = sum(map(self._store.size, apply.ranges))
-        if len(payload) not in (0, elements * self._store.dtype.itemsize):
-            raise PeerMisbehaved("sent entries of another size than their ranges")
-        values = of_bytes(payload, self._store.dtype) if len(payload) else None
-        for place, number in enumerate(apply.ranges):
+        pieces: Sequence[Piece | None] = [None] * len(apply.ranges)
+        if apply.updates:
+            try:
+                pieces = unpacked(self._store.keys, apply.ranges, apply.rows, payload)
+            except ValueError as wrong:
+                raise PeerMisbehaved(f"sent entries that cannot be applied: {wrong}") from None
+        for place, (number, pushed) in enumerate(zip(apply.ranges, pieces, strict=True)):
             clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
-            pushed = None if values is None else values[at : at + self._store.size(number)]
-            at += self._store.size(number)
-            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins))
+            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
         return entries

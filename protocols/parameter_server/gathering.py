@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
+from ...aggregation.rows import Rows
 from ..transport import PeerId
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
+from .keys import Piece
 from .messages import FOREVER
 from .store import Copy, Entry
 
@@ -18,20 +18,24 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class Gathering:
-    """The running sum of the pushes to one range, and the functions to call when they are applied. `total` [m]: the
+    """The running sum of the pushes to one range, and the functions to call when they are applied. `total`: the
     sum; `pushes`: (worker, number) of each; `seqs`: the number of each worker's last push; `last`: the workers that
     take no more steps; `told`: the functions. It takes memory for one sum, however many workers push."""
 
-    total: Tensor | None = None
+    total: Piece | None = None
     pushes: list[tuple[PeerId, int]] = field(default_factory=list)
     seqs: dict[PeerId, int] = field(default_factory=dict)
     last: set[PeerId] = field(default_factory=set)
     told: list[Told] = field(default_factory=list)
 
-    def add(self, worker: PeerId, seq: int, pushed: Tensor, weight: float, *, last: bool) -> None:
-        """Add `weight` * `pushed` [m], the push with number `seq` of `worker`. `last`: the worker takes no more
+    def add(self, worker: PeerId, seq: int, pushed: Piece, weight: float, *, last: bool) -> None:
+        """Add `weight` * `pushed`, the push with number `seq` of `worker`. `last`: the worker takes no more
         steps."""
-        if self.total is not None:
+        if isinstance(pushed, Rows):
+            assert self.total is None or isinstance(self.total, Rows)
+            self.total = pushed.times(weight) if self.total is None else self.total.plus(pushed.times(weight))
+        elif self.total is not None:
+            assert not isinstance(self.total, Rows)
             self.total = self.total.add(pushed, alpha=weight)  # a first push may lie in memory of its message
         else:
             self.total = pushed if weight == 1.0 else pushed * weight
@@ -40,29 +44,34 @@ class Gathering:
         if last:
             self.last.add(worker)
 
-    def due(self, algorithm: Algorithm, copy: Copy) -> bool:
+    def due(self, algorithm: Rule, copy: Copy) -> bool:
         """Whether the gathered pushes are enough for an update of `copy`."""
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
-            missing = [worker for worker in missing if counted[worker] < self._step(copy)]
+            step = self._step(counted)
+            missing = [worker for worker in missing if counted[worker] < step]
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, range: int, algorithm: Algorithm, copy: Copy) -> Entry:
+    def entry(self, range: int, algorithm: Rule, copy: Copy) -> Entry:
         """The entry that applies the gathered pushes to `range`. It also moves the clocks: of each worker that pushed,
         to its push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
-            step = self._step(copy)
-            clocks |= {
-                worker: step for worker, clock in copy.counted().items() if clock < step and worker not in self.seqs
-            }
+            counted = copy.counted()
+            step = self._step(counted)
+            clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
-        total = self.total if divisor == 1.0 else self.total / divisor
-        return Entry(range, total, clocks, pushes=tuple(self.pushes))
+        return Entry(range, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
 
-    def _step(self, copy: Copy) -> int:
-        """The number of the step whose pushes are gathered: one more than the slowest worker's clock."""
-        clocks = [*copy.counted().values()]
-        return 1 + min(clocks, default=min(self.seqs.values(), default=1) - 1)
+    def _step(self, counted: Mapping[PeerId, int]) -> int:
+        """The number of the step whose pushes are gathered: one more than the slowest worker's clock. `counted`: the
+        workers' clocks."""
+        return 1 + min(counted.values(), default=min(self.seqs.values(), default=1) - 1)
+
+
+def _over(total: Piece, divisor: float) -> Piece:
+    if isinstance(total, Rows):
+        return total.over(divisor)
+    return total if divisor == 1.0 else total / divisor

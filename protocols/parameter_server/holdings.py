@@ -21,8 +21,8 @@ class Answers:
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._sending: set[asyncio.Task[None]] = set()
-        tenure.handler(Survey, self._on_survey)
-        tenure.handler(Fetch, self._on_fetch)
+        tenure.handler(Survey, self._on_survey, tenure.from_server)
+        tenure.handler(Fetch, self._on_fetch, tenure.from_server)
 
     def close(self) -> None:
         """A new view begins: stop sending copies to the heads of the last one, which do not need them any more."""
@@ -45,7 +45,7 @@ class Answers:
         workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
         enlisted = tuple(sorted(copy.enlisted))
         told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
-        payload = self._store.packed(copy)
+        payload = self._store.packed(copy, fetch.at)
         task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -11,35 +11,40 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
+from ...aggregation.rows import Rows
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
-from ..wire.frames import in_words
-from .algorithms.algorithm import Algorithm
+from ..wire.frames import PeerMisbehaved, in_words
+from .algorithms.algorithm import Rule
 from .chain import Chains
+from .events import Acknowledged
 from .gathering import Gathering
-from .messages import FOREVER, Acknowledged, Early, Enlist, Enlisted, NotTaken, Push, Pushed
-from .store import Copy, Entry, Store, of_bytes
+from .held import TOO_MANY, crowded
+from .keys import Piece
+from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
+from .pieces import unpacked
+from .store import Copy, Entry, Store
 from .tenure import Tenure
 
 
 class Intake:
     """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
 
-    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Algorithm) -> None:
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Rule) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._chains, self._algorithm = chains, algorithm
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
         self._asked: list[Envelope] = []
-        """Questions that are not answered yet."""
+        """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update that gathered pushes have made."""
         self.staleness: defaultdict[int, int] = defaultdict(int)
         """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
         range that had it."""
-        tenure.handler(Enlist, self._on_enlist)
-        tenure.handler(Push, self._on_push)
+        tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
+        tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
     def begin(self) -> None:
         """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
@@ -53,7 +58,12 @@ class Intake:
 
     def _on_enlist(self, envelope: Envelope) -> None:
         enlist: Enlist = envelope.message
-        worker, entries = envelope.sender, []
+        worker, entries = envelope.sender, list[Entry]()
+        if self._store.partitions:
+            raise PeerMisbehaved("would take part where partitions do, and not workers")
+        if crowded(self._asked, worker):
+            self._channel.refuse(envelope, TOO_MANY)
+            return
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
@@ -89,70 +99,84 @@ class Intake:
 
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
-        sizes = [self._store.size(number) for number in push.ranges]
-        wrong = self._wrong(envelope, sizes)
-        values = None if wrong else of_bytes(envelope.payload, self._store.dtype)
-        if values is not None and not all_finite(values):
-            wrong = "it has numbers that are not finite"
-        envelope.done()
-        if wrong or values is None:
-            self._channel.post(worker, NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False))
+        pusher = self._store.partitions[push.of - 1] if 0 < push.of <= len(self._store.partitions) else worker
+        if crowded(self._asked, worker):
+            envelope.done()
+            self._channel.refuse(envelope, TOO_MANY)
             return
+        try:
+            pieces = self._pieces(envelope)
+        except ValueError as wrong:
+            said = NotTaken(push.ask, in_words(f"the push was not taken: {wrong}"), lost=False)
+            self._channel.post(worker, said)
+            return
+        finally:
+            envelope.done()
         self._asked.append(envelope)
 
         def answer() -> None:
             for number in push.ranges:
-                witness(Acknowledged(number, worker, push.seq))
-            clocks = tuple(min(self._clock(number, worker), FOREVER) for number in push.ranges)
+                witness(Acknowledged(number, pusher, push.seq))
+            clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
             self._channel.post(worker, Pushed(push.ask, clocks))
 
-        if not self._algorithm.by_steps and any(map(partial(self._skips, worker, push.seq), push.ranges)):
+        if any(map(partial(self._skips, pusher, push.seq), push.ranges)):
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
-            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, worker) for number in push.ranges)))
+            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in push.ranges)))
             return
-        told, at = self._answered(envelope, len(push.ranges), answer), 0
-        for number, size, read in zip(push.ranges, sizes, push.read, strict=True):
+        told = self._answered(envelope, len(push.ranges), answer)
+        for number, piece, read in zip(push.ranges, pieces, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
-            if push.seq <= copy.clocks.get(worker, 0):
+            if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
                 self._chains.after(number, told)
-            elif push.seq <= gathering.seqs.get(worker, 0):
+            elif push.seq <= gathering.seqs.get(pusher, 0):
                 gathering.told.append(told)
             else:
                 staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
                 weight = self._weight(number, staleness, workers)
-                gathering.add(worker, push.seq, values[at : at + size], weight, last=push.last)
+                gathering.add(pusher, push.seq, piece, weight, last=push.last)
                 gathering.told.append(told)
                 self.staleness[staleness] += 1
-            at += size
         self._update(push.ranges)
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
         """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
-        later one, and a push that is not above the worker's clock would not be applied."""
+        later one, and a push that is not above the worker's clock would not be applied. All partitions push to one
+        step, so a later step's push of one would stand in the way of the others'."""
+        if self._store.partitions:
+            return seq > self._store.copies[number].updates + 1
+        if self._algorithm.by_steps:
+            return False
         gathered = self._gathered[number].seqs.get(worker, 0)
         return seq > max(gathered, self._clock(number, worker)) + 1
 
     def _weight(self, number: int, staleness: int, workers: int) -> float:
         """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
         1 / `workers`: each change is then one share of a mean."""
-        if not self._algorithm.by_steps and self._store.is_buffer(number):
+        if not self._algorithm.by_steps and self._store.keys.is_buffer(number):
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)
 
-    def _wrong(self, envelope: Envelope, sizes: list[int]) -> str:
+    def _pieces(self, envelope: Envelope) -> list[Piece]:
+        """The pieces of a push. Raises ValueError where they cannot be taken."""
         push: Push = envelope.message
-        due = sum(sizes) * self._store.dtype.itemsize
+        partitions = len(self._store.partitions)
+        if not min(1, partitions) <= push.of <= partitions:
+            raise ValueError(f"it counts for partition {push.of - 1}, of {partitions}")
+        if partitions and push.last:
+            raise ValueError("it is the last one, and a partition has one in each step")
         if len(push.read) != len(push.ranges):
-            return f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}"
-        if len(envelope.payload) != due:
-            return f"it has {len(envelope.payload)} bytes for ranges of {due}"
-        return ""
+            raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
+        pieces = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all(all_finite(piece.values if isinstance(piece, Rows) else piece) for piece in pieces):
+            raise ValueError("it has numbers that are not finite")
+        return pieces
 
-    def look(self) -> None:
-        """Workers have left: make the updates for which the gathered pushes of the others are enough now."""
-        self._update(tuple(self._gathered))
+    def has(self, number: int, pusher: str, seq: int) -> bool:
+        """Whether the push with number `seq` has come to a range."""
+        return seq <= max(self._clock(number, pusher), self._gathered[number].seqs.get(pusher, 0))
 
     def _update(self, ranges: tuple[int, ...]) -> None:
         """Make the updates of these ranges for which enough pushes are gathered."""

@@ -1,24 +1,26 @@
-"""The messages of the parameter server, and its events for the checkers of a simulation.
+"""The messages of the parameter server.
 
-A range is a slice of the model's vector, a chain the servers that hold copies of it, head first and tail last. A
-worker's clock is the number of its last push. `ask` is the number by which an answer finds its question. All messages
-are of one view: `epoch` is its generation. A server refuses a message of a former view, and keeps one of a later view
-until it has that view. Values travel as the raw elements of the model's vector, range after range.
+A range is a slice of the model's vector, or a block of rows of a table; a chain the servers that hold copies of it,
+head first and tail last. A worker's clock is the number of its last push. `ask` is the number by which an answer finds
+its question. All messages are of one view: `epoch` is its generation. A server refuses a message of a former view, and
+keeps one of a later view until it has that view. Values travel as raw elements, range after range; of a block only some
+rows, whose numbers go before all values (`pieces`). `rows`: by range, how many rows there are; 0 for a range of the
+vector.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Lane, message
 
 PARAMETER_SERVER = "parameter_server"
 """The family of these messages, and the name of their channel."""
 FOREVER = 1 << 62
 """The clock of a worker that takes no more steps: no read and no update waits for its pushes."""
+
+COORDINATOR = "coordinator"
+"""The name under which ranges count the orders of a coordinator: its clock is 1 + their number."""
 
 _data = message(PARAMETER_SERVER, lane=Lane.DATA, payload_max=PAYLOAD_BYTES_MAX)
 _control = message(PARAMETER_SERVER)
@@ -50,14 +52,17 @@ class Enlisted:
 @dataclass(frozen=True, slots=True)
 class Push:
     """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
-    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps."""
+    range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
+    `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker."""
 
     ask: int
     epoch: int
     seq: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
     read: tuple[int, ...]
     last: bool
+    of: int
 
 
 @_control
@@ -79,23 +84,25 @@ class Early:
     clocks: tuple[int, ...]
 
 
-@_control
+@_data
 @dataclass(frozen=True, slots=True)
 class Pull:
     """From a worker to the tails of `ranges`: asks for values that a read at `clock` may see
-    (`aggregation.consistency`)."""
+    (`aggregation.consistency`). Payload: the numbers of the rows that it asks for."""
 
     ask: int
     epoch: int
     clock: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
 
 
 @_data
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to Pull. Payload: the values of its ranges. By range: the number of `updates` so far, and the asking
-    worker's `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
+    """The answer to Pull. Payload: the values of its ranges and rows, without the numbers of rows. By range: the number
+    of `updates` so far, and the asking worker's `clocks`. `late`: the worker for whose push the server waited last; "":
+    it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
@@ -119,16 +126,20 @@ class NotTaken:
 class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
     each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
-    of the first range, then those of the next. `joins`: the workers take part from now on. Payload: what the server
-    function applies to each range; empty: the entries change only clocks."""
+    of the first range, then those of the next. `joins`: the workers take part from now on. `updates`: the payload is
+    what the server function applies to each range; else there is none, and the entries change only clocks. `order`: of
+    the coordinator; empty: none."""
 
     ask: int
     epoch: int
     ranges: tuple[int, ...]
+    rows: tuple[int, ...]
     versions: tuple[int, ...]
     workers: tuple[str, ...]
     clocks: tuple[int, ...]
     joins: bool
+    updates: bool
+    order: tuple[float, ...]
 
 
 @_control
@@ -165,18 +176,20 @@ class Holdings:
 @_control
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """From the head of a range to another server: asks for its copy of the range."""
+    """From the head of a range to another server: asks for its copy of the range, from byte `at` on."""
 
     ask: int
     epoch: int
     range: int
+    at: int
 
 
 @_data
 @dataclass(frozen=True, slots=True)
 class Copied:
     """The answer to Fetch: a copy, whose numbers are those of `store.Copy`. `clocks` are those of `workers`. Payload:
-    the values, then the tensors of the server function's state in the order of `names`."""
+    from the place that was asked for, as many bytes as a message takes of the values, followed by the tensors of the
+    server function's state in the order of `names`."""
 
     ask: int
     past: int
@@ -192,12 +205,14 @@ class Copied:
 @dataclass(frozen=True, slots=True)
 class Install:
     """From the head of a range to a server of its chain: have this copy from now on, whose numbers are those of
-    `store.Copy`. `base`: the term of the copy that it was made from. Payload as in Copied. `same`: there is no payload,
-    because the receiver has these values already."""
+    `store.Copy`. `base`: the term of the copy that it was made from. Payload as in Copied, from byte `at` on; the
+    messages of one copy come in the order of their bytes. `same`: there is no payload, because the receiver has these
+    values already."""
 
     ask: int
     epoch: int
     range: int
+    at: int
     base: int
     past: int
     version: int
@@ -212,7 +227,7 @@ class Install:
 @_control
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The answer to Install: the server has the copy."""
+    """The answer to Install: the server has the copy, or its bytes so far."""
 
     ask: int
 
@@ -234,53 +249,3 @@ class Lost:
 
     epoch: int
     ranges: tuple[int, ...]
-
-
-# Events
-
-
-@dataclass(frozen=True, slots=True)
-class Took:
-    """Event: a server has begun to hold `values` [m] as its copy of `range` in the term `term`. `base`: the term of the
-    copy that it was made from; 0: the initial model."""
-
-    range: int
-    term: int
-    base: int
-    version: int
-    values: Tensor
-    clocks: dict[PeerId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """Event: a server has applied the entry that leads to `version` of `range`; `values` [m] are the result. `pushes`:
-    (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the clocks of
-    the workers that take part."""
-
-    range: int
-    term: int
-    version: int
-    pushes: tuple[tuple[PeerId, int], ...]
-    values: Tensor
-    counted: dict[PeerId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """Event: the head has told `worker` that all copies of `range` have its push with number `seq`."""
-
-    range: int
-    worker: PeerId
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Event: a server answers `reader` a read of `range` at `clock`. `counted`: the clocks in the range of the workers
-    that take part."""
-
-    range: int
-    reader: PeerId
-    clock: int
-    counted: dict[PeerId, int]

@@ -1,6 +1,7 @@
-"""Placement: which servers hold which range of the model's vector.
+"""Placement: which servers hold which range of the model's vector and of its tables.
 
-The vector is cut into ranges, which never change during a run. Each range has a place on a ring of 2^64 points, and
+The vector is cut into ranges, and the rows of each table into blocks, which are ranges too; they never change during a
+run. Each range has a place on a ring of 2^64 points, and
 each server has `POINTS` places on it (virtual nodes): consistent hashing, Karger et al., STOC 1997. The copies of a
 range are on the first k different servers clockwise from its place; the first is the head of the range's chain, the
 last its tail. All places come from hashes of ids and of numbers, so the same view gives the same placement on all
@@ -15,13 +16,17 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
+from ...aggregation.rows import Table
 from ...aggregation.vector import Part, parts
 from ..transport import PeerId
+from ..wire.frames import PAYLOAD_BYTES_MAX
 
 POINTS = 64
 """Places of a server on the ring: the shares of two servers differ by about a tenth then."""
 RANGE_ELEMENTS = 1 << 14
 """The number of elements of a range, in a model of usual size."""
+BLOCKS_MIN, BLOCKS_MAX = 32, 1024
+"""The fewest blocks of one table, and the most of all tables together."""
 RANGES_MIN, RANGES_MAX = 16, 4096
 """The fewest ranges, so that several servers hold some of a small model; the most, so that one message can list all."""
 
@@ -29,8 +34,16 @@ RANGES_MIN, RANGES_MAX = 16, 4096
 def ranges_of(size: int, parameters: int) -> tuple[Part, ...]:
     """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
     others averaged buffers; no range holds both."""
-    cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 2)]
+    cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 4)]
     return (*cut[0], *cut[1])
+
+
+def blocks_of(table: Table, row_bytes: int) -> int:
+    """The number of blocks, which are ranges of rows, into which a table is cut, so that a message can carry all rows
+    of a block. `row_bytes`: of a row in a message. Raises ValueError for a row that no message can carry."""
+    if row_bytes > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"a row of table {table.name!r} is {row_bytes} bytes, at most {PAYLOAD_BYTES_MAX} are sent")
+    return min(table.rows, max(BLOCKS_MIN, -(-table.rows // (PAYLOAD_BYTES_MAX // row_bytes))))
 
 
 def merged(parts: Iterable[Part]) -> list[Part]:

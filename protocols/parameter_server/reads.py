@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from ...aggregation.consistency import Consistency, lacking
 from ..channel import Channel, Envelope
@@ -14,18 +16,23 @@ from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness
 from ..transport import PeerId
-from ..wire.frames import Buffer
-from .messages import Pull, Pulled, Read
-from .store import Store, raw
+from ..wire.frames import Buffer, in_words
+from .events import Read
+from .held import TOO_MANY, crowded
+from .messages import COORDINATOR, NotTaken, Pull, Pulled
+from .pieces import ids_of, raw
+from .store import Store
 from .tenure import Tenure
 
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A pull that waits for pushes to the ranges in `missing`. `late`: the worker for whose push it has waited last."""
+    """A pull that waits for pushes to the ranges in `missing`. `ids`: by block, the rows that it asks for. `late`: the
+    worker for whose push it has waited last."""
 
     envelope: Envelope
     missing: set[int]
+    ids: Mapping[int, Tensor]
     late: PeerId = ""
 
 
@@ -40,7 +47,7 @@ class Reads:
         self._parked: list[_Parked] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        tenure.handler(Pull, self._on_pull)
+        tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
         """A new view begins: refuse the pulls that wait. Their workers ask again."""
@@ -64,7 +71,11 @@ class Reads:
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes pulls wait now."""
         return {
-            worker for one in self._parked for number in one.missing for worker in self._lacks(one.envelope, number)
+            worker
+            for one in self._parked
+            for number in one.missing
+            for late in self._lacks(one.envelope, number)
+            if (worker := self._tenure.mapper(late))
         }
 
     async def _look_out(self) -> None:
@@ -83,11 +94,23 @@ class Reads:
             task.cancel()
 
     def _on_pull(self, envelope: Envelope) -> None:
-        one = _Parked(envelope, {*envelope.message.ranges})
+        pull: Pull = envelope.message
+        try:
+            ids = ids_of(self._store.keys, pull.ranges, pull.rows, envelope.payload)
+        except ValueError as wrong:
+            said = NotTaken(pull.ask, in_words(f"the pull was not taken: {wrong}"), lost=False)
+            self._channel.post(envelope.sender, said)
+            return
+        finally:
+            envelope.done()
+        one = _Parked(envelope, {*pull.ranges}, ids)
         for number in envelope.message.ranges:
             self._judge(one, number)
         if not one.missing:
             self._answer(one)
+            return
+        if crowded((other.envelope for other in self._parked), envelope.sender):
+            self._channel.refuse(envelope, TOO_MANY)
             return
         self._parked.append(one)
         if self._watch is None:
@@ -95,26 +118,38 @@ class Reads:
 
     def _judge(self, one: _Parked, number: int) -> None:
         if lacks := self._lacks(one.envelope, number):
-            one.late = lacks[-1]
+            one.late = self._tenure.mapper(lacks[-1]) or one.late
         else:
             one.missing.discard(number)
 
     def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
-        """The workers whose pushes to this range the read lacks. Before its first update a range waits until
-        all workers of the view have taken part in it. One that has left and come back may be the asking worker: it
-        takes part anew only after this read, and no read waits for that."""
+        """The workers, or partitions, whose pushes to this range the read lacks. Before its first update a range waits
+        until all workers of the view have taken part in it. One that has left and come back may be the asking worker:
+        it takes part anew only after this read, and no read waits for that."""
         copy, pull = self._store.copies[number], envelope.message
-        if copy.updates == 0 and (absent := [one for one in self._tenure.workers if one not in copy.clocks]):
+        due = () if copy.updates or self._store.partitions else self._tenure.workers
+        if absent := [one for one in due if one not in copy.clocks]:
             return absent
-        return lacking(copy.clocks, self._consistency.required(envelope.sender, pull.clock, copy.counted()))
+        required = self._consistency.required(envelope.sender, pull.clock, copy.counted())
+        if self._store.partitions:
+            required.pop(envelope.sender, None)  # it has pushed for partitions, and has no clock of its own
+        if COORDINATOR in required:
+            required[COORDINATOR] += 1  # the values are those of a step only after the order that ends it
+        return lacking(copy.clocks, required)
 
     def _answer(self, one: _Parked) -> None:
         pull, reader = one.envelope.message, one.envelope.sender
         copies = [self._store.copies[number] for number in pull.ranges]
         for number, copy in zip(pull.ranges, copies, strict=True):
             witness(Read(number, reader, pull.clock, copy.counted()))
-        payload = raw([copy.values for copy in copies])
-        clocks = tuple(copy.clocks.get(reader, 0) for copy in copies)
+        ids = one.ids
+        payload = raw(
+            [
+                copy.values[ids[number]] if number in ids else copy.values
+                for number, copy in zip(pull.ranges, copies, strict=True)
+            ]
+        )
+        clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
         self._tasks.add(task)

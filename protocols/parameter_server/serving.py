@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -24,9 +24,10 @@ from ..members.view import View
 from ..stalls.stalls import Stalls
 from ..transport import PeerId
 from ..work import Keep, Steps, Update, Work
-from .algorithms.algorithm import Algorithm
+from .algorithms.algorithm import Rule
 from .chain import Chains
 from .intake import Intake
+from .keys import Model
 from .reads import Reads
 from .store import NOTHING, Copy, Store
 from .takeover import Takeover
@@ -35,9 +36,21 @@ from .tenure import Tenure, workers_of
 _PREFIX = "range/"
 
 
+class InView(Protocol):
+    """An object that works in the present view."""
+
+    def begin(self) -> None:
+        """A new view begins, which the tenure has already."""
+        ...
+
+    def close(self) -> None:
+        """End its work."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects of which one server of the parameter server is made up."""
+    """The objects of which one server of the parameter server is made up. `more`: those of some algorithms only."""
 
     store: Store
     tenure: Tenure
@@ -45,6 +58,7 @@ class Parts:
     intake: Intake
     reads: Reads
     takeover: Takeover
+    more: tuple[InView, ...] = ()
 
     @classmethod
     def around(
@@ -53,14 +67,15 @@ class Parts:
         store: Store,
         tenure: Tenure,
         consistency: Consistency,
-        algorithm: Algorithm,
+        algorithm: Rule,
         stalls: Stalls,
-        initial: Tensor | None,
+        initial: Model | None,
     ) -> Self:
-        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`
-        [n]: see `Takeover`."""
+        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
+        see `Takeover`."""
         reads = Reads(channel, store, tenure, consistency, stalls)
-        chains = Chains(channel, store, tenure, reads.look)
+        chains = Chains(channel, store, tenure)
+        chains.on_entries.append(reads.look)
         intake = Intake(channel, store, tenure, chains, algorithm)
         return cls(store, tenure, chains, intake, reads, Takeover(channel, store, tenure, chains, initial))
 
@@ -144,6 +159,8 @@ class Serving:
         parts.takeover.close()
         parts.chains.begin()
         parts.reads.close()
+        for one in parts.more:
+            one.close()
 
     def _on_view(self, view: View) -> None:
         parts = self._parts
@@ -154,6 +171,8 @@ class Serving:
         parts.chains.begin()
         parts.tenure.begin(view)
         parts.takeover.begin()
+        for one in parts.more:
+            one.begin()
 
     def _on_update(self) -> None:
         if self._slowest() >= self._told + self._every:
@@ -174,12 +193,14 @@ class Serving:
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
     """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
-    for each copy a list of its range, term, past, version, updates and clocks (`store.Copy`). A copy that servers have
-    agreed on (`takeover`) neither in this run nor in one before is left out."""
+    which updates do not write into any more, and for each copy a list of its range, term, past, version, updates and
+    clocks (`store.Copy`). A copy that servers have agreed on (`takeover`) neither in this run nor in one before is left
+    out."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:
             continue
+        copy.lent = True
         tensors[f"{_PREFIX}{number}/values"] = copy.values
         tensors |= {f"{_PREFIX}{number}/state/{name}": tensor for name, tensor in copy.state.items()}
         numbers.append([number, copy.term, copy.past, copy.version, copy.updates, dict(copy.clocks)])
@@ -192,7 +213,7 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
     for number, term, past, version, updates, clocks in numbers:
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if values.numel() != store.size(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
             raise ValueError("this run began with another model or --server-update: go on with that one")
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

@@ -1,11 +1,12 @@
-"""The store of one server: its copies of ranges of the model's vector, and how an entry changes them. It sends no
-messages and does not wait.
+"""The store of one server: its copies of ranges, and how an entry changes them. It sends no messages and does not wait.
 
-An entry is one change of a copy: an update of its values, or only of its workers' clocks. All copies of a range get the
-same entries in the same order, so they have the same values to the bit. A copy's `version` counts the entries. Its
-`term` is the generation of the view in which a chain of servers last settled on it (`takeover`).
+A range is a slice of the model's vector, or a block of rows of a table (`keys`). An entry is one change of a copy: an
+update of its values, of a block's only those rows that were pushed, or only of its workers' clocks. All copies of a
+range get the same entries in the same order, so they have the same values to the bit. A copy's `version` counts the
+entries. Its `term` is the generation of the view in which a chain of servers last settled on it (`takeover`).
 
-Cost: the values and the server function's state of each range held.
+Cost: the values and the server function's state of each range held. An update of k rows costs k rows, because it
+writes into the block.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ...aggregation.lbfgs import Order
+from ...aggregation.rows import INDEX, Rows
 from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
-from ...aggregation.vector import Part
+from ...aggregation.server.lbfgs import KeepLast, obeyed
 from ..transport import PeerId
-from ..wire.frames import Buffer
-from .messages import FOREVER, Entered, Took
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
+from .events import Entered, Took
+from .keys import Keys, Model, Piece
+from .messages import COORDINATOR, FOREVER
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -42,11 +47,12 @@ def term_of(standing: int) -> int:
 
 @dataclass(slots=True)
 class Copy:
-    """A copy of a range. `values` [m]; `state`: of the server function; `term`: generation of the view in which a chain
-    last settled on the copy, 0: none has in this run. `past`: orders copies that no chain of this run has settled on,
-    by the terms of the runs before it. `version`: the number of entries; `updates`: of those that changed the values.
-    `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take part now. `restored`: the copy
-    comes from a checkpoint, so it may be older than others of its term."""
+    """A copy of a range. `values` [m], or [rows, width] of a block; `state`: of the server function; `term`: generation
+    of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies that no chain
+    of this run has settled on, by the terms of the runs before it. `version`: the number of entries; `updates`: of
+    those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take
+    part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its term. `lent`: somebody
+    else, such as the writer of a checkpoint, may still read these tensors, so an update must not write into them."""
 
     values: Tensor
     state: State
@@ -57,6 +63,7 @@ class Copy:
     clocks: dict[PeerId, int] = field(default_factory=dict)
     enlisted: set[PeerId] = field(default_factory=set)
     restored: bool = False
+    lent: bool = False
 
     @property
     def standing(self) -> int:
@@ -71,106 +78,160 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of the copies of a range: the server function applies `pushed` [m] (None: the values stay), and
-    `clocks` are set. `joins`: the workers of `clocks` take part from now on. `pushes`: (worker, number) of each push in
-    `pushed`, for the checkers of a simulation."""
+    """One change of the copies of a range: the server function applies `pushed` (None: the values stay), and `clocks`
+    are set. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the range obeys
+    (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
+    simulation."""
 
     range: int
-    pushed: Tensor | None
+    pushed: Piece | None
     clocks: Mapping[PeerId, int]
     joins: bool = False
+    order: tuple[float, ...] = ()
     pushes: tuple[tuple[PeerId, int], ...] = ()
 
 
 class Store:
-    """One server's copies. `ranges`: of the whole vector. `function` updates its first `parameters` elements; the
-    others, averaged buffers, are updated by adding the pushed changes."""
+    """One server's copies of the ranges of `keys`. `function` updates them; but averaged buffers are updated by adding
+    the pushed changes. `partitions`: the names of those whose pushes make updates, instead of workers' own; empty:
+    workers' own do. `coordinated`: a coordinator orders what follows each update (`orders`)."""
 
-    def __init__(self, ranges: Sequence[Part], dtype: torch.dtype, parameters: int, function: ServerFunction) -> None:
-        self.ranges, self.dtype = tuple(ranges), dtype
+    def __init__(
+        self, keys: Keys, function: ServerFunction, partitions: Sequence[str] = (), *, coordinated: bool = False
+    ) -> None:
+        self.keys, self.partitions, self.coordinated = keys, tuple(partitions), coordinated
         self.copies: dict[int, Copy] = {}
-        self.known = [NOTHING] * len(ranges)
+        self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
-        self._parameters, self._function, self._add = parameters, function, Add()
+        self._function, self._rest = function, KeepLast() if coordinated else Add()
 
     def function(self, range: int) -> ServerFunction:
         """The server function of a range."""
-        return self._add if self.is_buffer(range) else self._function
+        return self._rest if self.keys.is_buffer(range) else self._function
 
-    def is_buffer(self, range: int) -> bool:
-        """Whether a range holds averaged buffers, which local steps do not train."""
-        return self.ranges[range].start >= self._parameters
+    def create(self, range: int, initial: Model) -> Copy:
+        """A copy of a new range, with the values that it has in the `initial` model."""
+        values = self.keys.values(range, initial).to(self.keys.dtype, copy=True, memory_format=torch.contiguous_format)
+        copy = Copy(values, self.function(range).start(values))
+        self._enlist_partitions(copy)
+        return copy
 
-    def size(self, range: int) -> int:
-        """The elements of a range."""
-        return self.ranges[range].stop - self.ranges[range].start
+    def _enlist_partitions(self, copy: Copy) -> None:
+        """Each partition takes part in `copy` from the beginning, and has pushed to each of its updates."""
+        copy.clocks |= dict.fromkeys(self.partitions, copy.updates)
+        if self.coordinated:
+            copy.clocks[COORDINATOR] = copy.updates + 1
+        copy.enlisted |= self.fixed
 
-    def create(self, range: int, values: Tensor) -> Copy:
-        """A copy of a new range. `values` [m] are cloned."""
-        return Copy(values.clone(), self.function(range).start(values))
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The names that take part in each range, whichever workers there are."""
+        return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
+
+    def clock(self, range: int, reader: PeerId) -> int:
+        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the steps that
+        are done."""
+        copy = self.copies[range]
+        if self.coordinated:
+            return copy.clocks[COORDINATOR] - 1
+        return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> Copy:
         """Apply `entry` to this server's copy of its range, and return the copy."""
-        copy = self.copies[entry.range]
-        if entry.pushed is not None:
-            copy.values, copy.state = self.function(entry.range).step(copy.values, entry.pushed, copy.state)
+        copy, pushed = self.copies[entry.range], entry.pushed
+        if isinstance(pushed, Rows):
+            self._enter_rows(copy, entry.range, pushed)
+        elif pushed is not None:
+            copy.values, copy.state = self.function(entry.range).step(copy.values, pushed, copy.state)
+        if pushed is not None:
             copy.updates += 1
+        if entry.order:
+            copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
         copy.clocks.update(entry.clocks)
         if entry.joins:
             copy.enlisted |= entry.clocks.keys()
         copy.version += 1
         return copy
 
+    def _enter_rows(self, copy: Copy, range: int, pushed: Rows) -> None:
+        """Update the rows that are in `pushed`, and the rows of the state that belong to them."""
+        if not len(pushed):
+            return
+        if copy.lent:
+            copy.values, copy.lent = copy.values.clone(), False
+            copy.state = {name: tensor.clone() for name, tensor in copy.state.items()}
+        ids, state = pushed.ids, copy.state
+        before = {name: tensor[ids] for name, tensor in state.items()}
+        copy.values[ids], after = self.function(range).step(copy.values[ids], pushed.values, before)
+        for name, tensor in after.items():
+            state[name][ids] = tensor
+
     def took(self, range: int, base: int) -> Took:
         """The event that this server now holds its copy of `range`. `base`: the term of the copy that it was made
         from."""
         copy = self.copies[range]
+        copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
 
     def entered(self, entry: Entry) -> Entered:
         """The event that `entry` was applied to this server's copy."""
-        copy = self.copies[entry.range]
-        return Entered(entry.range, copy.term, copy.version, entry.pushes, copy.values, copy.counted())
+        copy, rows = self.copies[entry.range], entry.pushed.ids if isinstance(entry.pushed, Rows) else None
+        if entry.range in self.keys.blocks and rows is None:
+            rows = torch.empty(0, dtype=INDEX)
+        values = copy.values if rows is None else copy.values[rows]
+        return Entered(entry.range, copy.term, copy.version, entry.pushes, values, copy.counted(), rows)
 
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
         copies."""
-        for copy in self.copies.values():
+        for number, copy in self.copies.items():
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
             copy.enlisted.clear()
+            if self.coordinated:  # the ranges are of different trials: begin anew from these values
+                copy.updates, copy.state = 0, self.function(number).start(copy.values)
+            self._enlist_partitions(copy)
 
-    def packed(self, copy: Copy) -> Buffer:
-        """Returns the values of a copy, and then the tensors of its server function's state in the order of their
-        names, as raw bytes. Names, version and clocks are not among them: the message's header has these."""
-        return raw([copy.values, *(copy.state[name] for name in sorted(copy.state))])
+    def packed(self, copy: Copy, at: int = 0) -> bytes:
+        """The bytes of a copy from `at` on, as many as one message takes: its values, and then the tensors of its
+        server function's state in the order of their names. Names, version and clocks are in the message's header."""
+        found, until = list[Tensor](), at + PAYLOAD_BYTES_MAX
+        for begin, tensor in _places(copy):
+            found.append(tensor[max(0, at - begin) : max(0, until - begin)])
+        return b"".join(part.numpy().tobytes() for part in found)
 
-    def unpacked(self, range: int, names: Sequence[str], payload: Buffer) -> Copy:
-        """The copy of `range` whose values and state `packed` wrote into `payload`; its numbers are still to be set.
-        `names`: of the state's tensors. Raises ValueError when names or length are not those of this range."""
-        values = torch.empty(self.size(range), dtype=self.dtype)
-        shapes = self.function(range).start(values)
-        if list(names) != sorted(shapes):
-            raise ValueError(f"its state has {', '.join(names) or 'nothing'}, due is {', '.join(sorted(shapes))}")
-        tensors = [values, *(torch.empty_like(shapes[name]) for name in names)]
-        if len(payload) != sum(tensor.nbytes for tensor in tensors):
-            raise ValueError(f"it has {len(payload)} bytes, due are {sum(tensor.nbytes for tensor in tensors)}")
-        at = 0
-        for tensor in tensors:
-            tensor.reshape(-1).copy_(of_bytes(memoryview(payload)[at : at + tensor.nbytes], self.dtype))
-            at += tensor.nbytes
-        return Copy(values, dict(zip(names, tensors[1:], strict=True)))
+    def nbytes(self, copy: Copy) -> int:
+        """The number of all bytes of a copy."""
+        return sum(len(tensor) for _, tensor in _places(copy))
+
+    def blank(self, range: int, names: Sequence[str]) -> Copy:
+        """A copy of `range` whose tensors and numbers are still to be set. `names`: of the state's tensors. Raises
+        ValueError when these are not those of this range."""
+        values = torch.zeros(self.keys.shape(range), dtype=self.keys.dtype)
+        state = self.function(range).start(values)
+        if list(names) != sorted(state):
+            raise ValueError(f"its state has {', '.join(names) or 'nothing'}, due is {', '.join(sorted(state))}")
+        return Copy(values, state)
+
+    def fill(self, copy: Copy, at: int, payload: Buffer) -> int:
+        """Write `payload`, the bytes of a copy from `at` on, into `copy`. Returns the number of bytes that it has then.
+        Raises ValueError when there are more than the copy has, or none although some are due."""
+        due = self.nbytes(copy)
+        if not at + len(payload) <= due or (due and not len(payload)):
+            raise ValueError(f"it has {at + len(payload)} bytes, due are {due}")
+        bytes_of = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if len(payload) else torch.empty(0)
+        for begin, tensor in _places(copy):
+            first, last = max(begin, at), min(begin + len(tensor), at + len(payload))
+            if first < last:
+                tensor[first - begin : last - begin] = bytes_of[first - at : last - at]
+        return at + len(payload)
 
 
-def raw(tensors: Sequence[Tensor]) -> Buffer:
-    """The elements of these CPU tensors, one tensor after another, as bytes. Those of a single tensor are not copied:
-    it must not change any more."""
-    buffers = [one.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in tensors]
-    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
-
-
-def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
-    """The elements [m] that `raw` wrote. The tensor may share the memory of `payload`, so nobody may write into it."""
-    if not len(payload):
-        return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
+def _places(copy: Copy) -> list[tuple[int, Tensor]]:
+    """The tensors of a copy as bytes [b], each with the place of its first byte among all bytes of the copy."""
+    found, begin = list[tuple[int, Tensor]](), 0
+    for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))):
+        flat = tensor.reshape(-1).view(torch.uint8)
+        found.append((begin, flat))
+        begin += len(flat)
+    return found

@@ -27,17 +27,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
+from .handover import Handover
+from .held import Held
 from .holdings import Answers
-from .messages import Copied, Fetch, Holdings, Install, Installed, Lost, Settled, Survey
-from .store import NOTHING, Copy, Store, settled_at, term_of
+from .keys import Model
+from .messages import Holdings, Install, Installed, Lost, Settled, Survey
+from .store import NOTHING, Store, settled_at, term_of
 from .tenure import Tenure
 
 _RETURN_PATIENCES = 4
@@ -56,10 +57,10 @@ class _Found:
 
 
 class Takeover:
-    """One server's part. `initial` [n]: the model with which the run begins; None: this server joined later, or has
-    copies from a checkpoint."""
+    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or has copies
+    from a checkpoint."""
 
-    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Tensor | None) -> None:
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
         self._initial = initial
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,22 +68,21 @@ class Takeover:
         """The ranges whose chains are being repaired."""
         self._waits_until_s: dict[int, float] = {}
         """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
-        self._task: asyncio.Task[None] | None = None
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a server and the reason when that server's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
+        self._handover = Handover(channel, store, tenure, lambda peer, why: self.on_wrong(peer, why))
         self._handler(Install, self._on_install)
         self._handler(Settled, self._on_settled)
         self._handler(Lost, self._on_lost)
-        self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
+        self._held = Held(channel)
 
     def begin(self) -> None:
         """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
         self.close()
-        self._task = asyncio.create_task(self._run(), name="takeover")
-        held, self._held = self._held, []
-        for envelope, handler in held:
-            self._channel.resume(envelope, handler)
+        self._spawn(self._run(), "takeover")
+        self._held.keep(self._tenure.everybody)
+        self._held.look()
 
     def not_new(self) -> None:
         """The run began before this server came: never make a range from the initial model."""
@@ -90,10 +90,10 @@ class Takeover:
 
     def close(self) -> None:
         self._repaired.clear()
+        self._handover.close()
         self._holdings.close()
-        for task in (self._task, *self._tasks):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def repair(self, numbers: Sequence[int]) -> None:
         """Give this server's copies of these ranges, of which it is the head, to the servers behind it, which lack
@@ -112,7 +112,9 @@ class Takeover:
     async def _repair(self, number: int) -> None:
         sometimes("a chain was repaired")
         copy, chain = self._store.copies[number], self._tenure.placement.chain(number)
-        await asyncio.gather(*(self._given(number, server, copy, copy.term, same=False) for server in chain[1:]))
+        await asyncio.gather(
+            *(self._handover.give(number, server, copy, copy.term, same=False) for server in chain[1:])
+        )
         self._repaired.discard(number)
         self._chains.settled(number)
         self._tenure.settle([number])
@@ -154,13 +156,23 @@ class Takeover:
                 )
                 answer.done()
                 held: Holdings = answer.message
-                if {len(held.standings), len(held.versions), len(held.knows)} == {self._tenure.count}:
+                if why := self._wrong(held):
+                    self.on_wrong(server, why)
+                else:
                     return _Found(held.standings, held.versions, held.knows)
-                self.on_wrong(server, f"it told of {len(held.standings)} ranges, there are {self._tenure.count}")
             except PeerLost:
                 pass  # it has not come to this view yet, or the membership will find it gone
             await asyncio.sleep(self._channel.endpoint.interval_s)
             self._channel.endpoint.retry(server)
+
+    def _wrong(self, held: Holdings) -> str:
+        """The reason that these holdings cannot be; "": they can be."""
+        count, latest = self._tenure.count, settled_at(self._tenure.epoch)
+        if {len(held.standings), len(held.versions), len(held.knows)} != {count}:
+            return f"it told of {len(held.standings)} ranges, there are {count}"
+        if not all(NOTHING <= standing <= latest for standing in (*held.standings, *held.knows)):
+            return "it told of copies that are later than this view"
+        return ""
 
     def _all_known(self) -> None:
         """Free the initial model once all ranges have been settled."""
@@ -181,20 +193,19 @@ class Takeover:
             base = term_of(best[0])
             if own is None or holders[tenure.me] != best:
                 source = min(server for server, standing in holders.items() if standing == best)
-                own = await self._fetched(number, source)
+                own = await self._handover.fetched(number, source)
                 own.term, own.restored = base, base > 0 and best[0] != settled_at(base)
                 store.copies[number] = own
         elif self._initial is not None and known == NOTHING:
-            part = store.ranges[number]
-            own, best = store.create(number, self._initial[part.start : part.stop]), (NOTHING, NOTHING)
+            own, best = store.create(number, self._initial), (NOTHING, NOTHING)
             store.copies[number] = own
         else:
             return False
-        own.enlisted &= {*tenure.workers}
+        own.enlisted = own.enlisted & {*tenure.workers} | store.fixed
         chain = tenure.placement.chain(number)
         alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
         same = [server for server in chain if alike and holders.get(server) == best]
-        given = (self._given(number, server, own, base, same=server in same) for server in chain[1:])
+        given = (self._handover.give(number, server, own, base, same=server in same) for server in chain[1:])
         await asyncio.gather(*given)
         own.term, own.restored = tenure.epoch, False
         store.known[number] = own.standing
@@ -203,46 +214,6 @@ class Takeover:
         tenure.settle([number])
         return True
 
-    async def _fetched(self, number: int, source: PeerId) -> Copy:
-        """The copy that `source` holds."""
-        while True:
-            try:
-                answer = await self._channel.ask(
-                    source, lambda ask: Fetch(ask, self._tenure.epoch, number), answers=(Copied,)
-                )
-                told: Copied = answer.message
-                copy = self._store.unpacked(number, told.names, answer.payload)
-                answer.done()
-                copy.past, copy.version, copy.updates = told.past, told.version, told.updates
-                copy.clocks = dict(zip(told.workers, told.clocks, strict=True))
-                copy.enlisted = {*told.enlisted}
-                sometimes("a range has moved")
-                return copy
-            except PeerLost:
-                pass  # as above
-            except ValueError as error:
-                self.on_wrong(source, f"it gave a copy that is none: {error}")
-            await asyncio.sleep(self._channel.endpoint.interval_s)
-
-    async def _given(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
-        """Send this copy to `server` until it has it. `base`: the term of the copy that it was made from; `same`:
-        `server` has the values already."""
-        workers, names = tuple(copy.clocks), tuple(sorted(copy.state))
-        payload = b"" if same else self._store.packed(copy)
-
-        def question(ask: int) -> Install:
-            clocks, enlisted = tuple(copy.clocks.values()), tuple(sorted(copy.enlisted))
-            head = (ask, self._tenure.epoch, number, base, copy.past, copy.version, copy.updates)
-            return Install(*head, workers, clocks, enlisted, names, same)
-
-        while True:
-            try:
-                await self._channel.ask(server, question, payload, answers=(Installed,))
-                return
-            except PeerLost:
-                pass  # it has not come to this view yet, or the membership will find it gone
-            await asyncio.sleep(self._channel.endpoint.interval_s)
-
     # As a server that is told
 
     def _handler(self, kind: type, handler: Callable[[Envelope], None]) -> None:
@@ -250,7 +221,7 @@ class Takeover:
 
         def arrived(envelope: Envelope) -> None:
             if envelope.message.epoch > self._tenure.epoch:
-                self._held.append((envelope, arrived))
+                self._held.put_off(envelope, arrived)
             else:
                 handler(envelope)
 
@@ -266,11 +237,14 @@ class Takeover:
         if install.same and number not in store.copies:
             raise PeerMisbehaved("sent no values of a range of which this server has none")
         try:
-            copy = store.copies[number] if install.same else store.unpacked(number, install.names, envelope.payload)
+            copy = store.copies[number] if install.same else self._handover.arrived(install, envelope.payload)
             clocks = dict(zip(install.workers, install.clocks, strict=True))
         except ValueError as error:
             raise PeerMisbehaved(f"sent a copy that is none: {error}") from None
         envelope.done()
+        if copy is None:
+            self._channel.post(envelope.sender, Installed(install.ask))
+            return
         copy.past, copy.version, copy.updates = install.past, install.version, install.updates
         copy.term, copy.restored, copy.clocks, copy.enlisted = install.epoch, False, clocks, {*install.enlisted}
         store.copies[number] = copy
@@ -281,11 +255,15 @@ class Takeover:
         tenure.settle([number])
 
     def _on_settled(self, envelope: Envelope) -> None:
-        settled: Settled = envelope.message
+        settled, tenure = envelope.message, self._tenure
         self._check(settled.ranges)
+        if settled.epoch < tenure.epoch and envelope.sender not in tenure.placement.servers:
+            return  # it has left since
+        if settled.epoch == tenure.epoch and any(tenure.head(one) != envelope.sender for one in settled.ranges):
+            raise PeerMisbehaved("told that ranges have settled of which it is not the head")
         for number in settled.ranges:
             self._store.known[number] = max(self._store.known[number], settled_at(settled.epoch))
-            if settled.epoch == self._tenure.epoch and self._tenure.me not in self._tenure.placement.chain(number):
+            if settled.epoch == tenure.epoch and tenure.me not in tenure.placement.chain(number):
                 self._store.copies.pop(number, None)
         self._all_known()
 

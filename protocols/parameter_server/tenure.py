@@ -5,26 +5,33 @@ A range is settled when all servers that hold it in this view have the same copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
 from ..channel import Channel, Envelope
 from ..members.attributes import SERVER
 from ..members.view import View
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
+from .held import Held
 from .messages import NotTaken
 from .placement import Placement
 
-_HELD_PER_PEER_MAX = 64
-"""The most messages of one peer that wait: an honest peer has fewer questions open."""
+Allowed = Callable[[PeerId, Sequence[int]], bool]
+"""Whether a peer may send a message about these ranges in the present view."""
 
 
 def placement_of(view: View, copies: int) -> Placement:
     """The chains of servers in this view; all members of the view compute the same ones. `copies`: of each range."""
-    servers = tuple(one.id for one in view.members if one.attributes.role == SERVER)
+    servers = servers_of(view)
     pairs = (frozenset((edge.one, edge.other)) for edge in view.apart)
     return Placement(servers, copies, frozenset(pair for pair in pairs if pair <= {*servers}))
+
+
+def servers_of(view: View) -> tuple[PeerId, ...]:
+    """The members of the view that hold ranges."""
+    return tuple(one.id for one in view.members if one.attributes.role == SERVER)
 
 
 def workers_of(view: View) -> tuple[PeerId, ...]:
@@ -33,19 +40,31 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 
 class Tenure:
-    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range."""
+    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range. `mappers` gives
+    by partition the worker of a view that maps it; empty: there are no partitions."""
 
-    def __init__(self, channel: Channel, count: int, copies: int) -> None:
-        self._channel, self._copies = channel, copies
+    def __init__(
+        self,
+        channel: Channel,
+        count: int,
+        copies: int,
+        mappers: Callable[[View], Mapping[str, PeerId]] = lambda view: {},
+    ) -> None:
+        self._channel, self._mappers = channel, mappers
         self.count = count
         self.epoch = 0
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
+        self._mapper: Mapping[str, PeerId] = {}
+        self.everybody: tuple[PeerId, ...] = ()
+        """The members and learners of the view."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
         """The ranges of which no copy is left."""
-        self._held: list[tuple[Envelope, Callable[[Envelope], None]]] = []
+        self.on_settled: list[Callable[[], None]] = []
+        """Called when ranges are settled."""
+        self._held = Held(channel)
 
     @property
     def me(self) -> PeerId:
@@ -53,16 +72,24 @@ class Tenure:
 
     def begin(self, view: View) -> None:
         """`view` begins, and no range is settled in it yet."""
-        self.epoch, self.placement = view.generation, placement_of(view, self._copies)
-        self.workers = workers_of(view)
+        self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
+        self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
         self.ready.clear()
         self.lost.clear()
-        self.look()
+        self._held.keep(self.everybody)
+        self._held.look()
+
+    def mapper(self, name: str) -> PeerId:
+        """The worker that maps the partition `name`; a worker's name stands for itself. "": it is no certain one."""
+        worker = self._mapper.get(name, name)
+        return worker if worker in self.workers else ""
 
     def settle(self, ranges: Iterable[int]) -> None:
         """These ranges are settled: handle the messages that have waited for that."""
         self.ready |= {*ranges}
-        self.look()
+        self._held.look()
+        for on_settled in self.on_settled:
+            on_settled()
 
     def unsettle(self, range: int) -> None:
         """The chain of `range` is broken: messages about it wait until it is settled again."""
@@ -71,7 +98,7 @@ class Tenure:
     def lose(self, ranges: Iterable[int]) -> None:
         """No copy of these ranges is left: answer the messages that have waited for one."""
         self.lost |= {*ranges}
-        self.look()
+        self._held.look()
 
     def head(self, range: int) -> PeerId | None:
         """The server at the head of the chain of a range; None: there are no servers."""
@@ -83,48 +110,58 @@ class Tenure:
         at = chain.index(self.me) + 1
         return chain[at] if at < len(chain) else None
 
-    def handler(self, kind: type, handler: Callable[[Envelope], None]) -> None:
+    def from_worker(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender in self.workers
+
+    def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender in self.workers and all(self.head(range) == self.me for range in ranges)
+
+    def from_worker_to_coordinator(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender in self.workers and self.head(0) == self.me
+
+    def from_coordinator_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender == self.head(0) and all(self.head(range) == self.me for range in ranges)
+
+    def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        return sender in self.placement.servers
+
+    def from_predecessor(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` is the server before this one in the chain of each range."""
+        pair = (sender, self.me)
+        return all(pair in pairwise(self.placement.chain(range)) for range in ranges)
+
+    def handler(self, kind: type, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
         """Register `handler` for messages of the class `kind`. It is called with a message of the present view once all
         ranges that the message names are settled. A message of a later view waits; one of a former view is refused; one
-        about a lost range is answered with NotTaken."""
-
-        def arrived(envelope: Envelope) -> None:
-            if sum(one.sender == envelope.sender for one, _ in self._held) >= _HELD_PER_PEER_MAX:
-                raise PeerMisbehaved(f"asked {_HELD_PER_PEER_MAX} questions at a time")
-            self._admit(envelope, handler)
-
-        self._channel.on(kind, arrived)
+        about a lost range is answered with NotTaken. A message whose sender is not `allowed` to send it is a fault."""
+        self._channel.on(kind, partial(self._admit, handler=handler, allowed=allowed))
 
     def refuse(self, envelope: Envelope) -> None:
         """Refuse a question of a former view; its asker asks again in the new one."""
         envelope.done()
         self._channel.refuse(envelope, "the view has changed")
 
-    def look(self) -> None:
-        """Handle the waiting messages whose ranges are settled now."""
-        held, self._held = self._held, []
-        for envelope, handler in held:
-            self._channel.resume(envelope, partial(self._admit, handler=handler))
-
-    def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None]) -> None:
-        epoch = envelope.message.epoch
+    def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
+        epoch, again = envelope.message.epoch, partial(self._admit, handler=handler, allowed=allowed)
         ranges = getattr(envelope.message, "ranges", ())
         if any(not 0 <= range < self.count for range in ranges) or len({*ranges}) != len(ranges):
             raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
         if epoch < self.epoch:
             self.refuse(envelope)
         elif epoch > self.epoch:
-            self._held.append((envelope, handler))
+            self._held.put_off(envelope, again)
+        elif any(self.me not in self.placement.chain(range) for range in ranges if range not in self.lost):
+            self.refuse(envelope)  # it is not ours to hold
+        elif not allowed(envelope.sender, ranges):
+            raise PeerMisbehaved(f"sent {type(envelope.message).__name__}, which it may not send in view {epoch}")
         elif gone := [range for range in ranges if range in self.lost]:
             envelope.done()
             said = NotTaken(envelope.message.ask, in_words(_gone(gone[0])), lost=True)
             self._channel.post(envelope.sender, said)
         elif all(range in self.ready for range in ranges):
             handler(envelope)
-        elif any(self.me not in self.placement.chain(range) for range in ranges):
-            self.refuse(envelope)  # it is not ours to hold
         else:
-            self._held.append((envelope, handler))
+            self._held.put_off(envelope, again)
 
 
 def _gone(number: int) -> str:

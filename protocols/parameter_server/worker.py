@@ -1,6 +1,7 @@
 """A worker of the parameter server as a conversation.
 
     next                         bring
+    Foresee(period)              for a model with tables: the rows that the next steps need, for the next pull
     pull; Load, Steps(period)    push what the algorithm makes of the steps; the next pull may wait for the clocks
     Evaluate(pulled)             the first of the workers evaluates now and then, and each its last model
 
@@ -12,7 +13,8 @@ takes part from the slowest other worker's clock on, and begins from the values 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,15 +22,17 @@ import torch
 from torch import Tensor
 
 from ...aggregation.consistency import Consistency
+from ...aggregation.rows import Table
 from ...aggregation.server.function import ServerFunction
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
 from ..members.presence import Presence
 from ..transport import PeerId
-from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
+from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm
 from .client import Client, Values
 from .messages import FOREVER
+from .shares import Pushes
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
@@ -39,7 +43,7 @@ _UNBOUNDED_PUSHES = 4
 class Options:
     """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
     replica cannot evaluate. `parameters`: the number of elements at the beginning of the model's vector that are
-    trained."""
+    trained. `tables`: those of the model, of which a worker pulls and pushes rows."""
 
     algorithm: Algorithm
     consistency: Consistency
@@ -47,28 +51,35 @@ class Options:
     parameters: int
     steps: int | None
     evaluate_every: int
+    tables: tuple[Table, ...] = ()
 
-    def pushed(self, change: Tensor, learning_rate: float) -> Tensor:
-        """The vector [n] to push for a `change` [n] of local steps: the change itself, or, for a server function that
-        takes gradients, its trained part divided by -`learning_rate`. Raises ValueError if that rate is not above 0."""
+    def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
+        """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,
+        its trained part divided by -`learning_rate`. Raises ValueError if that rate is not above 0."""
         if self.function.takes == "change":
             return change
         if not learning_rate > 0:
             raise ValueError("this --server-update takes gradients, and the optimizer tells no learning rate above 0")
-        pushed = change.clone()
-        pushed[: self.parameters].div_(-learning_rate)
-        return pushed
+        vector = change.vector.clone()
+        vector[: self.parameters].div_(-learning_rate)
+        return Pushes(vector, {name: rows.over(-learning_rate) for name, rows in change.rows.items()})
+
+    def every_row(self) -> dict[str, Tensor]:
+        """By table, the numbers of all its rows."""
+        return {table.name: torch.arange(table.rows) for table in self.tables}
 
 
 @dataclass(slots=True)
 class State:
     """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
-    number of updates in its last pull. `over`: it takes no more steps."""
+    number of updates in its last pull. `needed`: by table, the rows that the next steps need; None: the replica has not
+    told yet. `over`: it takes no more steps."""
 
     clock: int
     step: int
     model: Tensor
     read: tuple[int, ...] = ()
+    needed: Mapping[str, Tensor] | None = None
     over: bool = False
     outcome: Outcome | None = field(default=None)
     """The outcome of a turn whose model is still to be evaluated; None: there is none."""
@@ -144,12 +155,15 @@ class Worker:
         if self._presence.returns != self._returns and not self._done:
             await self._come_back()
         if state.outcome is not None:
-            state.model = (await self._pull()).vector
-            self._begin, self._job = Load(state.model), Evaluate(state.model)
+            await self._load_whole()
+            self._job = Evaluate(state.model)
             return Work(self._begin, self._job)
         if self._is_over:
             await self._end()
             return None
+        if options.tables and state.needed is None:
+            self._job = Foresee(self._left())
+            return Work(Keep(), self._job)
         algorithm, first = options.algorithm, self._pulled is None
         if first or (not algorithm.meets and state.clock % algorithm.pulls_every == 0):
             self._pulled = await self._first_pull() if first else await self._pull()
@@ -158,16 +172,25 @@ class Worker:
                 return None
             own = state.model if state.read else None
             state.read = self._pulled.updates
-            self._begin = algorithm.begin(self._pulled.vector, own)
+            self._begin = _with_rows(algorithm.begin(self._pulled.vector, own), self._pulled)
         else:
             self._begin = Load(state.model) if algorithm.meets else Keep()
         if isinstance(self._begin, Load):
             state.model = self._begin.vector
-        left = algorithm.period
-        if options.steps is not None:
-            left = min(left, options.steps - state.step)
-        self._job = Steps(left - self._taken, self._taken, left, state.step + self._taken)
+        left = self._left()
+        self._job = Steps(left, self._taken, left + self._taken, state.step + self._taken)
         return Work(self._begin, self._job)
+
+    def _left(self) -> int:
+        """Local steps that are left of the next turn."""
+        left, steps = self._options.algorithm.period, self._options.steps
+        return (left if steps is None else min(left, steps - self.state.step)) - self._taken
+
+    async def _load_whole(self) -> None:
+        """Begin from the whole model as the servers have it, all rows of its tables included."""
+        pulled = await self._pull(self._options.every_row())
+        self.state.model = pulled.vector
+        self._begin = Load(pulled.vector, rows=pulled.rows)
 
     async def _first_pull(self) -> Values:
         """The values from which this worker begins. If the algorithm has a warm start and this is not the first worker,
@@ -187,8 +210,7 @@ class Worker:
         await self._client.enlist(FOREVER)
         self._done = True
         if not isinstance(self._job, Evaluate):
-            self.state.model = (await self._pull()).vector
-            self._begin = Load(self.state.model)
+            await self._load_whole()
 
     async def _come_back(self) -> None:
         """The others have gone on without this worker: wait until its pushes are in the model, and take part anew."""
@@ -196,9 +218,10 @@ class Worker:
         self._returns = self._presence.returns
         await self._enlist()
 
-    async def _pull(self) -> Values:
+    async def _pull(self, wanted: Mapping[str, Tensor] | None = None) -> Values:
+        """Pull the vector, and the rows `wanted`; None: those that the next steps need."""
         began_s = self._now()
-        pulled = await self._client.pull(self.state.clock)
+        pulled = await self._client.pull(self.state.clock, (self.state.needed or {}) if wanted is None else wanted)
         self._waited = self._now() - began_s, pulled.late
         if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
             self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period
@@ -211,17 +234,21 @@ class Worker:
 
     async def bring(self, update: Update) -> Outcome | None:
         state, options = self.state, self._options
+        if isinstance(self._job, Foresee):
+            state.needed = update.needed
+            return None
         if isinstance(self._job, Evaluate):
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
         assert self._pulled is not None
-        taken_before, self._taken, state.over = self._taken, 0, update.final
+        taken_before, self._taken, state.needed, state.over = self._taken, 0, None, update.final
         began_s, begun = self._now(), state.model
         if options.algorithm.meets:
             self._pulled = await self._pull()
             state.read = self._pulled.updates
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
-        pushed = options.pushed(change, update.learning_rate)
+        moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
+        pushed = options.pushed(moved, update.learning_rate)
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
         state.clock, state.step = state.clock + 1, state.step + update.steps
         self._client.push(state.clock, pushed, state.read, last=self._is_over)
@@ -238,23 +265,36 @@ class Worker:
             wait_s=wait_s,
             transfer_s=self._now() - began_s,
             waited_for=late or None,
-            details={"change": float(torch.linalg.vector_norm(change[: options.parameters]))},
-            model_bytes=change.nbytes,
+            details=_details(moved, options),
+            model_bytes=moved.nbytes,
             last=self._is_over,
         )
-        if not await self._is_due(outcome):
+        if not await is_evaluated(outcome, options.evaluate_every, self._presence):
             return outcome
         state.outcome = outcome
         return None
 
-    async def _is_due(self, outcome: Outcome) -> bool:
-        """Whether the model is evaluated after this turn: after its last turn by each worker, after others by the first
-        worker alone."""
-        every = self._options.evaluate_every
-        if not every or not (outcome.last or outcome.version % every == 0):
-            return False
-        view = await self._presence.view()
-        return outcome.last or next(iter(workers_of(view)), None) == self._presence.me
-
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool:
+    """Whether the model is evaluated after this turn: after its last turn by each worker, after `every` turns by the
+    first worker alone. `every` 0: never."""
+    if not every or not (outcome.last or outcome.version % every == 0):
+        return False
+    view = await presence.view()
+    return outcome.last or next(iter(workers_of(view)), None) == presence.me
+
+
+def _with_rows(begin: Begin, pulled: Values) -> Begin:
+    """`begin`, from the pulled rows too. Without rows it stays the very object that the replica may know."""
+    return replace(begin, rows=pulled.rows) if pulled.rows and isinstance(begin, Load) else begin
+
+
+def _details(moved: Pushes, options: Options) -> dict[str, float]:
+    """The numbers of a turn's record. `moved`: the changes of its steps."""
+    squares = [float(torch.linalg.vector_norm(moved.vector[: options.parameters])) ** 2]
+    squares += [float(torch.linalg.vector_norm(rows.values)) ** 2 for rows in moved.rows.values()]
+    pushed = {"rows": float(sum(map(len, moved.rows.values())))} if options.tables else {}
+    return {"change": math.sqrt(sum(squares)), **pushed}

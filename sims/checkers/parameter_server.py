@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
-from ...protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
+from ...protocols.parameter_server.events import Acknowledged, Entered, Read, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed
@@ -24,9 +24,11 @@ Push = tuple[PeerId, int]
 @dataclass(slots=True)
 class _Term:
     """The content of a range in one term. `pushes`: by version, the pushes that its entry has added; `before`: the
-    pushes that the range had when the term began; `lives`: the processes that hold a copy."""
+    pushes that the range had when the term began; `restored`: the clocks that it had when this history began, as those
+    of partitions in a resumed run; `lives`: the processes that hold a copy."""
 
     before: Counter[Push] = field(default_factory=Counter)
+    restored: Mapping[str, int] = field(default_factory=dict)
     pushes: dict[int, list[Push]] = field(default_factory=dict)
     lives: set[str] = field(default_factory=set)
 
@@ -52,8 +54,8 @@ class _Histories:
         None."""
         key, new = (event.range, event.term), None
         if key not in self.terms:
-            base = self.terms.get((event.range, event.base), _Term())
-            new = self.terms[key] = _Term(base.content(event.version))
+            base = self.terms.get((event.range, event.base), _Term(restored=event.clocks))
+            new = self.terms[key] = _Term(base.content(event.version), base.restored)
         self.terms[key].lives.add(life)
         self.present[life, event.range] = event.term
         return new
@@ -83,7 +85,7 @@ def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Ent
             term, push = histories.terms[event.range, number], (event.worker, event.seq)
             if push in term.content():
                 kept[event.range].append((push, number, frozenset(term.lives)))
-            elif not backup:
+            elif not backup and event.seq > term.restored.get(event.worker, 0):
                 yield f"{life} acknowledged push {event.seq} of {event.worker} to range {event.range} without it"
         elif isinstance(event, Took) and (new := histories.took(life, event)) is not None:
             for push, since, lives in kept[event.range]:
@@ -126,12 +128,19 @@ def the_clocks_of_workers_keep_the_bound(scenario: Scenario, entries: Sequence[E
 def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All copies of a range have the same values, to the bit, in the same version of a term."""
     known: dict[tuple[int, int, int], Tensor] = {}
+    blocks: dict[tuple[str, int], Tensor] = {}
+    """By life and range, the values of the copy, for blocks of rows, of whose entries only some rows are told."""
     for _, life, event in entries:
         if isinstance(event, Resumed):
             known.clear()
         elif isinstance(event, Took | Entered):
-            values = known.setdefault((event.range, event.term, event.version), event.values)
-            if not torch.equal(values, event.values):
+            values = event.values
+            if isinstance(event, Entered) and event.rows is not None:
+                values = blocks[life, event.range].clone()
+                values[event.rows] = event.values
+            if values.dim() == 2:
+                blocks[life, event.range] = values
+            if not torch.equal(known.setdefault((event.range, event.term, event.version), values), values):
                 yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
 
 

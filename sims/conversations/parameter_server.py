@@ -8,7 +8,7 @@ from typing import Any
 
 from ...aggregation.consistency import parse_consistency
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import parse_algorithm
 from ..checkers.parameter_server import PARAMETER_SERVER
 from ..scenarios.scenario import Group
@@ -16,6 +16,12 @@ from .simulation import OF_ROUNDS, Simulation
 
 _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
 _ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "softsync:2", "easgd:0.2:2")
+_MAPPED_EVERY = 8
+"""One seed in so many draws an algorithm of map and reduce."""
+_MAPPED: tuple[dict[str, str | None], ...] = (
+    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05"},
+    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None},
+)
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
@@ -27,10 +33,12 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     algorithm = parse_algorithm(drawn["algorithm"])
     drawn["consistency"] = chance.choice([text for text in _CONSISTENCIES if _goes_with(algorithm, text)])
     drawn["server_update"] = chance.choice(_UPDATES)
+    if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
+        drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
     return drawn
 
 
-def _goes_with(algorithm: Algorithm, consistency: str) -> bool:
+def _goes_with(algorithm: Algorithm | MapReduce, consistency: str) -> bool:
     try:
         algorithm.under(parse_consistency(consistency))
     except ValueError:

@@ -36,4 +36,9 @@ def toy_task(size: int = TOY_SIZE) -> Task:
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return nn.functional.mse_loss(model(batch[0]), batch[1])
 
-    return Task(Path("toy"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=0.05))
+    def query(rows: tuple[Tensor, Tensor], model: nn.Module) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(loss(model, rows), list(model.parameters()))
+
+    return Task(
+        Path("toy"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=0.05), query=query
+    )

@@ -189,8 +189,7 @@ class Life:
     @property
     def model_bytes(self) -> int:
         """The size of the model's vector, in bytes."""
-        layout = self.trainer.copy.layout
-        return layout.slots[-1].stop * layout.dtype.itemsize
+        return self.trainer.copy.layout.nbytes
 
     def _build(self, task: Task, settings: Settings, records: bool, role: str) -> None:
         rng = random.Random(derive(settings.seed, "incarnations", self.index, self.number))
@@ -200,7 +199,7 @@ class Life:
         self.endpoint = Overheard(transport, patience_s=settings.patience_s, rng=rng)
         device = pick_device(settings.device, self.index)
         self.trainer = Trainer(
-            task,
+            task if settings.own.takes_rows() else replace(task, rows=None),
             seed=settings.seed,
             data_shard=self.index,
             data_shards=settings.peers,

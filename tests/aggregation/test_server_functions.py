@@ -8,6 +8,7 @@ from torch import Tensor
 
 from samovar.aggregation.options import OptionError
 from samovar.aggregation.server.function import ServerFunction
+from samovar.aggregation.server.lbfgs import KeepBasis
 from samovar.aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 
 GRADIENTS = torch.randn(7, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -38,6 +39,13 @@ def test_a_server_function_is_the_optimizer_of_that_name(text: str) -> None:
         parameter.grad = gradient.clone()
         optimizer.step()
     assert torch.allclose(after(parse_server_function(text), GRADIENTS), parameter.detach(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("function", [*map(parse_server_function, SERVER_FUNCTIONS), KeepBasis()], ids=repr)
+def test_the_tensors_of_a_first_state_share_no_memory(function: ServerFunction) -> None:
+    values = torch.ones(5)
+    tensors = [values, *function.start(values).values()]
+    assert len({tensor.data_ptr() for tensor in tensors}) == len(tensors)
 
 
 def test_add_sums_whole_numbers_exactly() -> None:

@@ -32,11 +32,22 @@ QUICK = {
         "exact after 3 rounds; with a tenth absent in each, 2.8e-2 / 8e-4 / 2.6e-5 of the squared distance is left "
         "after 3, 6 and 9, but for two standard errors of 20 draws; it never grows, and the mean stays",
     },
+    "glove": {"at least 90 %", "in step: the curve within 2 % of one process"},
     "hierarchical": set(),
     "large_minibatch": set(),
     "heterogeneous": {
         "steps/s of the others at least 0.95 of those without the slow peer",
         "accuracy within 0.01 of a run without it",
+    },
+    "sandblaster": {
+        "1 and 4 workers within 1e-8 of one machine after as many evaluations",
+        "one of 16 workers 10 times slower: at most 1.2 times the ideal time",
+        "log-normal speeds: at most 1.2 times the ideal time",
+    },
+    "statistical_query": {
+        "within 1e-6 of numpy's least squares, whoever is lost",
+        "the steps of 1, 2 and 8 workers equal those of one machine to 1e-10",
+        "with a worker lost within 1e-3 of the same steps",
     },
     "staleness": {
         "within 10 % of 1.62, 2.24, 2.78, 3.38",

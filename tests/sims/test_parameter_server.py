@@ -16,7 +16,8 @@ from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.parameter_server.messages import Acknowledged, Entered, Read, Took
+from samovar.protocols.parameter_server.events import Acknowledged, Entered, Read, Took
+from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.placement import Placement
 from samovar.protocols.parameter_server.serving import Serving, restored, saved
 from samovar.protocols.parameter_server.store import Copy, Store
@@ -172,6 +173,14 @@ def test_an_acknowledgement_of_an_unapplied_push_is_found() -> None:
     assert found(promise, log, algorithm="backup:1") == [], "its step went on without it"
 
 
+def test_a_range_of_a_resumed_run_has_the_pushes_that_its_first_clocks_tell() -> None:
+    took = at("3.0", Took(0, 5, 4, 1, ONE, {"partition 0": 1}))
+    again, new = (at("3.0", Acknowledged(0, "partition 0", seq)) for seq in (1, 2))
+    promise = promises.an_acknowledged_push_is_never_lost
+    assert found(promise, [took, again]) == []
+    assert found(promise, [took, new]) == ["3.0 acknowledged push 2 of partition 0 to range 0 without it"]
+
+
 def test_a_push_that_is_applied_twice_is_found() -> None:
     twice = at("3.0", Entered(0, 1, 2, (("peer-0", 1),), ONE, {"peer-0": 1}))
     assert found(promises.nothing_is_applied_twice, HISTORY) == []
@@ -263,10 +272,11 @@ def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model()
 
 
 def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:
-    store = Store((Part(0, 1), Part(1, 2)), torch.float32, 2, Add())
+    keys = Keys((Part(0, 1), Part(1, 2)), 2, torch.float32)
+    store = Store(keys, Add())
     store.copies = {0: Copy(ONE, {}, term=3, restored=True), 1: Copy(ONE, {})}
     store.begin_anew()
     tensors, numbers = saved(store)
-    again = Store(store.ranges, torch.float32, 2, Add())
+    again = Store(keys, Add())
     restored(again, tensors, numbers)
     assert {number: copy.standing for number, copy in again.copies.items()} == {0: 3}

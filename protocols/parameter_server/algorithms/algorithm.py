@@ -1,4 +1,5 @@
-"""The port of the parameter server's algorithms.
+"""The ports of the parameter server's algorithms: `Algorithm`, whose workers take turns of local steps, and
+`MapReduce`, whose workers map partitions of the data. `Rule` is the servers' part of both.
 
 A worker's turn: begin from the pulled values, take `period` local steps, push. The number of turns that a worker has
 taken is its clock. A server gathers the pushes to a range, a slice of the model's vector, until the gathering is
@@ -11,26 +12,22 @@ with its server function.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ....aggregation.consistency import Consistency
+from ....aggregation.server.function import ServerFunction
 from ...work import Begin, Load
 
 
-class Algorithm(Protocol):
-    """An algorithm as functions of the state of a worker or of a range. It holds no state of a run, so all peers may
-    share one object."""
+class Rule(Protocol):
+    """The rule by which servers make updates of pushes. It holds no state of a run, so all peers may share one
+    object."""
 
     @property
     def period(self) -> int:
         """The number of local steps in a turn."""
-        ...
-
-    @property
-    def pulls_every(self) -> int:
-        """The number of turns from one pull to the next."""
         ...
 
     @property
@@ -42,6 +39,29 @@ class Algorithm(Protocol):
     def by_steps(self) -> bool:
         """Whether a server gathers the pushes of one step, to which each worker pushes once; False: it gathers pushes
         in the order of their arrival, whichever step they are of."""
+        ...
+
+    def weight(self, staleness: int, workers: int) -> float:
+        """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
+        values that the worker had pulled; `workers`: how many workers take part."""
+        ...
+
+    def full(self, gathered: int, missing: int, workers: int) -> bool:
+        """Whether `gathered` pushes are enough for an update. `missing`: the number of workers that may still add a
+        push; `workers`: how many take part."""
+        ...
+
+    def divisor(self, gathered: int) -> float:
+        """The number by which the server divides the sum of `gathered` pushes."""
+        ...
+
+
+class Algorithm(Rule, Protocol):
+    """An algorithm of local steps, as functions of a worker's state."""
+
+    @property
+    def pulls_every(self) -> int:
+        """The number of turns from one pull to the next."""
         ...
 
     @property
@@ -59,20 +79,6 @@ class Algorithm(Protocol):
         do not go together."""
         ...
 
-    def weight(self, staleness: int, workers: int) -> float:
-        """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
-        values that the worker had pulled; `workers`: how many workers take part."""
-        ...
-
-    def full(self, gathered: int, missing: int, workers: int) -> bool:
-        """Whether `gathered` pushes are enough for an update. `missing`: the number of workers that may still add a
-        push; `workers`: how many take part."""
-        ...
-
-    def divisor(self, gathered: int) -> float:
-        """The number by which the server divides the sum of `gathered` pushes."""
-        ...
-
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
         """From where a worker's turn begins. `pulled` [n]: the values that it has just pulled; `own` [n]: its model
         after its last turn, None: it has taken none."""
@@ -86,6 +92,59 @@ class Algorithm(Protocol):
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
         """The worker's model [n] with which it ends a turn. `after` [n]: its model after the local steps; `change` [n]:
         as pushed."""
+        ...
+
+
+@runtime_checkable
+class MapReduce(Rule, Protocol):
+    """An algorithm of map and reduce. In each step workers map every partition of the data to one push, and an update
+    takes one push of each partition. `n`: the number of elements of the model's vector."""
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps after which it is done; None: as many as the user asks for."""
+        ...
+
+    def under(self, consistency: Consistency) -> MapReduce:
+        """This algorithm. Raises ValueError when it does not go with this consistency."""
+        ...
+
+    @property
+    def keeps(self) -> ServerFunction | None:
+        """The server function that it always has; None: the user may choose among those that `check` takes."""
+        ...
+
+    @property
+    def of_loss(self) -> bool:
+        """Whether a worker maps the rows to the sum of the task's loss and its gradient; False: to the sums of its
+        query."""
+        ...
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether a coordinator gives out the partitions, and orders after each update what the values become."""
+        ...
+
+    def partitions(self, workers: int) -> int:
+        """The number of partitions of the data in a run that `workers` begin."""
+        ...
+
+    def check(self, function: ServerFunction) -> None:
+        """Raises ValueError when the servers cannot apply its pushes with `function`."""
+        ...
+
+    def start(self, vector: Tensor) -> Tensor:
+        """The values [k] with which the servers begin. `vector` [n]: the initial model."""
+        ...
+
+    def push(self, sums: Tensor, n: int) -> Tensor:
+        """The push [k] for one partition. `sums`: the elements that the query returned for its rows. Raises ValueError
+        when they are not as many as the algorithm sums."""
+        ...
+
+    def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
+        """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
+        at the beginning. Raises ValueError when they stand for none."""
         ...
 
 

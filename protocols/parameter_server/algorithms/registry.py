@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....aggregation.options import made_of, number, whole
-from .algorithm import Algorithm
+from .algorithm import Algorithm, MapReduce
 from .downpour import Downpour
 from .easgd import ElasticAveraging
+from .sandblaster import Sandblaster
 from .softsync import SoftSync
 from .staleness_aware import StalenessAware
+from .statistical_query import query_of
 from .sync import Sync
 
 
@@ -18,18 +20,20 @@ def _downpour(n_push: str = "1", n_fetch: str = "", warm_start: str = "0") -> Al
     return Downpour(whole(n_push), whole(n_fetch or n_push), whole(warm_start))
 
 
-ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm], int]] = {
+ALGORITHMS: Mapping[str, tuple[Callable[..., Algorithm | MapReduce], int]] = {
     "sync": (Sync, 0),
     "backup": (lambda workers="1": Sync(whole(workers)), 1),
     "downpour": (_downpour, 3),
     "staleness_aware": (StalenessAware, 0),
     "softsync": (lambda n="1": SoftSync(whole(n)), 1),
     "easgd": (lambda alpha="0.1", tau="4": ElasticAveraging(number(alpha), whole(tau)), 2),
+    "sandblaster": (lambda portions="10": Sandblaster(whole(portions)), 1),
+    "statistical_query": (query_of, 2),
 }
 """Name -> a function that makes the algorithm from its options, which are texts, and the most options it takes."""
 
 
-def parse_algorithm(text: str) -> Algorithm:
+def parse_algorithm(text: str) -> Algorithm | MapReduce:
     """The algorithm a user asks for: a name of `ALGORITHMS` with its options after colons. Raises ValueError, in one
     line, on anything else."""
     return made_of(text, ALGORITHMS, "algorithm")

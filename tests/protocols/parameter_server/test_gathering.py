@@ -8,8 +8,9 @@ from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.gathering import Gathering
+from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import FOREVER
-from samovar.protocols.parameter_server.store import Copy, Entry, Store, raw
+from samovar.protocols.parameter_server.store import Copy, Entry, Store
 
 
 def copy_of(**clocks: int) -> Copy:
@@ -44,19 +45,25 @@ def test_a_step_with_a_backup_worker_goes_on_without_the_last() -> None:
 
 
 def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
-    store = Store((Part(0, 4), Part(4, 6)), torch.float32, 4, Adam())
-    store.copies[0] = store.create(0, torch.arange(4.0))
+    keys = Keys([Part(0, 1), Part(1, 2), Part(2, 3)], 1, torch.float32)
+    store = Store(keys, Adam())
+    assert [keys.is_buffer(number) for number in range(3)] == [False, True, True]
+    store.copies[0] = store.create(0, Model(torch.arange(3.0), {}))
     for _ in range(3):
-        store.enter(Entry(0, torch.ones(4), {"a": 1}))
-    copy = store.copies[0]
-    again = store.unpacked(0, sorted(copy.state), store.packed(copy))
+        store.enter(Entry(0, torch.ones(1), {"a": 1}))
+    copy, again = store.copies[0], store.blank(0, ["mean", "pushes", "square"])
+    payload = store.packed(copy)
+    at = store.fill(again, 0, payload[:5])
+    assert store.fill(again, at, payload[5:]) == store.nbytes(copy) == len(payload) == 16
     assert torch.equal(again.values, copy.values)
     assert all(torch.equal(again.state[name], copy.state[name]) for name in copy.state)
-    for names, payload in ((["mean"], b""), (sorted(copy.state), store.packed(copy)[4:])):
+    assert store.packed(copy, 12) == payload[12:]
+    with pytest.raises(ValueError, match="due"):
+        store.blank(0, ["mean"])
+    for at, some in ((0, b""), (4, payload)):
         with pytest.raises(ValueError, match="due"):
-            store.unpacked(0, names, payload)
+            store.fill(again, at, some)
     assert isinstance(store.function(1), Add), "buffers are averaged"
-    assert len(raw(copy.values)) == 16
 
 
 def test_copies_rank_by_their_terms_and_restored_copies_below() -> None:

@@ -1,0 +1,77 @@
+"""The keeper of one range's vectors in L-BFGS (`aggregation.lbfgs`). A push is the gradient at the trial, which is what
+the values are. An order changes the values; between orders they stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..lbfgs import BASIS, Order, kept, rolled
+from .function import State, Takes, check_step
+
+_NAMES = tuple(f"basis {place:02}" for place in range(BASIS))
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBasis:
+    """For ranges of parameters."""
+
+    takes: ClassVar[Takes] = "gradient"
+
+    def start(self, values: Tensor) -> State:
+        zeros = {name: torch.zeros_like(values) for name in _NAMES}
+        return {"x0": values.clone(), "order": _as_tensor(Order()), **zeros}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        check_step(values, pushed, {name: state[name] for name in _NAMES}, *_NAMES)
+        return values, {**state, _NAMES[-1]: pushed.clone()}
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLast:
+    """For the range of the loss: its value is the last push."""
+
+    takes: ClassVar[Takes] = "gradient"
+
+    def start(self, values: Tensor) -> State:
+        return {}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        check_step(values, pushed, state)
+        return pushed.clone(), {}
+
+
+def gram(state: State) -> Tensor:
+    """The dot products [2 m + 3, 2 m + 3] of this range's basis, in float64."""
+    basis = _basis(state).double()
+    return basis @ basis.T
+
+
+def last_order(state: State) -> Order:
+    """The last order that this range has obeyed."""
+    return Order.from_plain(state["order"].tolist())
+
+
+def obeyed(values: Tensor, state: State, order: Order) -> tuple[Tensor, State]:
+    """The values and the state after `order`. The keeper of the loss has nothing to do."""
+    if not state:
+        return values, state
+    basis, x0 = _basis(state), state["x0"]
+    if order.accept:
+        moves = (rolled(order.tried) if order.pair else kept()).to(values.dtype)
+        basis, x0 = moves @ basis, values
+        direction = torch.tensor(order.direction, dtype=values.dtype) @ basis
+        basis = torch.cat([basis[: BASIS - 3], direction.unsqueeze(0), basis[BASIS - 2 :]])
+    after = {"x0": x0, "order": _as_tensor(order), **dict(zip(_NAMES, basis, strict=True))}
+    return x0 + order.search.alpha * basis[BASIS - 3], after
+
+
+def _as_tensor(order: Order) -> Tensor:
+    return torch.tensor(order.to_plain(), dtype=torch.float64)
+
+
+def _basis(state: State) -> Tensor:
+    return torch.stack([state[name] for name in _NAMES])

@@ -1,0 +1,57 @@
+"""The events of the parameter server, for the checkers of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..transport import PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """a server has begun to hold `values` ([m], or [rows, width] of a block) as its copy of `range` in the term
+    `term`. `base`: the term of the copy that it was made from; 0: the initial model."""
+
+    range: int
+    term: int
+    base: int
+    version: int
+    values: Tensor
+    clocks: dict[PeerId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """a server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k,
+    width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in
+    the entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part."""
+
+    range: int
+    term: int
+    version: int
+    pushes: tuple[tuple[PeerId, int], ...]
+    values: Tensor
+    counted: dict[PeerId, int]
+    rows: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """the head has told `worker` that all copies of `range` have its push with number `seq`."""
+
+    range: int
+    worker: PeerId
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """a server answers `reader` a read of `range` at `clock`. `counted`: the clocks in the range of the workers
+    that take part."""
+
+    range: int
+    reader: PeerId
+    clock: int
+    counted: dict[PeerId, int]

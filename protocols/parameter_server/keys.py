@@ -1,0 +1,105 @@
+"""Keys: the numbered ranges of the values that servers hold.
+
+First come the ranges of the model's vector, then those of each table: a range of a table is a block of its rows
+(`aggregation.rows.share`). All peers compute the same ranges from the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...aggregation.rows import Rows, Table
+from ...aggregation.vector import Part
+from .placement import BLOCKS_MAX, blocks_of
+
+WIRE_INDEX = torch.int32
+"""The type of a row's number in a message."""
+
+Piece = Tensor | Rows
+"""Values of one range: all of them [m], or some rows of a block, by their numbers in the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's values: `vector` [n], and by name the values [rows, width] of its `tables`."""
+
+    vector: Tensor
+    tables: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows `first`, `first` + `of`, `first` + 2 `of`, ... of a table."""
+
+    table: Table
+    first: int
+    of: int
+
+    @property
+    def rows(self) -> int:
+        return len(range(self.first, self.table.rows, self.of))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.table.width
+
+
+class Keys:
+    """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
+    `parameters` elements are parameters, and the others averaged buffers. Raises ValueError for tables that are too
+    large to be held."""
+
+    def __init__(
+        self, parts: Sequence[Part], parameters: int, dtype: torch.dtype, tables: Sequence[Table] = ()
+    ) -> None:
+        self.parts, self.dtype, self.tables = tuple(parts), dtype, tuple(tables)
+        self.vector_size = self.parts[-1].stop if self.parts else 0
+        self.blocks: dict[int, Block] = {}
+        """By range, the block of rows; a range of the vector has none."""
+        self.of_table: dict[str, range] = {}
+        """By a table's name, its ranges."""
+        self._parameters, number = parameters, len(self.parts)
+        for table in self.tables:
+            count = blocks_of(table, self.row_bytes(table.width))
+            self.of_table[table.name] = range(number, number + count)
+            self.blocks |= {number + first: Block(table, first, count) for first in range(count)}
+            number += count
+        if len(self.blocks) > BLOCKS_MAX:
+            raise ValueError(f"the tables have {len(self.blocks)} blocks of rows, servers hold at most {BLOCKS_MAX}")
+
+    def row_bytes(self, width: int) -> int:
+        """The bytes of a row of so many elements in a message."""
+        return WIRE_INDEX.itemsize + width * self.dtype.itemsize
+
+    def piece_bytes(self, range: int, rows: int) -> int:
+        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block."""
+        block = self.blocks.get(range)
+        return self.size(range) * self.dtype.itemsize if block is None else rows * self.row_bytes(block.table.width)
+
+    def __len__(self) -> int:
+        return len(self.parts) + len(self.blocks)
+
+    def shape(self, range: int) -> tuple[int, ...]:
+        """The shape of a range's values: [m], or [rows, width] of a block."""
+        if (block := self.blocks.get(range)) is not None:
+            return block.shape
+        return (self.parts[range].stop - self.parts[range].start,)
+
+    def size(self, range: int) -> int:
+        """The elements of a range."""
+        shape = self.shape(range)
+        return shape[0] * (shape[1] if len(shape) == 2 else 1)
+
+    def is_buffer(self, range: int) -> bool:
+        """Whether a range holds averaged buffers, which local steps do not train."""
+        return range < len(self.parts) and self.parts[range].start >= self._parameters
+
+    def values(self, range: int, model: Model) -> Tensor:
+        """The values of a range in `model`."""
+        if (block := self.blocks.get(range)) is not None:
+            return model.tables[block.table.name][block.first :: block.of]
+        return model.vector[self.parts[range].start : self.parts[range].stop]

@@ -1,0 +1,89 @@
+"""Pieces of ranges as the bytes of a message: first the numbers of all rows, as int32 in the order of the ranges, and
+then all values in the same order. The message's header tells how many rows each range has; a range of the vector has
+none there, and all its values in the payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...aggregation.rows import INDEX, Rows
+from ..wire.frames import Buffer
+from .keys import WIRE_INDEX, Keys, Piece
+
+
+def raw(tensors: Sequence[Tensor]) -> Buffer:
+    """The elements of these CPU tensors, one tensor after another, as bytes. Those of a single tensor are not copied:
+    it must not change any more."""
+    buffers = [one.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in tensors if one.numel()]
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
+
+
+def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote. The tensor may share the memory of `payload`, so nobody may write into it."""
+    if not len(payload):
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
+
+
+def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
+    """By piece, its number of rows, for the header; 0 for one of the vector."""
+    return tuple(len(piece) if isinstance(piece, Rows) else 0 for piece in pieces)
+
+
+def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
+    """The payload with these numbers of rows, and these values. They must not change any more."""
+    return raw([*([torch.cat(list(ids)).to(WIRE_INDEX)] if ids else []), *values])
+
+
+def of_pieces(pieces: Sequence[Piece]) -> Buffer:
+    """The payload with these pieces, which must not change any more."""
+    ids = [piece.ids for piece in pieces if isinstance(piece, Rows)]
+    return packed(ids, [piece.values if isinstance(piece, Rows) else piece for piece in pieces])
+
+
+def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
+    """By block among `ranges`, the numbers of its rows at the beginning of `payload`. Raises ValueError where these are
+    no rows of the blocks."""
+    if len(counts) != len(ranges):
+        raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
+    if any(not 0 <= many <= _rows(keys, number) for number, many in zip(ranges, counts, strict=True)):
+        raise ValueError("it has other numbers of rows than its ranges can have")
+    nbytes = sum(counts) * WIRE_INDEX.itemsize
+    if len(payload) < nbytes:
+        raise ValueError(f"it has {len(payload)} bytes, and the numbers of its rows are {nbytes}")
+    every = of_bytes(memoryview(payload)[:nbytes], WIRE_INDEX).to(INDEX)
+    blocks = {number: many for number, many in zip(ranges, counts, strict=True) if number in keys.blocks}
+    found = dict(zip(blocks, torch.split(every, list(blocks.values())), strict=True))
+    if not _are_rows(every, [keys.blocks[number].rows for number in blocks], list(blocks.values())):
+        raise ValueError("it has rows that are not among those of its ranges, in order and none twice")
+    return found
+
+
+def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether `ids` [k] are, one block after another, `counts` numbers of `rows` rows, ascending and none twice."""
+    times = torch.tensor(counts, dtype=INDEX)
+    limits = torch.tensor(rows, dtype=INDEX).repeat_interleave(times)
+    rising = ids[1:] > ids[:-1]
+    first = times.cumsum(0) - 1  # between the last row of a block and the first of the next the numbers may fall
+    rising[first[(first >= 0) & (first < rising.shape[0])]] = True
+    return bool((ids >= 0).all()) and bool((ids < limits).all()) and bool(rising.all())
+
+
+def unpacked(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> list[Piece]:
+    """The pieces of `ranges` that `packed` wrote into `payload`. Raises ValueError where it has others."""
+    ids = ids_of(keys, ranges, counts, payload)
+    shapes = [(len(ids[number]), keys.shape(number)[1]) if number in ids else keys.shape(number) for number in ranges]
+    sizes = [shape[0] * (shape[1] if len(shape) == 2 else 1) for shape in shapes]
+    head, due = sum(counts) * WIRE_INDEX.itemsize, sum(sizes) * keys.dtype.itemsize
+    if len(payload) != head + due:
+        raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
+    parts = torch.split(of_bytes(memoryview(payload)[head:], keys.dtype), sizes)
+    values = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [Rows(ids[number], value) if number in ids else value for number, value in zip(ranges, values, strict=True)]
+
+
+def _rows(keys: Keys, range: int) -> int:
+    return keys.blocks[range].rows if range in keys.blocks else 0

@@ -1,0 +1,91 @@
+"""Portions: a coordinator gives small pieces of the data to workers that ask, and at the end of a step the ones that
+are not done to idle workers as well (backup tasks), so that a slow worker holds nobody up.
+
+Source: Dean et al., NIPS 2012, section 4.2. The first push of a portion counts, so a backup task needs no agreement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..members.view import View
+from ..transport import PeerId
+from .client import taken
+from .coordination import Portion, Take
+from .intake import Intake
+from .messages import COORDINATOR, NotTaken
+from .store import Store
+from .tenure import Tenure, placement_of
+
+_AT_ONCE = 2
+"""The most workers that have one portion at the same time."""
+
+
+class Portions:
+    """The portions that the head of the first range has given out in the present step and view."""
+
+    def __init__(self, channel: Channel, store: Store, tenure: Tenure, intake: Intake) -> None:
+        self._channel, self._store, self._tenure, self._intake = channel, store, tenure, intake
+        self._step = 0
+        self._holders: defaultdict[int, set[PeerId]] = defaultdict(set)
+        """By portion, the workers that have it."""
+        tenure.handler(Take, self._on_take, tenure.from_worker_to_coordinator)
+
+    def begin(self) -> None:
+        """A new view begins: portions that a worker has, which may be gone, are given out again."""
+        self._holders.clear()
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+    def _on_take(self, envelope: Envelope) -> None:
+        take: Take = envelope.message
+        self._channel.post(envelope.sender, Portion(take.ask, 1 + self._given(envelope.sender, take.step)))
+
+    def _given(self, worker: PeerId, step: int) -> int:
+        """The portion for `worker` in `step`; -1: none."""
+        copy = self._store.copies[0]
+        if step != copy.clocks[COORDINATOR]:
+            return -1
+        if step != self._step:
+            self._step = step
+            self._holders.clear()
+        # The pusher of a portion may be gone that this range has and another has not: if all of them are here, each
+        # portion is given out once in a new view.
+        most = _AT_ONCE if copy.updates < step else 1
+        left = [
+            one for one, name in enumerate(self._store.partitions) if most == 1 or not self._intake.has(0, name, step)
+        ]
+        free = [one for one in left if len(self._holders[one]) < most and worker not in self._holders[one]]
+        if not free:
+            return -1
+        workers = self._tenure.workers
+        place, many = workers.index(worker) if worker in workers else 0, max(1, len(workers))
+        chosen = min(free, key=lambda one: (len(self._holders[one]), one % many != place, one))
+        self._holders[chosen].add(worker)
+        return chosen
+
+
+class Taker:
+    """A worker's side. `copies`: of each range."""
+
+    def __init__(self, channel: Channel, copies: int) -> None:
+        self._channel, self._copies = channel, copies
+
+    async def take(self, view: View, step: int) -> int:
+        """The portion to map in `step`; -1: none is left. It may wait until `view` is over. Raises LostRange."""
+        chain = placement_of(view, self._copies).chain(0)
+        while chain:
+            try:
+                answer = await self._channel.ask(
+                    chain[0], lambda ask: Take(ask, view.generation, step), answers=(Portion, NotTaken)
+                )
+                portion: Portion = taken(answer.message)
+                return portion.of - 1
+            except PeerLost as lost:
+                self._channel.endpoint.retry(lost.peer)
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+        return -1

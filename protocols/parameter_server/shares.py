@@ -1,0 +1,113 @@
+"""Shares: which rows of each block a worker pulls or pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...aggregation.rows import INDEX, Rows, ascending, share
+from ..wire.frames import Buffer
+from .keys import Keys
+from .pieces import packed
+from .placement import merged
+
+
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
+    an entry."""
+
+    vector: Tensor
+    rows: Mapping[str, Rows]
+
+    @property
+    def nbytes(self) -> int:
+        return self.vector.nbytes + sum(rows.nbytes for rows in self.rows.values())
+
+
+class Shares:
+    """By block, the rows among `wanted`, which has the numbers [k] of rows by table. Raises ValueError where these are
+    no rows of the tables, ascending and none twice."""
+
+    def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
+        if unknown := wanted.keys() - keys.of_table.keys():
+            raise ValueError(f"there is no table {min(unknown)!r}: the model has {', '.join(keys.of_table) or 'none'}")
+        self._keys, self._wanted = keys, wanted
+        self.ids: dict[int, Tensor] = {}
+        """By block, the numbers in the block of the wanted rows."""
+        self._places: dict[int, Tensor] = {}
+        """By block, the places of these rows among all wanted rows of the table."""
+        nothing = torch.empty(0, dtype=INDEX)
+        for table in keys.tables:
+            ids, blocks = wanted.get(table.name, nothing), keys.of_table[table.name]
+            if ids.dtype != INDEX or ids.dim() != 1 or not ascending(ids, table.rows):
+                due = "an int64 tensor [k] of their numbers is due, ascending and none twice"
+                raise ValueError(f"of the {table.rows} rows of table {table.name!r}, {due}")
+            for number, places in zip(blocks, share(ids, len(blocks)), strict=True):
+                self.ids[number], self._places[number] = ids[places] // len(blocks), places
+
+    @classmethod
+    def of(cls, keys: Keys, pushes: Pushes) -> Shares:
+        """Those of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
+        tables."""
+        vector, shares = pushes.vector, cls(keys, {name: rows.ids for name, rows in pushes.rows.items()})
+        if vector.shape != (keys.vector_size,) or vector.dtype != keys.dtype:
+            got = f"{vector.dtype} of {tuple(vector.shape)}"
+            raise ValueError(f"the vector is {got}, due is {keys.dtype} of ({keys.vector_size},)")
+        for table in keys.tables:
+            if (rows := pushes.rows.get(table.name)) is None:
+                continue
+            due = (len(rows), table.width)
+            if rows.values.shape != due or rows.values.dtype != keys.dtype:
+                got = f"{rows.values.dtype} of {tuple(rows.values.shape)}"
+                raise ValueError(f"the rows of table {table.name!r} are {got}, due are {keys.dtype} of {due}")
+        return shares
+
+    def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
+        """By range, the number of its rows; 0 for a range of the vector."""
+        return tuple(len(self.ids[number]) if number in self.ids else 0 for number in ranges)
+
+    def size(self, range: int) -> int:
+        """The elements of the vector's range, or of the block's wanted rows."""
+        block = self._keys.blocks.get(range)
+        return self._keys.size(range) if block is None else len(self.ids[range]) * block.table.width
+
+    def nbytes(self, range: int) -> int:
+        """The bytes of these in a message."""
+        return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
+
+    def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
+        """The parts of a push that are for `ranges`, ascending, as the payload of a message."""
+        blocks = [number for number in ranges if number in self.ids]
+        parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
+        values = [pushes.vector[part.start : part.stop] for part in parts]
+        for number in blocks:
+            if (places := self._places[number]).shape[0]:
+                values.append(pushes.rows[self._keys.blocks[number].table.name].values[places])
+        return packed([self.ids[number] for number in blocks], values)
+
+    def blank(self) -> Pushes:
+        """A vector and the wanted rows, whose values are still to be `put`."""
+        dtype, every = self._keys.dtype, self._keys.tables
+        rows = {
+            table.name: Rows(ids, torch.empty(ids.shape[0], table.width, dtype=dtype))
+            for table in every
+            if (ids := self._wanted.get(table.name)) is not None
+        }
+        return Pushes(torch.empty(self._keys.vector_size, dtype=dtype), rows)
+
+    def put(self, values: Tensor, ranges: Sequence[int], into: Pushes) -> None:
+        """Write the pulled `values` [m] of `ranges`, ascending, and of their wanted rows into the vector and the
+        rows."""
+        keys, at = self._keys, 0
+        for part in merged(keys.parts[number] for number in ranges if number not in self.ids):
+            size = part.stop - part.start
+            into.vector[part.start : part.stop], at = values[at : at + size], at + size
+        for number in ranges:
+            if number in self.ids and (size := self.size(number)):
+                table = keys.blocks[number].table
+                into.rows[table.name].values[self._places[number]] = values[at : at + size].view(-1, table.width)
+                at += size

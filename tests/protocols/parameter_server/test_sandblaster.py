@@ -1,0 +1,134 @@
+"""Sandblaster L-BFGS in simulations: it finds scipy's minimum, whoever is slow or lost."""
+
+import runpy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from live import verb
+from mapped import models, plain, run
+from scipy.optimize import minimize
+from test_simulated_runs import TASKS
+from torch import Tensor
+
+from samovar.aggregation.lbfgs import Search, decide
+from samovar.aggregation.server.lbfgs import KeepBasis, gram, obeyed
+from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.task.task import load_task
+from samovar.peers.training.trainer import Trainer
+from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.events import Acknowledged
+from samovar.sims.scenarios.scenario import Fault, Group, Kind
+from samovar.sims.world.event_log import Gone
+
+TASK = TASKS / "logistic_loss.py"
+ROWS = 128
+OWN: dict[str, Any] = {
+    "protocol": "parameter-server", "algorithm": "sandblaster:4", "device": "cpu", "servers": 2, "peers": 3,
+    "patience_s": 0.5, "steps": 16,
+}  # fmt: skip
+
+
+def at(theta: Tensor) -> tuple[float, Tensor]:
+    """The mean loss of all rows, and its gradient."""
+    inputs, targets = runpy.run_path(str(TASK))["every_row"]()
+    z = inputs @ theta
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(z, targets) + 5e-4 * theta @ theta
+    return float(loss), inputs.T @ (torch.sigmoid(z) - targets) / ROWS + 1e-3 * theta
+
+
+def alone(steps: int) -> Tensor:
+    """The point of a single machine after so many steps, from the model with which every run begins."""
+    function, search = KeepBasis(), Search()
+    values = Trainer(load_task(TASK), seed=0, data_shard=0, data_shards=1, device=torch.device("cpu")).vector
+    state = function.start(values)
+    for step in range(1, steps + 1):
+        loss, gradient = at(values)
+        values, state = function.step(values, ROWS * gradient, state)
+        order = decide(gram(state), ROWS * loss, search, last=step == steps)
+        (values, state), search = obeyed(values, state, order), order.search
+    return values
+
+
+def test_it_reaches_the_loss_of_scipys_l_bfgs() -> None:
+    def of(theta: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        loss, gradient = at(torch.from_numpy(theta))
+        return loss, gradient.numpy()
+
+    found = minimize(of, np.zeros(6), jac=True, method="L-BFGS-B", options={"ftol": 1e-14})
+    world, _ = run(load_task(TASK), plain(**{**OWN, "steps": 30}))
+    assert len(models(world)) == 3
+    assert all(at(model)[0] == pytest.approx(found.fun, abs=1e-6) for model in models(world))
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_its_iterates_are_those_of_a_single_machine_though_portions_are_mapped_twice(servers: int) -> None:
+    world, records = run(load_task(TASK), plain(**{**OWN, "servers": servers}))
+    pushes = [entry.event for entry in world.log.entries if isinstance(entry.event, Acknowledged)]
+    assert len(models(world)) == 3
+    assert len({(push.range, push.worker, push.seq) for push in pushes}) < len(pushes), "some were mapped twice"
+    assert all(float((model - alone(16)).abs().max()) < 1e-8 for model in models(world))
+    told = [one for one in records if isinstance(one, ExchangeRecord) and one.peer == "0"]
+    assert [one.step for one in told] == [*range(1, 17)]
+
+
+@pytest.mark.parametrize("who", [0, 1, 3, 4, 5])
+def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
+    """Also the server that coordinates, whatever it does then: another one goes on from the last order."""
+    due = alone(16)
+    for at_s in (0.31, 1.07):
+        crash = Fault(kind=Kind.CRASH, who=(who,), at_s=at_s)
+        world, _ = run(load_task(TASK), replace(plain(**{**OWN, "servers": 3}), faults=(crash,)))
+        assert len(models(world)) == (2 if who < 3 else 3), at_s
+        assert all(float((model - due).abs().max()) < 1e-8 for model in models(world)), at_s
+
+
+def test_workers_are_told_when_the_last_copy_of_a_range_is_gone() -> None:
+    crash = Fault(kind=Kind.CRASH, who=(4,), at_s=0.6)
+    world, _ = run(load_task(TASK), replace(plain(**{**OWN, "servers": 3, "copies": 1}), faults=(crash,)))
+    errors = {entry.life: entry.event.error for entry in world.log.entries if isinstance(entry.event, Gone)}
+    assert all("went with their servers" in errors[worker] for worker in ("0.0", "1.0", "2.0"))
+
+
+def test_backup_tasks_make_up_for_a_slow_worker() -> None:
+    """Four workers, of which one is 10 times slower: the time of a step is that of three workers and a tenth."""
+
+    def seconds(*slow: float) -> float:
+        scenario = plain(**{**OWN, "peers": 4, "algorithm": "sandblaster:10", "steps": 4})
+        workers = [Group(peers=1, link=scenario.groups[0].link, step_s=0.1 * factor) for factor in (1, 1, 1, *slow)]
+        world, _ = run(load_task(TASK), replace(scenario, groups=(*workers, scenario.groups[-1])))
+        assert all(float((model - alone(4)).abs().max()) < 1e-8 for model in models(world))
+        return float(world.log.entries[-1].time_s)
+
+    assert seconds(10.0) < 1.25 * 4 / 3.1 * seconds(1.0)
+
+
+def test_a_resumed_run_begins_anew_from_its_point() -> None:
+    scenario = plain(**{**OWN, "steps": 30, "checkpoint_every_s": 0.0})
+    outage = Fault(kind=Kind.OUTAGE, who=(), at_s=2.0, for_s=1.0)
+    world, _ = run(load_task(TASK), replace(scenario, faults=(outage,)))
+    assert len(models(world)) == 3
+    assert all(at(model)[0] == pytest.approx(at(alone(30))[0], abs=1e-4) for model in models(world))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--consistency", "async"), "--consistency"),
+        (("--server-update", "sgd:0.1"), "--server-update"),
+        (("--algorithm", "sandblaster:0"), "--algorithm"),
+        (("--algorithm", "sandblaster:100", "--peers", "21"), "2100 portions"),
+    ],
+)
+def test_what_does_not_go_with_it_is_said_in_one_line(flags: tuple[str, ...], said: str) -> None:
+    ended = verb("simulate", TASK, "--protocol", "parameter-server", "--algorithm", "sandblaster", *flags)
+    assert ended.exit_code == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_portion_whose_loss_is_not_finite_sends_the_line_search_back() -> None:
+    algorithm = parse_algorithm("sandblaster")
+    assert algorithm.push(torch.tensor([1.0, float("nan"), 2.0]), 2).tolist() == [0, 0, pytest.approx(1e30)]

@@ -1,0 +1,108 @@
+"""One server of the parameter server in a simulation, whose workers are played by the test."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from simulated import LINK, endpoint_in, simulate
+
+from samovar.aggregation.consistency import parse_consistency
+from samovar.aggregation.server.add import Add
+from samovar.aggregation.vector import Part
+from samovar.peers.settings.link_text import parse_link
+from samovar.protocols.channel import Channel
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.members.attributes import SERVER
+from samovar.protocols.members.view import Attributes, Member, View
+from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
+from samovar.protocols.parameter_server.orders import Orders
+from samovar.protocols.parameter_server.portions import Portions
+from samovar.protocols.parameter_server.serving import Parts
+from samovar.protocols.parameter_server.store import Copy, Store
+from samovar.protocols.parameter_server.tenure import Tenure
+from samovar.protocols.stalls.stalls import Stalls
+from samovar.sims.world.network import Network
+
+NAMES = ("server", "a", "b", "stranger")
+Question = Callable[[int], object]
+
+
+@dataclass
+class _NoStalls:
+    """Nobody is reported."""
+
+    @contextlib.contextmanager
+    def waiting(self, awaited: object) -> Any:
+        yield
+
+
+def view(generation: int) -> View:
+    members = tuple(
+        Member(name, name, f"sim://{name}", Attributes(role=SERVER if name == "server" else "", data_shard=at), at)
+        for at, name in enumerate(NAMES)
+        if name != "stranger"
+    )
+    return View(generation, members, True)
+
+
+@dataclass
+class Server:
+    """A server that holds one range of three elements, with `copy` of it, in a view with the workers a and b. The
+    stranger is in no view. `partitions`: the names of those whose pushes make updates, each after a coordinator's
+    order; none: workers' own do."""
+
+    copy: Copy
+    partitions: tuple[str, ...] = ()
+    network: Network = field(default_factory=lambda: Network(parse_link(LINK), 1))
+
+    def __post_init__(self) -> None:
+        self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
+        channel = Channel(self.endpoint, PARAMETER_SERVER)
+        store = Store(Keys((Part(0, 3),), 3, torch.float32), Add(), self.partitions, coordinated=bool(self.partitions))
+        store.copies[0] = self.copy
+        tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
+        bsp, rule = parse_consistency("bsp"), parse_algorithm("statistical_query" if self.partitions else "sync")
+        self.parts = Parts.around(channel, store, tenure, bsp, rule, stalls, None)
+        orders = Orders(channel, store, tenure, self.parts.chains)
+        portions = Portions(channel, store, tenure, self.parts.intake)
+        self.parts = replace(self.parts, more=(orders, portions))
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.endpoints["server"]
+
+    async def open(self) -> None:
+        for endpoint in self.endpoints.values():
+            await endpoint.open()
+            for other in NAMES:
+                endpoint.dial(other, f"sim://{other}")
+        self.parts.tenure.begin(view(1))
+
+    async def asked(self, worker: str, question: Callable[[int], object], *answers: type, payload: bytes = b"") -> Any:
+        """The answer to `worker`. Raises PeerLost if there is none within two seconds."""
+        channel = Channel(self.endpoints[worker], PARAMETER_SERVER)
+        envelope = await channel.ask("server", question, payload, answers=answers, within_s=2.0)
+        envelope.done()
+        return envelope.message
+
+
+def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]], partitions: tuple[str, ...] = ()) -> None:
+    async def main() -> None:
+        server = Server(copy, partitions)
+        await server.open()
+        try:
+            await scene(server)
+        finally:
+            server.parts.reads.close()
+            for endpoint in server.endpoints.values():
+                endpoint.abort()
+
+    simulate(main())
+
+
+def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int) -> Copy:
+    return Copy(torch.zeros(3), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
