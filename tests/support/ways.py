@@ -26,14 +26,14 @@ STEP_MS = 40.0
 @dataclass(frozen=True, eq=False)
 class Way:
     """`settings`: as `samovar train` takes them. `cannot`: the promises that it cannot give, with the reason.
-    `by_chance`: those that it gives or not by measured times, or that tests cannot try; they are not tried. `ended_by`:
-    the setting that ends its runs, where its own one does so after another number of steps for other peers. `as_task`:
-    the way by which a task does the same as this one in a script; empty: this one. `nightly`: other rows have the same
-    settings in other company, so of its promises only those of `promised_always` are tried for each change, and the
-    others every night. `whole`: of the promises of another way only a quarter is tried for each change too, see
-    `in_turn`; of this one all. `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether
-    each exchange of three peers is of all three. `longest`: the most local steps before an exchange of two peers.
-    `task_file`: a task of its own in `support`, which scripts train too if it is a recipe; empty: the usual one."""
+    `by_chance`: those that it gives or not by measured times; they are not tried. `ended_by`: the setting that ends its
+    runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
+    does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
+    company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
+    `whole`: of the promises of another way only a quarter is tried for each change too, see `in_turn`; of this one all.
+    `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
+    is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
+    in `support`, which scripts train too if it is a recipe; empty: the usual one."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -119,9 +119,7 @@ ESTIMATES = {
 PAIRS = {RESUMED: "two peers average in the order in which they come to it"}
 GRADIENTS = "gradients are averaged in a script's own loop, which simulations do not run"
 
-FAILED = "a_failed_script_and_an_early_leaver_hold_no_peer_up"
-SCRIPTS = (AS_A_TASK, ALONE, FAILED)
-FORKED = dict.fromkeys((AS_A_TASK, FAILED), "loops in threads of one process must not fork, as their data loaders do")
+SCRIPTS = (AS_A_TASK, ALONE, "a_failed_script_and_an_early_leaver_hold_no_peer_up")
 IN_A_SCRIPT = dict.fromkeys(SCRIPTS, "a script decides its end itself")
 
 DROPPED = dict.fromkeys(
@@ -225,7 +223,6 @@ WAYS = (
     Way("lora, power_sgd", {"codec": "power_sgd:2"}, BY_SIZE, task_file="recipes/lora.py"),
     Way("metrics", {"evaluate_every": 2}, task_file="recipes/metrics.py", nightly=True),
     Way("arguments", {"arguments": "--width 20 --rate 0.05"}, task_file="recipes/arguments.py", nightly=True),
-    Way("workers", by_chance=FORKED, task_file="recipes/workers.py", nightly=True),
     Way("unfreezing", task_file="recipes/gradual.py"),
     Way("unfreezing, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file=THAWING, nightly=True),
     Way("unfreezing, power_sgd", {"codec": "power_sgd:2"}, task_file=THAWING, nightly=True),

@@ -16,7 +16,7 @@ class Noisy(Dataset):
         self.inputs, self.labels = table()
 
     def __len__(self):
-        return len(self.inputs)
+        return len(self.inputs) // 4
 
     def __getitem__(self, index):
         noise = random.random() + np.random.rand() + torch.rand(()).item() + own.random()  # noqa: NPY002
@@ -39,16 +39,3 @@ def data(part, parts):
 def loss(model, batch):
     inputs, labels = batch
     return nn.functional.cross_entropy(model(inputs), labels)
-
-
-def optimizer(parameters):
-    return torch.optim.SGD(parameters, lr=0.1)
-
-
-def loop(run, model):
-    sgd = run.wrap(optimizer(model.parameters()), model)
-    for batch in data(run.part, run.parts):
-        sgd.zero_grad()
-        loss(model, batch).backward()
-        sgd.step()
-    run.leave()
