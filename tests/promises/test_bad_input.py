@@ -508,7 +508,7 @@ def test_500_silent_connections_do_not_stop_a_run(tmp_path: Path) -> None:
     try:
         passed = run.rounds()
         run.until(lambda: run.rounds() >= passed + 10, "10 rounds beside them")
-        assert verb("doctor", *way.groups()).exit_code == 0, "who has something to say is still heard"
+        assert verb("doctor", *way.groups()).exit_code == 0, "a command that has something to say is still heard"
         run.signal(signal.SIGINT)
         ended = run.end()
     finally:

@@ -215,7 +215,8 @@ def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 _, said = process.communicate(timeout=20)
     assert process.returncode != 0
-    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    # After it Python may warn of a coroutine that the signal has kept from its first await.
+    assert "KeyboardInterrupt" in said.splitlines()
 
 
 TASK = """
