@@ -286,7 +286,7 @@ def test_a_run_that_still_goes_on_is_not_resumed(folder: Path) -> None:
     assert Settings.from_json((folder / "mine/settings.json").read_text()) == settings
 
 
-# What only shows when there is a run
+# Errors that need a run
 
 
 def wrong_secret(here: dict[str, Any]) -> list[str]:
@@ -413,7 +413,7 @@ def test_a_peer_of_another_protocol_version_is_told_to_install_the_same(folder: 
     )
 
 
-# What only shows in processes of their own
+# Errors that need processes of their own
 
 
 def failed(ended: Ended) -> str:

@@ -282,7 +282,7 @@ def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
 
 
 def test_after_the_heal_every_live_peer_must_finish() -> None:
-    """What makes a scenario unfit to be judged before the heal does not matter then."""
+    """A fault that makes a scenario unfit to be judged does not matter then if it came before the heal."""
     cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
     healed = replace(QUIET, faults=(cut,), faults_until_s=30.0)
     assert not healed.brief
