@@ -60,6 +60,15 @@ def users_line(error: BaseException) -> str | None:
     return place
 
 
+def place_in_main(error: BaseException) -> str:
+    """File and line of the running script from which the failing call was made; "": none of its frames is there."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "__main__":
+            place = f"{_as_seen_from_here(Path(frame.f_code.co_filename))}, line {line}"
+    return place
+
+
 def _as_seen_from_here(file: Path) -> str:
     """The path relative to the working folder, or else the file name alone: the text is sent to other peers, which need
     not know the user's paths."""

@@ -58,7 +58,7 @@ class Peer:
         not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
         self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
-        self.membership, way = _membership(endpoint, settings, place, facts.agreement or Agreement.on(facts.layout))
+        self.membership, way = _membership(endpoint, settings, place, facts)
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
         if resumed is not None:
@@ -192,7 +192,8 @@ def _relaying(endpoint: Endpoint, membership: RunMembers, limit: str | None) -> 
         Ends(channel, endpoint.pipes, relays)
 
 
-def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement: Agreement) -> tuple[RunMembers, Way]:
+def _membership(endpoint: Endpoint, settings: Settings, place: Place, facts: Facts) -> tuple[RunMembers, Way]:
+    agreement = facts.agreement or Agreement.on(facts.layout)
     site = "" if settings.own.sites_need() else place.site
     own = Attributes(role=place.role, site=site, data_shard=place.data_shard)
     me = Member(endpoint.id, place.name, endpoint.address, own, 0, endpoint.machine)
@@ -201,6 +202,7 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, agreement:
         layout=agreement.digest,
         model=f"{agreement.words} (peer {place.name})",
         founders=settings.founders,
+        source=facts.source,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
         ends_together=conversation(settings).ends_together,

@@ -87,7 +87,8 @@ class Outcome:
 class Position:
     """The content of a checkpoint: the last agreed `vector` [n], other `tensors` and `numbers`, and the number of
     exchanges that led to it (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be
-    saved as it was when it brought that update, because its exchange is not over. `grown`: of `vector`, see `Load`."""
+    saved as it was when it brought that update, because its exchange is not over. `grown`: of `vector`, see `Load`.
+    `own_model`: the peers agree on no model, each keeps one of its own."""
 
     version: int
     vector: Tensor
@@ -95,6 +96,7 @@ class Position:
     numbers: Mapping[str, Any]
     begin: Begin | Update
     grown: tuple[str, ...] = ()
+    own_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
 from ..peers.errors import RunFailed
 from ..peers.records.records import Record
+from ..peers.script.main_script import errors_are_lines
 from ..peers.settings.fields import SettingsError
 from ..peers.settings.in_python import in_python, python_words
 from ..peers.settings.keywords import PathText, SimulateSettings
@@ -66,6 +67,7 @@ def simulate(
     Raises TaskError, SettingsError and other ValueErrors before anything starts; RunFailed when the result cannot be
     written; Stopped on Ctrl-C.
     """
+    errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     with in_python(), _wished(task, scenario) as file, _left_alone():
         named = "" if file is None else file.named
@@ -93,6 +95,7 @@ def sweep(
     they are divided among the registered ones. `minimise`: for each failure, write the smallest scenario found that
     breaks the same promise to ``minimal-SEED.toml``. `quiet`: show no progress. In a script the call must stand under
     ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
+    errors_are_lines()
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
         raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {count}", "count")
     refuse_within_import("samovar.sweep")

@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.checkpoint import load as load_checkpoint
 from ..launch.spec import checkpoint_path
+from ..records.run import natural
+from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
 from ..task.tensors import load_tensors, tensors_of
 from .result import Result
 
 Model = TypeVar("Model", bound=nn.Module)
 _PREFIX = "model/"
+_NAMES_MAX = 12
+"""The most peers that an error names."""
 
 
 def load(model: Model, run: PathText | Result, peer: str | int | None = None, *, mean: bool = False) -> Model:
@@ -27,18 +31,20 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None, *,
     peer whose file is loaded, e.g. 0; None: the peer that took the most local steps, which matters for a run that was
     stopped or lost a peer.
 
-    With ``--protocol gossip`` each peer has a model of its own. `mean`: load the mean of the parameters and
-    floating-point buffers of all peers' models in the folder; integer buffers are then those of `peer`.
+    With ``--protocol gossip`` each peer has a model of its own, so one must be chosen: `peer`, or `mean`: the mean of
+    the parameters and floating-point buffers of all peers' models in the folder; integer buffers are then those of
+    `peer`.
 
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
     are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
-    text that names the first difference, or says that the folder has no such file, and TypeError when `model` is no
-    module. Scripts and simulations leave no files.
+    text that names the first difference, or says that the folder has no such file or several models, and TypeError
+    when `model` is no module. Scripts and simulations leave no files.
     """
+    errors_are_lines()
     if not isinstance(model, nn.Module):
         raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))
     folder = run.folder if isinstance(run, Result) else Path(run)
-    file = _farthest(folder) if peer is None else _of_peer(folder, str(peer))
+    file = _farthest(folder, mean=mean) if peer is None else _of_peer(folder, str(peer))
     saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
@@ -88,13 +94,27 @@ def _files(folder: Path) -> list[Path]:
 def _of_peer(folder: Path, peer: str) -> Path:
     files, file = _files(folder), checkpoint_path(folder, peer)
     if file not in files:
-        known = ", ".join(one.stem.removeprefix("peer-") for one in files)
-        raise CheckpointError(
-            f"{folder}: peer {peer} left no weights here, but these did, any of which will do: {known}"
-        )
+        alike = "" if numbers_of(files[0]).get("own_model") else ", any of which will do"
+        raise CheckpointError(f"{folder}: peer {peer} left no weights here, but these did{alike}: {_names(files)}")
     return file
 
 
-def _farthest(folder: Path) -> Path:
+def _farthest(folder: Path, *, mean: bool) -> Path:
+    """The file of the peer that took the most local steps. Raises CheckpointError when the peers have models of their
+    own, and `mean` does not put them together."""
     files = _files(folder)
-    return files[0] if len(files) == 1 else max(files, key=lambda file: numbers_of(file).get("steps", 0))
+    if len(files) == 1:
+        return files[0]
+    numbers = {file: numbers_of(file) for file in files}
+    if not mean and any(one.get("own_model") for one in numbers.values()):
+        raise CheckpointError(
+            f"{folder}: each peer of this run has a model of its own: load the mean of all with mean=True, or that of "
+            f"one with peer=, of {_names(files)}"
+        )
+    return max(files, key=lambda file: numbers[file].get("steps", 0))
+
+
+def _names(files: list[Path]) -> str:
+    """The names of the peers with these files, the first ones of many."""
+    names = sorted((file.stem.removeprefix("peer-") for file in files), key=natural)
+    return ", ".join([*names[:_NAMES_MAX], *(["..."] if len(names) > _NAMES_MAX else [])])

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from ..checkpoints.checkpoint import CheckpointError
 from ..cli.notebook import html
 from ..cli.progress import final_table, headline
+from ..errors import one_line
 from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord
 from ..records.run import Run, read_run
@@ -24,7 +26,7 @@ _NESTED = ("metrics", "metric_scales", "details", "received_from")
 class Result(written.Result):
     """The result of a run. Its fields are those of `result.json` and `--json`: `metrics`, `loss`, `exchanges`, `peers`,
     `lost`, `report` (path of the report, or None), ... Its records are read from the run's folder when they are asked
-    for; this raises ValueError when the folder is gone or damaged."""
+    for; this raises CheckpointError when the folder is gone or damaged."""
 
     @classmethod
     def of(cls, result: written.Result) -> Self:
@@ -34,10 +36,10 @@ class Result(written.Result):
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
-        """The result of the run in `folder`. Raises ValueError when that folder holds no run, a damaged one, or one
-        without a result, which goes on or was killed."""
-        if (ended := read_run(Path(folder)).result) is None:
-            raise ValueError(f"{folder}: this run has no result: it goes on, or was killed")
+        """The result of the run in `folder`. Raises CheckpointError when that folder holds no run, a damaged one, or
+        one without a result, which goes on or was killed."""
+        if (ended := _read(Path(folder)).result) is None:
+            raise CheckpointError(f"{folder}: this run has no result: it goes on, or was killed")
         return cls.of(dataclasses.replace(ended, run=str(folder)))
 
     @property
@@ -77,10 +79,17 @@ class Result(written.Result):
 
     @cached_property
     def _run(self) -> Run:
-        return read_run(self.folder)
+        return _read(self.folder)
 
     def __repr__(self) -> str:
         return f"<samovar.Result: {', '.join(headline(self))}; in {self.run}>"
 
     def _repr_html_(self) -> str:
         return html(final_table(self))
+
+
+def _read(folder: Path) -> Run:
+    try:
+        return read_run(folder)
+    except (ValueError, OSError) as error:
+        raise CheckpointError(one_line(error)) from None

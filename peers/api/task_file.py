@@ -16,6 +16,7 @@ from types import FrameType, ModuleType, SimpleNamespace
 from ..cli.notebook import in_notebook
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
+from ..launch.script_target import JOIN_VARIABLE
 from ..settings.keywords import PathText
 from ..task.task import NAMES, REQUIRED, TaskError, load_task
 from .source import Source, sendable
@@ -76,7 +77,7 @@ def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
 def refuse_within_import(call: str) -> None:
     """Raises TaskError when samovar is called from a file that a peer is importing, or from a script that is itself a
     peer: each peer would start peers, without end."""
-    if CONTROL_VARIABLE in os.environ:
+    if CONTROL_VARIABLE in os.environ or JOIN_VARIABLE in os.environ:
         raise TaskError(f"{call}() is called in a script that is itself a peer of a run")
     for frame in _modules():
         if frame.f_globals["__name__"].startswith((MODULE_PREFIX, "__mp_main__")):

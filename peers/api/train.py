@@ -14,6 +14,7 @@ from ..cli.output import Output
 from ..errors import RunFailed
 from ..launch.local_run import Ended, LocalRun, prepared
 from ..script.loop_thread import Background
+from ..script.main_script import errors_are_lines
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import PathText, TrainSettings
 from ..settings.settings import aloud, silently
@@ -47,6 +48,7 @@ def train(
     so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
     when the run fails. The text of each is one line.
     """
+    errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     with in_python(), task_file(task, "samovar.train") as file:
         run = prepared(

@@ -1,14 +1,19 @@
 """The best model of a run so far, in a file beside the checkpoints, which hold the latest models.
 
 The peer that evaluates writes it when the headline metric is better than that in the file. Peers of one run folder
-share the file, so another coordinator, or a resumed run, goes on from its metric. Its tensors have the names of a
-checkpoint's model, and its numbers tell the metric, the value and the exchange.
+share the file, so another coordinator, or a resumed run, goes on from its metric. Where each peer evaluates its own
+model, as in gossip, several write at once: each writes a file of its own, which takes the place of the shared one
+under a lock, and only while it is the better one. The tensors have the names of a checkpoint's model, and the numbers
+tell the metric, the value and the exchange.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,12 +47,18 @@ def kept_best(path: Path) -> Kept | None:
 
 class BestModel:
     """Writes the best model to `path`, by the metric `headline`. `better(a, b)`: whether the value a of it is better
-    than b. `keep` writes a snapshot to the path, and raises CheckpointError."""
+    than b. `keep` writes a snapshot to `own`, a path in the same folder that no other peer writes to, and raises
+    CheckpointError."""
 
     def __init__(
-        self, path: Path, headline: str, better: Callable[[float, float], bool], keep: Callable[[Snapshot], None]
+        self,
+        path: Path,
+        headline: str,
+        better: Callable[[float, float], bool],
+        own: Path,
+        keep: Callable[[Snapshot], None],
     ) -> None:
-        self._path, self._headline, self._better, self._keep = path, headline, better, keep
+        self._path, self._headline, self._better, self._own, self._keep = path, headline, better, own, keep
 
     def improved(self, metrics: Mapping[str, float]) -> bool:
         """Whether the model with these metrics is better than the one in the file, or there is none of this metric.
@@ -58,7 +69,26 @@ class BestModel:
         return kept is None or kept.metric != self._headline or self._better(value, kept.value)
 
     def write(self, model: Snapshot, metrics: Mapping[str, float], version: int) -> None:
-        """Write the tensors of `model`, the model after exchange `version`. Raises CheckpointError."""
+        """Write the tensors of `model`, the model after exchange `version`, unless another peer has written a better
+        one meanwhile. Raises CheckpointError, OSError."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
-        self._keep(Snapshot(model.tensors, {**numbers, "metrics": finite}))
+        try:
+            self._keep(Snapshot(model.tensors, {**numbers, "metrics": finite}))
+            with _locked(self._path.parent):
+                if self.improved(metrics):
+                    os.replace(self._own, self._path)
+        finally:
+            self._own.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """A context in which no other process of this machine is, for the same folder. It is left within microseconds."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system that has no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os.path
+import os
 import signal
 import sys
 import time
@@ -14,15 +14,17 @@ import click
 from ..conversations.registry import conversation
 from ..errors import one_line
 from ..launch.join_target import JoinTarget, open_at, own_name
+from ..launch.launcher import script_command
 from ..launch.process import run_peer
 from ..launch.run_folder import conclude
+from ..launch.script_target import ScriptTarget
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler
 from ..records.columns import noun
 from ..records.records import Record
 from ..settings.fields import SettingsError
-from ..settings.settings import Settings, aloud, silently
+from ..settings.settings import Settings, aloud, of_tasks, silently
 from ..task.task import TaskError, kind_of
 from ..training.stop import Stop
 from .command_line import STOPPED, fail
@@ -60,19 +62,27 @@ def join(
 ) -> int:
     """Join the run at ADDRESS with TASK, the same file as there, and its ARGUMENTS after --.
 
+    TASK may be a training script: it runs as with python, and its samovar.join() joins that run.
     Period, steps, seed and protocol are the run's; only what concerns this machine is set here. Others on this machine
     can see an invite in the list of processes, but not one in a file, on stdin or in the variable SAMOVAR_INVITE.
     """
-    if kind_of(task) != "task":
-        raise TaskError(f"{task}: a training script joins by itself: samovar.join({address!r}, invite=...)")
-    flags["arguments"] = of_task(task, arguments)
+    script, own, invite = kind_of(task) == "script", of_task(task, arguments), _read_invite(invite)
+    flags["arguments"] = None if script else own
     settings = Settings.read(config, flags, silently if quiet else aloud).changed(insecure=insecure)
-    target = JoinTarget.of(address, _read_invite(invite), peer_key, settings)
+    target, called = JoinTarget.of(address, invite, peer_key, settings), own_name(name)
+    if script:
+        idle = of_tasks(settings.not_usual() | flags)
+        idle = idle or ("leave out --json: a script prints what it likes" if as_json else "")
+        if idle:
+            raise TaskError(f"{task} is a training script: {idle}")
+        given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
+        handed = ScriptTarget(address, invite, peer_key, name, settings.not_usual() | given)
+        os.execve(sys.executable, script_command(task, arguments), handed.environment())  # noqa: S606  # no shell needed
     raise_file_limit()
     if settings.edge:
         return_freed_memory()
         do_without_compiler()
-    return asyncio.run(_join(target, task, settings, own_name(name), as_json, quiet))
+    return asyncio.run(_join(target, task, settings, called, as_json, quiet))
 
 
 def _read_invite(said: str | None) -> str | None:

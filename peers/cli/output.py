@@ -110,6 +110,10 @@ class Output:
                 if not self._progress.say(self._words(line)):
                     click.echo(self._words(line), err=self._as_json)
 
+    def tells(self, why: str) -> None:
+        """Take note that the caller prints `why`, so that the progress need not tell it as well."""
+        self._progress.tells(why)
+
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and print it as a JSON object or as a table with the report's path.
         Returns the reason if the result could not be written, else ""."""

@@ -27,7 +27,6 @@ from ..records.result import PeerSummary, Result
 from ..records.units import (
     bytes_text,
     count_text,
-    event_text,
     loss_text,
     metric_texts,
     moment_text,
@@ -37,12 +36,11 @@ from ..records.units import (
 )
 from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST, Board
+from .news import News
 from .notebook import Place, in_notebook
 
 LINE_EVERY_S: Final = 2.0
 """The least number of seconds between two lines, where the output is not a terminal."""
-ROUTINE: Final = ("started", "checkpoint")
-"""Events that are not printed."""
 MOST_TOLD: Final = 3
 """The greatest number of events that one line prints in full."""
 
@@ -74,8 +72,8 @@ class Progress:
         self._started = clock()
         self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
+        self._news = News()
         self._untold: list[EventRecord] = []
-        self._last_told: dict[str, tuple[str, str]] = {}
         self._changed = False
         self._last_line = -math.inf
         self._live: Live | Place | None = None
@@ -98,16 +96,10 @@ class Progress:
             if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:
                 self._show()
             if self.mode == "lines":
-                if isinstance(record, EventRecord) and self._is_news(record):
+                if isinstance(record, EventRecord):
                     self._untold.append(record)
                 if self._clock() - self._last_line >= LINE_EVERY_S:
                     self._line()
-
-    def _is_news(self, event: EventRecord) -> bool:
-        """Whether an event is not routine and was not printed already, e.g. as seen by another peer."""
-        now = event.event, event.why if event.event == "stalled" else ""  # a stall is recorded repeatedly
-        known, self._last_told[event.subject] = self._last_told.get(event.subject), now
-        return event.event not in ROUTINE and now != known
 
     def __enter__(self) -> Self:
         self._started = self._clock()
@@ -122,6 +114,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._news.tell(str(error))
         if isinstance(self._live, Live):
             self._live.transient = error is None  # the last state helps to find the error
             live, self._live = self._live, None
@@ -139,6 +133,11 @@ class Progress:
         self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
         return True
 
+    def tells(self, why: str) -> None:
+        """Print no event's reason from now on that `why` says too, because that is printed by other means."""
+        with self._lock:
+            self._news.tell(why)
+
     def _render(self) -> RenderableType:
         with self._lock:
             return self._board.render(self._clock() - self._started, self._console.width)
@@ -151,11 +150,11 @@ class Progress:
 
     def _line(self) -> None:
         now = self._clock()
-        told = [event_text(event) for event in self._untold[:MOST_TOLD]]
-        more = len(self._untold) - len(told)
+        told = [text for event in self._untold if (text := self._news.text(event))]
+        more = len(told[MOST_TOLD:])
         texts = [
             self._board.headline(now - self._started),
-            *told,
+            *told[:MOST_TOLD],
             *([f"and {count_text(more, 'more event')}"] if more else []),
         ]
         self._last_line, self._changed, self._untold = now, False, []

@@ -17,6 +17,7 @@ from ...protocols.collectives.bound import NORM_LIMIT
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
+from ..settings.given import flag_of
 from ..settings.link_text import one_of
 from ..settings.validators import Parsed
 from .period_settings import PeriodSettings
@@ -120,7 +121,7 @@ class LocalSGDSettings(PeriodSettings):
 
     def tasks_only(self) -> str:
         given = next((name for name in _ENDS if getattr(self, name) is not None), None)
-        return "" if given is None else f"a training script decides its end itself: leave out {given}"
+        return "" if given is None else f"leave out {flag_of(given)}: a script ends where its own loop does"
 
     def has_an_end(self) -> bool:
         return self.samples is not None or self.epochs is not None

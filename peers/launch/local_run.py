@@ -47,6 +47,9 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """Show a line to the user."""
 
+    def tells(self, why: str) -> None:
+        """Take note that the user is told `why` by other means."""
+
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
 
@@ -97,16 +100,15 @@ class LocalRun:
         command = script_command(self.task, self.arguments) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
-        protocol, own = settings.protocol.file, settings.arguments
-        ways_in = WaysIn(
-            self.task, folder, invite, launch.reinvite, script=self.script, protocol=protocol, arguments=own
-        )
+        own, protocol = shlex.join(self.arguments) if self.script else settings.arguments, settings.protocol.file
+        ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=protocol, arguments=own)
         async with answered(folder, ways_in.answer, display.say):
             with display:
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
                     heard, error = display.heard, str(failure)
+                    display.tells(error)
                     saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
                     return Ended(wrong=error + saved if heard.saved and again else error)
         ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
@@ -187,15 +189,15 @@ def prepared(
     if resume is not None and script:
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
-        raise TaskError(f"{task}: a training script decides that itself: leave out --{idle.replace('_', '-')}")
+        raise TaskError(f"{task} is a training script: {idle}; arguments of its own go after --")
     if resume is not None:
         settings = _resumed(resume, config, given, tell)
         folder = resume
     else:
         settings = Settings.read(config, given, tell)
         settings.check_founding()
-        if script and (why := settings.own.tasks_only()):
-            raise TaskError(f"{task}: {why}")
+        if script and (why := of_tasks(settings.not_usual()) or settings.own.tasks_only()):
+            raise TaskError(f"{task} is a training script: {why}")
         if not script:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)

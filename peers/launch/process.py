@@ -22,6 +22,7 @@ from ..peer import Peer
 from ..records.records import Record
 from ..settings.settings import Settings
 from ..task.facts import Facts
+from ..task.headline import Headline
 from ..task.task import TaskError, check_trainable, load_task
 from ..training.compute import ThreadCompute
 from ..training.devices import pick_device, take_seat
@@ -59,9 +60,9 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
             record=record,
         )
         folder, headline = Path(orders.folder), facts.headline
-        keep, best = _keeper(session, checkpoint_path(folder, orders.name)), best_path(folder)
-        kept = None if headline is None else BestModel(best, headline.name, headline.better, _keeper(session, best))
-        training = Training(peer, replica, session.stop, keep, kept)
+        own = checkpoint_path(folder, orders.name)
+        best = None if headline is None else _best_model(session, headline, best_path(folder), own.with_suffix(".best"))
+        training = Training(peer, replica, session.stop, _keeper(session, own), best)
         first = orders.founder or session.control is None  # of a launcher's peers only the founder
         if first and isinstance(replica, TaskReplica):
             metrics = await replica.rehearse(peer.stalls)
@@ -82,6 +83,10 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         else:
             endpoint.abort()
         compute.close()
+
+
+def _best_model(session: Session, headline: Headline, path: Path, own: Path) -> BestModel:
+    return BestModel(path, headline.name, headline.better, own, _keeper(session, own))
 
 
 def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:

@@ -20,10 +20,11 @@ its answer (`invite_request.reinvited`)."""
 
 
 class WaysIn:
-    """The join lines of one run. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a
-    peer of the run. `script`: others join by `samovar.join`, not by `samovar join`. `protocol`: the user's file with
-    the run's conversation, of which others need a copy; None: the conversation is one that others have installed.
-    `arguments`: the task's own arguments, which others have to give too; not used for a script."""
+    """The join lines of one run. `task`: its task file or script, of which others need a copy. `invite`: its invite;
+    None: the run is not encrypted. `asks`: sends a request to a peer of the run. `in_python`: the run was begun by
+    `samovar.join` without a file, as in a notebook, so others call that too. `protocol`: the user's file with the run's
+    conversation, of which others need a copy; None: the conversation is one that others have installed. `arguments`:
+    the own arguments of the task or script, which others have to give too."""
 
     def __init__(
         self,
@@ -32,11 +33,11 @@ class WaysIn:
         invite: Invite | None,
         asks: Asks,
         *,
-        script: bool,
+        in_python: bool = False,
         protocol: str | None = None,
         arguments: str = "",
     ) -> None:
-        self._task, self._folder, self._invite, self._asks, self._script = task, folder, invite, asks, script
+        self._task, self._folder, self._invite, self._asks, self._in_python = task, folder, invite, asks, in_python
         self._protocol, self._arguments = protocol, arguments
         self._encrypted, self._answering = invite is not None, asyncio.Lock()
         self._members: list[dict[str, str]] = []
@@ -56,7 +57,7 @@ class WaysIn:
     def _line(self, member: dict[str, str]) -> str:
         address, key = member["address"], member["id"]
         invite = replace(self._invite, contact=key) if self._invite else None
-        if self._script:
+        if self._in_python:
             how = f"invite={invite.to_text()!r}" if invite else f"peer_key={key!r}, insecure=True"
             how += f", protocol={self._protocol!r}" if self._protocol else ""
             return f"samovar.join({address!r}, {how})"

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from ..launch.control import CONTROL_VARIABLE
 from ..launch.join_target import JoinTarget, open_alone, open_at, own_name
 from ..launch.keys import Invite
+from ..launch.script_target import ScriptTarget
 from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
@@ -32,6 +34,7 @@ from ..settings.keywords import JoinSettings
 from ..settings.settings import Settings, aloud, of_tasks
 from ..training.stop import Stop
 from .loop_thread import Background
+from .main_script import errors_are_lines, is_script
 from .run import Run
 
 
@@ -43,19 +46,25 @@ def join(
     name: str | None = None,
     **settings: Unpack[JoinSettings],
 ) -> Run:
-    """Join a run: the one that ``samovar train SCRIPT`` spawned this process for, or the one at `address`.
+    """Join a run: the one that ``samovar train SCRIPT`` or ``samovar join ADDRESS SCRIPT`` started this process for,
+    whatever the arguments are; else the one at `address`.
 
-    Without either, this process founds a new run of ``peers=1``, and a line on stderr tells how other peers join it.
+    Without any, this process founds a new run of ``peers=1``, and a line on stderr tells how other peers join it.
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
     invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
     ``listen="tcp://*:4000"``). A peer that joins takes the settings that all peers share from the run. Raises
     ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost, each with one line of text.
     """
-    do_without_compiler() if settings.get("edge") else import_all_of_torch()
+    errors_are_lines()
+    given: dict[str, object] = {"peers": 1, **settings}
+    if (target := ScriptTarget.taken()) is not None:
+        address, invite, peer_key = target.address, target.invite, target.peer_key
+        name, given = target.name or name, {**given, **target.settings}
+    do_without_compiler() if given.get("edge") else import_all_of_torch()
     background = Background()
     try:
         with in_python():
-            return _run(background, address, invite, peer_key, name, {"peers": 1, **settings})
+            return _run(background, address, invite, peer_key, name, given)
     except BaseException:
         background.close()
         raise
@@ -74,7 +83,7 @@ def _run(
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
         return Run(background, session, None)
     if idle := of_tasks(given):
-        raise SettingsError(f"a training script decides that itself: leave out {idle}")
+        raise SettingsError(idle)
     wished = Settings.read(None, given, lambda line: aloud(python_words(line)))
     _refuse_tasks_own(wished)
     if address is None:
@@ -104,7 +113,15 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
     invite = Invite.from_text(invitation["invite"]) if "invite" in invitation else None
     folder, way = Path(session.orders.folder), {"id": session.endpoint.id, "address": session.endpoint.address}
     spoken = settings.protocol
-    ways_in = WaysIn(_this_script(), folder, invite, session.reinvited, script=True, protocol=spoken.file)
+    ways_in = WaysIn(
+        _this_script(),
+        folder,
+        invite,
+        session.reinvited,
+        in_python=not is_script(),
+        protocol=spoken.file,
+        arguments=shlex.join(sys.argv[1:]),
+    )
     if unwritten := ways_in.met([way]):
         print(f"samovar: {unwritten}", file=sys.stderr)
     await session.open_to_user(ways_in.answer)

@@ -8,7 +8,7 @@ Works therefore begin and end on the script's thread, and the model never change
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 import torch
@@ -68,7 +68,8 @@ class ScriptReplica:
 
     def facts(self) -> Facts:
         """The properties of this replica that its peer needs before it joins."""
-        return self._copy.facts(self._copy.bring(), "gradients" if self._gradients else "steps")
+        facts = self._copy.facts(self._copy.bring(), "gradients" if self._gradients else "steps")
+        return replace(facts, source="script")
 
     # On the event loop's thread
 

@@ -16,7 +16,7 @@ from .described import Described
 from .edge import of_edge
 from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .given import Tell as Tell
-from .given import of_entries, of_flags
+from .given import flag_of, of_entries, of_flags
 from .groups import without_groups
 from .link_text import one_of
 from .names import COMMON, PROTOCOL, agreed_of, fields_of, present_names, unknown
@@ -28,13 +28,22 @@ if TYPE_CHECKING:
 
     from .keywords import AllSettings
 
-_OF_TASKS = ("steps", "arguments", "seed", "device", "evaluate_every", "checkpoint_every_s")
+_OF_TASKS = {
+    "steps": "a script takes as many steps as its own loop does",
+    "arguments": "a script has them in sys.argv already",
+    "seed": "a script seeds its own generators, by torch.manual_seed",
+    "device": "a script moves its own model and batches to a device",
+    "evaluate_every": "a script evaluates its own model, and reports that by run.metrics",
+    "checkpoint_every_s": "a script saves its own checkpoints, by torch.save",
+}
+"""Settings that a training script decides in its own code, and how."""
 
 
-def of_tasks(given: Mapping[str, object]) -> str | None:
-    """The name of the first of the `given` settings (None: not given) that a training script decides in its own code;
-    None when there is none."""
-    return next((name for name in _OF_TASKS if given.get(name) is not None), None)
+def of_tasks(given: Mapping[str, object]) -> str:
+    """The advice to a user whose `given` settings (None: not given) have one that a training script decides in its own
+    code, in one line; "": there is none."""
+    found = next((name for name in _OF_TASKS if given.get(name) is not None), None)
+    return "" if found is None else f"leave out {flag_of(found)}: {_OF_TASKS[found]}"
 
 
 def aloud(line: str) -> None:
@@ -124,6 +133,11 @@ class Settings(CommonSettings):
     def of_peer(self, index: int) -> Settings:
         """The settings of the peer with number `index`: where they give several links or sites, that peer's one."""
         return self.changed(**{name: one_of(kinds, index) for name, kinds in self._of_each_peer() if kinds is not None})
+
+    def not_usual(self) -> dict[str, Any]:
+        """Name -> value of the settings that differ from their defaults."""
+        fields = fields_of(self.protocol)
+        return {name: value for name, value in self.plain().items() if value != fields[name].default}
 
     def check_one_peer(self) -> None:
         """Raises SettingsError when these settings, which are for one peer, give several links or sites."""

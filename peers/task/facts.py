@@ -21,7 +21,8 @@ class Facts:
     all peers' models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of
     "steps", "gradients", "queries" and "evaluation". `tables`: by name, the initial values [rows, width] of the tables
     whose rows are exchanged by themselves; they are not in the vector. `scales`: declared scales of its metrics, by
-    name; `headline`: the metric by which evaluated models are compared; None: it does not evaluate.
+    name; `headline`: the metric by which evaluated models are compared; None: it does not evaluate. `source`: where the
+    model is written, in words.
     """
 
     layout: Layout
@@ -32,3 +33,4 @@ class Facts:
     tables: Mapping[str, Tensor] = field(default_factory=dict)
     scales: Mapping[str, str] = field(default_factory=dict)
     headline: Headline | None = None
+    source: str = "task file"

@@ -161,15 +161,17 @@ class Training:
             self.peer.tell_once("checkpoint_failed", why=one_line(error))
 
     async def _after(self, outcome: Outcome) -> None:
-        """Write a checkpoint if one is due, and the record of the exchange."""
+        """Write the record of the exchange, and a checkpoint if one is due. The task's hook for the exchange comes
+        first: it is not called again after a restart, so the checkpoint must hold what it has changed."""
         now = asyncio.get_running_loop().time
         if outcome.note:
             self.peer.tell_once("period", outcome.note)
+        self._replica.note(self.peer.note(outcome))
         due = now() - self._saved_at >= self.peer.settings.checkpoint_every_s
         if self._keep is not None and due and not outcome.last:
+            await self._replica.end_round(self._conversation.position())
             await self._save()
             self._saved_at = now()
-        self._replica.note(self.peer.note(outcome))
 
     def _save_meanwhile(self) -> None:
         """Begin to write a checkpoint, unless one of the same agreed vector was begun. Called when this peer waits for
@@ -193,7 +195,8 @@ class Training:
 
         def write(replica: Snapshot) -> None:
             assert keep is not None
-            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s, **left}
+            own = {"own_model": position.own_model}
+            numbers = {**replica.numbers, **position.numbers, "elapsed_s": elapsed_s, **own, **left}
             keep(Snapshot({**replica.tensors, **position.tensors}, numbers))
 
         try:

@@ -143,7 +143,8 @@ class Gossip:
     def position(self) -> Position:
         state = self.state
         numbers = [state.round, state.step, state.period.to_plain()]
-        return Position(state.round, state.held.model, saved(state), {"gossip": numbers}, self._begin)
+        own = {"gossip": numbers}
+        return Position(state.round, state.held.model, saved(state), own, self._begin, own_model=True)
 
     def close(self) -> None:
         self._neighbours.close()

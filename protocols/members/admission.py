@@ -169,7 +169,7 @@ class Admission:
         if len(join.member.name) > NAME_LETTERS_MAX:
             return f"its name has {len(join.member.name):,} letters, at most {NAME_LETTERS_MAX} are taken"
         if join.layout != terms.layout:
-            return f"the models have different layouts: {join.model}, {terms.model}; is it the same task file?"
+            return terms.other_model(join.model)
         if why := self._roster.invites.why_not(sender, self._roster.invites.came_by(sender)):
             return why
         if sender not in view.everybody and not replace(view, learners=()).has_room(join.member):

@@ -165,7 +165,7 @@ class Edges:
 
         def settle() -> None:
             if vouchers := self._vouchers[coordinator] - self._accusers[coordinator]:
-                sometimes("who had lost the coordinator, and nobody else, joined anew")
+                sometimes("a peer that had lost the coordinator, and nobody else, joined anew")
                 roster.fail(Expelled(min(vouchers)))
             elif first == roster.id:
                 roster.suspect(coordinator, why)

@@ -11,19 +11,25 @@ class Terms:
     """The terms of one run: equal on all peers, except for the words of `model`.
 
     `run`: its name; only peers of the same run meet. `layout`, `model`: the digest and the description of the model
-    that they train. `founders`: how many peers must gather before the run starts. `quorum`: how many members are enough
-    to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach when too few are left to
-    decide a view; None: no limit. `ends_together`: the run is over as soon as one member has finished; False: each
-    finishes by itself, and the run is over when all have.
+    that they train; `source`: where the model is written, in words: "task file" or "script". `founders`: how many peers
+    must gather before the run starts. `quorum`: how many members are enough to go on; None: more than half.
+    `give_up_after_s`: seconds to wait for members out of reach when too few are left to decide a view; None: no limit.
+    `ends_together`: the run is over as soon as one member has finished; False: each finishes by itself, and the run is
+    over when all have.
     """
 
     run: str
     layout: str
     model: str
     founders: int
+    source: str = "task file"
     quorum: int | None = None
     give_up_after_s: float | None = None
     ends_together: bool = True
+
+    def other_model(self, model: str) -> str:
+        """The refusal of a newcomer with another layout. `model`: the description of its model."""
+        return f"the models have different layouts: {model}, {self.model}; is it the same {self.source}?"
 
     @property
     def limit_s(self) -> float:

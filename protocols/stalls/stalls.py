@@ -280,7 +280,7 @@ class Stalls:
         judge = next((peer for peer in membership.view.by_seniority if peer not in over), None)
         for peer, (said, taken_s) in over.items():
             if judge == self._channel.endpoint.id and membership.can_spare(peer, reserve=False):
-                sometimes("who computed for too long was given up")
+                sometimes("a peer that computed for too long was given up")
                 del self._heard[peer]
                 why = f"{taken_s:.0f} s of {said.work} for round {said.round}, with --compute-patience-s {patience_s:g}"
                 self._probation.add(peer, now - self._since_s, why)

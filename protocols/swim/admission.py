@@ -122,8 +122,7 @@ class Admission:
         if len(knock.member.name) > NAME_LETTERS_MAX:
             return f"its name has {len(knock.member.name):,} letters, at most {NAME_LETTERS_MAX} are taken", True
         if knock.layout != terms.layout:
-            why = f"the models have different layouts: {knock.model}, {terms.model}; is it the same task file?"
-            return why, True
+            return terms.other_model(knock.model), True
         if why := self._keys.why_not(sender):
             return why, True
         if not self._inside() or self._ending.leaves:

@@ -58,7 +58,7 @@ def a_peer_becomes_only_what_the_table_of_states_says(scenario: Scenario, entrie
             yield f"{life} was {event.before} and became {event.now} at {time_s:.3f} s"
 
 
-def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """In a run without faults, each peer that was there from the start finishes the run."""
     late = _latecomers(scenario, entries)
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
@@ -68,7 +68,7 @@ def who_meets_no_fault_finishes(scenario: Scenario, entries: Sequence[Entry]) ->
             yield f"{life} gave up: {event.error or 'without a word'}"
 
 
-def who_ends_with_the_others_leaves_none_behind(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+def peers_end_together(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """In a run without faults, all peers end within one patience of the first. Conversations that end for all peers at
     once list this promise among their own.
 
@@ -99,7 +99,7 @@ COMMON: tuple[Check, ...] = (
     what_waits_to_be_used_is_bounded,
     no_error_is_a_surprise,
     a_peer_becomes_only_what_the_table_of_states_says,
-    who_meets_no_fault_finishes,
+    peers_of_a_run_without_faults_finish,
 )
 WHATEVER_A_MEMBER_SAYS: tuple[Check, ...] = (
     no_error_is_a_surprise,

@@ -17,7 +17,7 @@ from ...protocols.transfer.chunks import AttemptId
 from ...protocols.transfer.snapshot_transfer import Fetched
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Began, Entry, peer_of
-from .common import Check, who_ends_with_the_others_leaves_none_behind
+from .common import Check, peers_end_together
 from .local_sgd_endings import unfinished
 from .local_sgd_means import is_mean, wrong_outer_steps, wrong_site_means
 
@@ -202,7 +202,7 @@ def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Seque
                 yield f"{life} was {event.before}, is a member of generation {view.generation} and has no result"
 
 
-def who_has_promised_commits_nothing_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+def a_peer_that_has_promised_commits_nothing_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A member that has promised to follow a ballot commits no further result of its generation, except one that the
     next view hands on. It may hear of the verdict at the same time as of the ballot. A member that is alone needs no
     verdict."""
@@ -224,7 +224,7 @@ def who_has_promised_commits_nothing_more(scenario: Scenario, entries: Sequence[
                 yield f"{life} committed round {event.round} at {time_s:.3f} s, after its promise in {view.generation}"
 
 
-def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+def a_given_up_peer_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Until it is admitted again, an expelled peer contributes to no attempt, because it would not learn the attempt's
     outcome."""
     now: dict[str, State] = {}
@@ -235,7 +235,7 @@ def who_was_given_up_contributes_no_more(scenario: Scenario, entries: Sequence[E
             yield f"{life} begins an attempt at round {event.attempt[1]}, though it is {now[life]}"
 
 
-def who_lives_finishes(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+def living_peers_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Once enough peers can continue together, at least one peer ends the run, and no admitted peer gives up. There is
     one exception: a peer that was declared dead may give up if the others have ended the run before it returns."""
     yield from unfinished(scenario, entries)
@@ -251,8 +251,8 @@ LOCAL_SGD: tuple[Check, ...] = (
     one_generation_has_one_view,
     what_is_committed_more_than_half_have,
     nobody_is_a_member_before_it_has_a_result,
-    who_has_promised_commits_nothing_more,
-    who_was_given_up_contributes_no_more,
-    who_lives_finishes,
-    who_ends_with_the_others_leaves_none_behind,
+    a_peer_that_has_promised_commits_nothing_more,
+    a_given_up_peer_contributes_no_more,
+    living_peers_finish,
+    peers_end_together,
 )

@@ -15,7 +15,7 @@ from ..world.event_log import Began, Entry, Fell, Gone, peer_of
 
 
 def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """The violations of the promise `who_lives_finishes` (`local_sgd`)."""
+    """The violations of the promise `living_peers_finish` (`local_sgd`)."""
     always = scenario.brief and _more_than_half_live(scenario, entries)
     # A peer under buggify may declare all others dead, for as long as buggify lasts.
     since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)

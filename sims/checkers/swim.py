@@ -58,7 +58,7 @@ def incarnations_only_grow(scenario: Scenario, entries: Sequence[Entry]) -> Iter
             known[of] = event.incarnation
 
 
-def who_answers_is_neither_suspected_nor_given_up_for_long(
+def a_peer_that_answers_is_neither_suspected_nor_given_up_for_long(
     scenario: Scenario, entries: Sequence[Entry]
 ) -> Iterator[str]:
     """Once faults are over, a suspicion of a live peer ends. Where each peer knows all others, a live peer that was
@@ -89,7 +89,7 @@ def the_dead_are_known_to_all(scenario: Scenario, entries: Sequence[Entry]) -> I
 SWIM: tuple[Check, ...] = (
     a_peer_believes_only_what_the_table_of_beliefs_says,
     incarnations_only_grow,
-    who_answers_is_neither_suspected_nor_given_up_for_long,
+    a_peer_that_answers_is_neither_suspected_nor_given_up_for_long,
     the_dead_are_known_to_all,
 )
 

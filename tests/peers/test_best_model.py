@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,9 +26,16 @@ JUDGED = ROOT / "tests/support/tasks/judged.py"
 LOWER, HIGHER = Scale("lower"), Scale("higher")
 
 
-def best_in(folder: Path, headline: Headline) -> BestModel:
+def best_in(folder: Path, headline: Headline, peer: int = 0) -> BestModel:
     path = best_path(folder)
-    return BestModel(path, headline.name, headline.better, lambda snapshot: save(path, snapshot))
+    own = path.with_name(f"peer-{peer}.best")
+    return BestModel(path, headline.name, headline.better, own, lambda snapshot: save(own, snapshot))
+
+
+def offer(best: BestModel, value: float, version: int = 1) -> None:
+    """What a peer does with its evaluated model."""
+    if best.improved({"m": value}):
+        best.write(Snapshot({"model/w": torch.full((100_000,), value)}, {}), {"m": value}, version)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +56,55 @@ def test_a_model_is_kept_where_its_headline_is_better(
     assert snapshot.tensors["model/w"].item() == pytest.approx(values[kept[-1]])
     assert snapshot.numbers == read_numbers(best_path(tmp_path))
     assert snapshot.numbers["metrics"] == {"m": values[kept[-1]]}
+
+
+@pytest.mark.parametrize(("scale", "better", "worse"), [(HIGHER, 0.9, 0.8), (LOWER, 2.0, 3.0)])
+def test_a_model_that_is_written_later_is_not_kept_where_a_better_one_was_written_meanwhile(
+    tmp_path: Path, scale: Scale, better: float, worse: float
+) -> None:
+    first, second = (best_in(tmp_path, Headline("m", scale), peer) for peer in (0, 1))
+    assert first.improved({"m": better})
+    assert second.improved({"m": worse})
+    first.write(Snapshot({}, {}), {"m": better}, 3)
+    second.write(Snapshot({}, {}), {"m": worse}, 4)
+    assert kept_best(best_path(tmp_path)) == Kept("m", better, 3)
+    assert [file.name for file in best_path(tmp_path).parent.iterdir()] == [best_path(tmp_path).name]
+
+
+def test_no_other_peer_is_let_between_the_last_look_at_the_kept_model_and_its_replacement(tmp_path: Path) -> None:
+    offer(best_in(tmp_path, Headline("m", HIGHER)), 0.5)
+    path, locked = best_path(tmp_path), list[bool]()
+
+    def better(value: float, than: float) -> bool:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(False)
+        except BlockingIOError:
+            locked.append(True)
+        finally:
+            os.close(folder)
+        return value > than
+
+    own = path.with_name("own")
+    offer(BestModel(path, "m", better, own, lambda snapshot: save(own, snapshot)), 0.6, 2)
+    assert locked == [False, True]
+    assert kept_best(path) == Kept("m", 0.6, 2)
+
+
+def test_of_peers_that_write_at_once_the_best_model_is_kept_whole(tmp_path: Path) -> None:
+    values = [[0.01 * (7 * turn + peer) for turn in range(12)] for peer in range(6)]
+
+    def peer(index: int) -> None:
+        best = best_in(tmp_path, Headline("m", HIGHER), index)
+        for value in values[index]:
+            offer(best, value)
+
+    with ThreadPoolExecutor(len(values)) as pool:
+        list(pool.map(peer, range(len(values))))
+    kept = load(best_path(tmp_path))
+    assert kept.numbers["value"] == max(map(max, values))
+    assert kept.tensors["model/w"][0].item() == pytest.approx(kept.numbers["value"])
 
 
 @pytest.mark.parametrize("metrics", [{}, {"other": 1.0}, {"m": math.nan}, {"m": -math.inf}])

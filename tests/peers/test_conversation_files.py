@@ -177,15 +177,15 @@ def test_the_line_by_which_others_join_names_the_file_of_which_they_need_a_copy(
     async def nobody(asked: dict[str, object]) -> dict[str, object]:
         return asked
 
-    def line(protocol: str, *, script: bool) -> str:
+    def line(protocol: str, *, in_python: bool) -> str:
         spoken = Settings(protocol=protocol).protocol
-        ways_in = WaysIn(Path("task.py"), Path(), None, nobody, script=script, protocol=spoken.file)
+        ways_in = WaysIn(Path("task.py"), Path(), None, nobody, in_python=in_python, protocol=spoken.file)
         assert ways_in.met([{"address": "tcp://192.0.2.7:4000", "id": "a"}]) == ""
         return ways_in.lines[0]
 
-    assert line("ring.py", script=False).endswith(" --insecure --peer-key a --protocol ring.py")
-    assert line("ring.py", script=True).endswith(", insecure=True, protocol='ring.py')")
-    assert "protocol" not in line("allreduce", script=False) + line("allreduce", script=True)
+    assert line("ring.py", in_python=False).endswith(" --insecure --peer-key a --protocol ring.py")
+    assert line("ring.py", in_python=True).endswith(", insecure=True, protocol='ring.py')")
+    assert "protocol" not in line("allreduce", in_python=False) + line("allreduce", in_python=True)
 
 
 def test_another_conversation_than_the_runs_is_refused(ring: Path) -> None:

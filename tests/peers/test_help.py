@@ -7,10 +7,13 @@ from importlib import import_module
 import click
 import pytest
 from click.testing import CliRunner
+from live import ROOT
 
 from samovar.__main__ import main
 from samovar.peers.cli.flags import GROUPS, GroupedCommand
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.settings.names import fields_of
+from samovar.peers.settings.settings import Settings
 
 VERBS = {
     "train": "samovar.peers.cli.train",
@@ -54,6 +57,29 @@ def test_the_help_of_train_begins_with_the_six_options_of_a_first_run() -> None:
         title, options = next(iter(command.groups(context).items()))
     assert title == "To begin with"
     assert [option.opts[0] for option in options] == ["--peers", "--steps", "--period", "--device", "--run", "--resume"]
+
+
+def completed(line: str) -> list[str]:
+    """What a shell is told to offer for the last word of a command line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_SAMOVAR_COMPLETE": "bash_complete"}
+    told = CliRunner().invoke(main, [], prog_name="samovar", env=words)
+    assert told.exit_code == 0, told.output
+    return [row.partition(",")[2] for row in told.stdout.splitlines()]
+
+
+def test_a_shell_completes_commands_settings_and_values_those_of_the_chosen_conversation() -> None:
+    """By the line of the README."""
+    told = CliRunner().invoke(main, [], prog_name="samovar", env={"_SAMOVAR_COMPLETE": "bash_source"})
+    assert "complete -o nosort -F _samovar_completion samovar" in told.stdout
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert 'eval "$(_SAMOVAR_COMPLETE=bash_source samovar)"' in readme
+    assert completed("samovar tr") == ["train"]
+    assert completed("samovar train --per") == ["--period", "--period-initial", "--period-block-s"]
+    assert completed("samovar train --inner ") == ["kept", "averaged", "reset"]
+    assert completed("samovar train task.py --protocol gossip --to") == ["--topology"]
+    flags = {f"--{name.replace('_', '-')}" for name, field in fields_of(Settings().protocol).items()
+             if "train" in field.metadata["verbs"]}  # fmt: skip
+    assert flags <= {*completed("samovar train --")}
 
 
 def test_an_option_of_no_group_is_told_all_the_same() -> None:

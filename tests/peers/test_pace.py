@@ -88,7 +88,9 @@ def test_all_need_the_same_time_for_their_own_steps() -> None:
     speeds = (1.0, 1.0, 1.0, 0.2)
     mean = Speeds(sum(speeds) / 4, sum(1 / speed for speed in speeds) / 4)
     assert [own_steps(16, speed, mean) for speed in speeds] == [20, 20, 20, 4]
-    assert own_steps(16, 0.0, mean) == own_steps(16, 1.0, UNKNOWN_SPEEDS) == 16, "who knows nothing takes the period"
+    assert own_steps(16, 0.0, mean) == own_steps(16, 1.0, UNKNOWN_SPEEDS) == 16, (
+        "a peer that knows nothing takes the period"
+    )
     assert own_steps(0, 1.0, mean) == 0, "the run is over"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 
@@ -10,6 +11,7 @@ from boards import Clock, committed, happened, terminal, written
 from rich.console import Console
 
 from samovar.peers.cli.progress import LINE_EVERY_S, Progress
+from samovar.peers.records.records import EventRecord
 
 HIDE, SHOW, ERASE = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
 
@@ -76,6 +78,44 @@ def test_lines_come_at_least_two_seconds_apart_and_no_event_is_forgotten() -> No
         assert sum("bob lost: no heartbeat" in line for line in lines) == 1
         progress.update(happened("alice", "error", why="disk full"))
     assert "alice error: disk full" in errors.getvalue().splitlines()[-1]
+
+
+NAN = "the loss is not finite any more at local step {}"
+
+
+def told(*records: EventRecord, error: str = "", by: str = "") -> str:
+    """The last line of a run with these events, which `error` ends, or what is told `by` other means."""
+    errors = io.StringIO()
+    progress = Progress(console=Console(file=io.StringIO()), errors=errors, clock=Clock())
+    with contextlib.suppress(ValueError), progress:
+        progress.update(committed("alice", 1))
+        for record in records:
+            progress.update(record)
+        if by:
+            progress.tells(by)
+        if error:
+            raise ValueError(error)
+    return errors.getvalue().splitlines()[-1]
+
+
+def test_a_reason_is_told_once_however_many_peers_give_it() -> None:
+    own = happened("bob", "error", why=NAN.format(30))
+    seen = happened("alice", "left", about="bob", why=NAN.format(30))
+    assert told(seen, own).endswith(f"; peer bob left: {NAN.format(30)}")
+    assert told(own, seen).endswith(f"; peer bob error: {NAN.format(30)}; peer bob left")
+    other = happened("alice", "error", why=NAN.format(31))
+    assert told(own, other).endswith(f"; peer bob error: {NAN.format(30)}; peer alice error")
+    another = happened("alice", "error", why="disk full")
+    assert told(own, another).endswith(f"; peer bob error: {NAN.format(30)}; peer alice error: disk full")
+
+
+def test_a_reason_that_the_last_line_of_a_failed_run_tells_is_not_told_before() -> None:
+    events = [happened(name, "error", why=NAN.format(index)) for index, name in enumerate(("alice", "bob"))]
+    last = f"peer bob: {NAN.format(1)}; round 7 is saved"
+    for line in (told(*events, error=last), told(*events, by=last)):
+        assert line.endswith("; peer alice error; peer bob error")
+    seen = happened("alice", "lost", about="bob", why=NAN.format(2))
+    assert told(seen, error=last).endswith("; peer bob lost")
 
 
 def test_one_line_tells_a_few_events_and_counts_the_rest() -> None:

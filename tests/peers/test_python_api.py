@@ -144,7 +144,7 @@ def test_a_script_with_a_loop_of_its_own_is_trained_with_its_arguments(here: Pat
     (here / "loop.py").write_text(f"{IMPORTS}{loop}run.leave()\n")
     result = samovar.train("loop.py", arguments=["6"], peers=2, period=2, quiet=True, report=False)
     assert [peer.steps for peer in result.peers] == [6, 6]
-    with pytest.raises(samovar.TaskError, match=r"a training script decides that itself: leave out steps"):
+    with pytest.raises(samovar.TaskError, match=r"^loop\.py is a training script: leave out steps: a script "):
         samovar.train("loop.py", steps=6)
 
 
@@ -263,12 +263,13 @@ class Tied(nn.Module):
             self.out.weight = self.embed.weight
 
 
-def saved(folder: Path, *models: nn.Module) -> Path:
-    """A run folder with the checkpoints of peers that have these models, of which the last came farthest."""
+def saved(folder: Path, *models: nn.Module, **numbers: object) -> Path:
+    """A run folder with the checkpoints of peers that have these models, of which the last came farthest. `numbers`:
+    what else the checkpoints tell."""
     for index, model in enumerate(models):
         tensors = {f"model/{name}": tensor for name, tensor in tensors_of(model).items()}
         path = folder / f"checkpoint/peer-{index}.safetensors"
-        checkpoint.save(path, checkpoint.Snapshot({**tensors, "losses": torch.zeros(2)}, {"steps": index}))
+        checkpoint.save(path, checkpoint.Snapshot({**tensors, "losses": torch.zeros(2)}, {"steps": index, **numbers}))
     return folder
 
 
@@ -312,6 +313,28 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
         samovar.load(Tied(width=6), "odd", mean=True)
 
 
+def test_of_peers_with_models_of_their_own_one_model_must_be_chosen(here: Path) -> None:
+    models, mine = [Tied(), Tied()], Tied()
+    saved(here / "run", *models, own_model=True)
+    choices = "load the mean of all with mean=True, or that of one with peer=, of 0, 1"
+    with pytest.raises(samovar.CheckpointError, match=f"^run: each peer of this run has a model of its own: {choices}"):
+        samovar.load(mine, "run")
+    with pytest.raises(samovar.CheckpointError, match="run: peer 2 left no weights here, but these did: 0, 1"):
+        samovar.load(mine, "run", 2)
+    assert torch.equal(samovar.load(mine, "run", 0).embed.weight, models[0].embed.weight)
+    mean = torch.stack([one.embed.weight for one in models]).mean(0)
+    assert torch.allclose(samovar.load(mine, "run", mean=True).embed.weight, mean)
+    alone = saved(here / "alone", models[1], own_model=True)
+    assert torch.equal(samovar.load(mine, alone).embed.weight, models[1].embed.weight), "as in a newcomer's folder"
+
+
+def test_the_checkpoints_of_a_gossip_tell_that_each_model_is_a_peers_own(here: Path) -> None:
+    (here / "line.py").write_text(TASK)
+    for protocol, own in (("gossip", True), ("allreduce", False)):
+        result = trained("line.py", protocol=protocol)
+        assert checkpoint.load(result.folder / "checkpoint/peer-1.safetensors").numbers["own_model"] is own
+
+
 def test_a_function_that_makes_the_model_is_not_taken_for_one(here: Path) -> None:
     with pytest.raises(TypeError, match=r"takes an nn\.Module, got <class .*Tied'>: call it"):
         samovar.load(Tied, saved(here / "run", Tied()))  # type: ignore[type-var]
@@ -348,6 +371,25 @@ def test_a_model_that_does_not_fit_is_left_as_it_was_and_the_difference_named(
         samovar.load(model, folder, peer)
     assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Path) -> None:
+    (here / "begun").mkdir()
+    (here / "begun/peer-0.jsonl").write_text("")
+    (here / "damaged").mkdir()
+    (here / "damaged/result.json").write_text("{")
+    for folder, said in (
+        ("nowhere", "nowhere: not a run folder, it has neither peer-"),
+        ("begun", "begun: this run has no result: it goes on, or was killed"),
+        ("damaged", "damaged/result.json: "),
+    ):
+        with pytest.raises(samovar.CheckpointError, match=f"^{said}"):
+            samovar.Result.read(folder)
+    (here / "line.py").write_text(TASK)
+    result = trained("line.py", run="run")
+    (here / "run").rename(here / "elsewhere")
+    with pytest.raises(samovar.CheckpointError, match="run: not a run folder"):
+        result.columns()
 
 
 def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:

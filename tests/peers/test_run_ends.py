@@ -235,7 +235,7 @@ def test_a_patience_without_a_headline_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [{"samples": 9}, {"epochs": 1.0}, {"stop": "accuracy > 1"}, {"stop_patience": 3}])
 def test_a_script_decides_its_end_itself(end: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=f"^a training script decides its end itself: leave out {next(iter(end))}$"):
+    with pytest.raises(SettingsError, match=f"^leave out {next(iter(end))}: a script ends where its own loop does$"):
         join(**end)
 
 

@@ -57,6 +57,7 @@ FILES = {
     "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
     "near.toml": 'seed = 3\nperid = "adaptive"\n',
     "wrong.toml": "peers = 0\n",
+    "seeded.toml": "seed = 3\n",
     "groups.toml": 'seed = 3\n[[groups]]\npeers = 2\nlink = "10"\n',
     "no_toml.toml": "peers = \n",
     "key.pub": "a" * 64 + "\n",
@@ -142,7 +143,14 @@ REFUSED = [
     ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),
     ("train good.py --resume nowhere", "nowhere: nothing to resume, there is no such folder"),
     ("train good.py --resume empty", "empty: nothing to resume, it has no settings.json"),
-    ("train script.py --epochs 3", "script.py: a training script decides its end itself: leave out epochs"),
+    ("train script.py --epochs 3", "script.py is a training script: leave out --epochs: a script ends where its own"),
+    (
+        "train script.py --seed 3",
+        "script.py is a training script: leave out --seed: a script seeds its own generators, by torch.manual_seed; "
+        "arguments of its own go after --",
+    ),
+    ("train script.py --steps 9", "script.py is a training script: leave out --steps: a script takes as many steps"),
+    ("train script.py --config seeded.toml", "script.py is a training script: leave out --seed: a script seeds its"),
     ("train good.py --resume begun", "these settings lack peers: is it the same version of Samovar"),
     ("train good.py extra", "good.py: a task's own arguments go after --: extra; see samovar train --help"),
     ("simulate good.py extra", "good.py: a task's own arguments go after --: extra; see samovar simulate --help"),
@@ -192,7 +200,10 @@ REFUSED = [
     (f"join tcp://h:4 good.py --invite {INVITE} --name a\x07", "--name must be 1 to 64 printable characters, got"),
     ("join tcp://h:4 good.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
     (f"join tcp://h:4 good.py --invite {INVITE} --steps 9", "no such option '--steps'; "),
-    (f"join tcp://h:4 script.py --invite {INVITE}", "script.py: a training script joins by itself: samovar.join("),
+    (f"join tcp://h:4 script.py --invite {INVITE} --json", "script.py is a training script: leave out --json: a scri"),
+    (f"join tcp://h:4 script.py --invite {INVITE} --device cpu", "script.py is a training script: leave out --device"),
+    (f"join tcp://h:4 script.py --invite {INVITE} 3", "script.py: a task's own arguments go after --: 3; see samovar "),
+    ("join tcp://h:4 script.py", "say how to get in: --invite TEXT, or --key FILE and --peer-key KEY, or --insecure"),
 ]
 
 
@@ -365,7 +376,7 @@ def test_a_newcomer_with_another_layout_is_refused_and_the_run_goes_on(folder: P
         for _ in range(2):  # and who is refused may try again, in the same folder
             assert complaint(verb(*way)) == (
                 "the models have different layouts: 9 elements in 2 tensors (peer other), "
-                "3 elements in 2 tensors (peer 0); is it the same task file?"
+                "3 elements in 2 tensors (peer 0); is it the same script?"
             )
     assert {event.event for event in read_run(folder / "here").events} == {"started"}
 
@@ -497,7 +508,7 @@ def test_500_silent_connections_do_not_stop_a_run(tmp_path: Path) -> None:
     try:
         passed = run.rounds()
         run.until(lambda: run.rounds() >= passed + 10, "10 rounds beside them")
-        assert verb("doctor", *way.groups()).exit_code == 0, "who has something to say is still heard"
+        assert verb("doctor", *way.groups()).exit_code == 0, "a command that has something to say is still heard"
         run.signal(signal.SIGINT)
         ended = run.end()
     finally:

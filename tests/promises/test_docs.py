@@ -92,7 +92,7 @@ def test_the_promises_on_the_page_are_promises() -> None:
         "nothing of an old generation is applied",
         "one generation has one view",
         "each message is handed on once and in order",
-        "who lives finishes",
+        "living peers finish",
     ):
         assert promise in page
         assert promise in kept

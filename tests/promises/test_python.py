@@ -114,11 +114,9 @@ def test_a_script_without_a_guard_is_refused_in_one_line_and_starts_nothing(tmp_
     (tmp_path / "fit.py").write_text("import samovar\nsamovar.sweep(2)\n")
     code, _, err = script(tmp_path, "fit.py")
     assert code == 1
-    kind, _, said = err.strip().splitlines()[-1].partition(": ")
-    assert kind.endswith(".TaskError")
-    assert said.startswith(
-        "fit.py, line 2: each peer imports this file: put the call of samovar.sweep() under if __name__"
-    )
+    told = "samovar: fit.py, line 2: each peer imports this file: put the call of samovar.sweep() under if __name__"
+    assert err.startswith(told)
+    assert err.count("\n") == 1
 
 
 RIGHT = """

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 import torch
-from live import ROOT
-from loops import Bare, begin, nothing_runs_on, together  # noqa: F401
-from torch import Tensor, nn
+from live import samovar as train
+from loops import RECIPES, Bare, begin, first_model, nothing_runs_on, steps_of, together, weights  # noqa: F401
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+from torch.utils.data import TensorDataset
 from two_peers import TwoPeers
 
 import samovar
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
-from samovar.peers.task.rng import derive
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.schedule import Schedule
 from samovar.peers.training.trainer import Trainer
@@ -31,32 +31,19 @@ from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-RECIPES = ROOT / "tests/support/recipes"
 USUAL = ("schedule", "accumulation", "bf16", "fp16", "groups", "ema", "lora", "metrics", "unfreezing", "gradual")
-STEPS = {"accumulation": 20, "lora": 8}
+USUAL += ("arguments",)
+ARGUMENTS = {"arguments": "--width 20 --rate 0.05"}
+"""What recipes are given after --."""
 CPU = torch.device("cpu")
 
 
 def task_of(recipe: str) -> Task:
-    return load_task(RECIPES / f"{recipe}.py")
+    return load_task(RECIPES / f"{recipe}.py", ARGUMENTS.get(recipe, ""))
 
 
 def module_of(task: Task) -> ModuleType:
     return sys.modules[task.model.__module__]
-
-
-def steps_of(recipe: str) -> int:
-    return STEPS.get(recipe, 40)
-
-
-def first_model(task: Task) -> nn.Module:
-    """The model with which every peer of seed 0 begins."""
-    torch.manual_seed(derive(0, "model"))
-    return task.model()
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(one for one in model.parameters() if one.requires_grad).detach()
 
 
 def plain(recipe: str) -> Tensor:
@@ -96,7 +83,7 @@ def test_one_peer_of_a_script_trains_as_a_plain_loop(recipe: str, tmp_path: Path
     assert torch.equal(weights(model), plain(recipe))
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "ema", "gradual"])
+@pytest.mark.parametrize("recipe", ["schedule", "ema", "gradual", "arguments"])
 def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_batches(recipe: str) -> None:
     run = Simulated(recipe, peers=4, period="1")
     for trainer in run.trainers:
@@ -116,13 +103,20 @@ def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batch
         torch.testing.assert_close(found, plain(recipe), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "accumulation", "bf16", "fp16", "groups", "lora", "gradual"])
+@pytest.mark.parametrize("recipe", sorted({*USUAL} - {"ema", "metrics", "unfreezing"}))
 def test_a_recipe_that_is_resumed_goes_on_to_the_same_bits(recipe: str) -> None:
     settings = Settings(peers=2, period="2", steps=steps_of(recipe), device="cpu", checkpoint_every_s=0)
     whole = TwoPeers(task_of(recipe), settings)
     halfway = whole.snapshots[max(whole.snapshots) // 2]
     assert len(halfway) == 2
     assert TwoPeers(task_of(recipe), settings, begun=halfway).everything == whole.everything
+
+
+def test_what_on_round_changes_after_an_exchange_is_in_the_checkpoint_of_that_exchange() -> None:
+    """It is not called again after a restart. This one unfreezes the body after local step 12."""
+    settings = Settings(peers=2, period="3", steps=24, device="cpu", checkpoint_every_s=0)
+    whole = TwoPeers(task_of("gradual"), settings)
+    assert TwoPeers(task_of("gradual"), settings, begun=whole.snapshots[4]).everything == whole.everything
 
 
 @pytest.mark.parametrize("recipe", ["schedule", "groups"])
@@ -218,6 +212,48 @@ def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
     assert torch.equal(one.vector, after.vector)
 
 
+def test_the_arguments_of_a_recipe_make_another_model_than_its_usual_ones() -> None:
+    as_given, usual = task_of("arguments"), load_task(RECIPES / "arguments.py")
+    assert weights(first_model(as_given)).numel() > 2 * weights(first_model(usual)).numel()
+
+
+def test_fp16_on_a_gpu_trains_as_a_plain_loop(tmp_path: Path) -> None:
+    """A script and a task. Where there is no GPU the other tests try the same on the CPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no GPU: fp16 is tried on its CPU alone")
+    task = task_of("fp16")
+    module_of(task).loop(Bare(), bare := first_model(task), "cuda")
+    module_of(task).loop(begin(tmp_path, peers=1, period="4"), script := first_model(task), "cuda")
+    trainer = Trainer(task, seed=0, data_shard=0, data_shards=1, device=torch.device("cuda:0"))
+    trainer.train(steps_of("fp16"))
+    for model in (script, trainer.model):
+        torch.testing.assert_close(weights(model), weights(bare), rtol=0, atol=1e-5)
+    assert not torch.allclose(weights(bare), weights(first_model(task)).cuda(), atol=1e-2), "it has learned"
+
+
+def drawn_images(monkeypatch: pytest.MonkeyPatch, task: Task) -> None:
+    """Have a recipe of image models train on a few random images, for which no file is needed."""
+    generator = torch.Generator().manual_seed(1)
+    pixels, labels = torch.randn(150, 1, 28, 28, generator=generator), torch.arange(150) % 10
+    fashion = sys.modules[task.data.__module__]
+    monkeypatch.setattr(fashion, "images", lambda kind: TensorDataset(pixels, labels))
+
+
+@pytest.mark.parametrize("recipe", ["residual", "patches"])
+def test_a_script_of_an_image_model_whose_data_loader_has_workers_trains_as_a_plain_loop(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over two epochs, shuffled: the run draws nothing of the script's own random numbers."""
+    task, found = task_of(recipe), list[Tensor]()
+    drawn_images(monkeypatch, task)
+    for run in (Bare(), begin(tmp_path, peers=1, period="4")):
+        model = first_model(task)
+        torch.manual_seed(3)
+        module_of(task).loop(run, model, steps=6)
+        found.append(weights(model))
+    assert torch.equal(*found)
+
+
 def test_three_metrics_have_their_own_names_in_the_order_of_their_declaration() -> None:
     told = [record for record in Simulated("metrics", peers=2, evaluate_every=5).exchanges if record.metrics]
     assert told[0].version == 5
@@ -240,14 +276,47 @@ def test_a_body_that_is_unfrozen_by_its_rate_trains_from_the_same_round_on_every
 
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", ["residual", "patches"])
+def test_two_scripts_of_an_image_model_reach_the_accuracy_of_one_process(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the next test, each in a loop and a process of its own, whose data loader has two workers."""
+    task = task_of(recipe)
+    fashion = with_images(task)
+    (tmp_path / "mine.py").write_text(f"""
+import sys, samovar, torch
+sys.path.append({str(RECIPES)!r})
+import {recipe} as recipe
+run, model = samovar.join(), recipe.model()
+recipe.loop(run, model)
+print(float(recipe.evaluate(model.eval())))
+""")
+    ended = train(tmp_path, "train", "mine.py", "--peers", 2, "--period", 4, "--run", "run", "--no-report")
+    assert ended.code == 0, ended.err
+    one, other = (float((tmp_path / f"run/peer-{part}.log").read_text()) for part in range(2))
+    monkeypatch.setattr(fashion, "BATCH", 64)
+    module_of(task).loop(Bare(), model := first_model(task))
+    alone = float(task.evaluate(model.eval()))  # type: ignore[misc]
+    print(f"{recipe}: {one:.4f} of two scripts, {alone:.4f} of one process")
+    assert alone > 0.80
+    assert one == other > alone - 0.01
+
+
+def with_images(task: Task) -> ModuleType:
+    """The module that has the recipe's images. Skips the test where there are none."""
+    fashion = sys.modules[task.data.__module__]
+    if not fashion.FOLDER.exists():
+        pytest.skip("Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
+    return fashion
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("recipe", ["residual", "patches"])
 def test_two_peers_of_an_image_model_reach_the_accuracy_of_one_process(
     recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within 1 % of the accuracy on Fashion-MNIST, in as many steps on the union of their batches; each peer has batch
     statistics of its own."""
-    fashion = sys.modules[task_of(recipe).data.__module__]
-    if not fashion.FOLDER.exists():
-        pytest.skip("Fashion-MNIST is not installed: apt-get install dataset-fashion-mnist")
+    fashion = with_images(task_of(recipe))
     two = Simulated(recipe, peers=2, steps=600, period="4", evaluate_every=10**6)
     monkeypatch.setattr(fashion, "BATCH", 64)
     one = Simulated(recipe, peers=1, steps=600, evaluate_every=10**6)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 from live import verb
-from loops import STEPS, Bare, batch_loss, begin, network, nothing_runs_on, scheduled, together, union  # noqa: F401
+from loops import Bare, begin, network, nothing_runs_on, steps_of, together, union  # noqa: F401
 from two_peers import TwoPeers
+from way_loops import RecipeLoop, SomeSteps, whole_loop
 from ways import EQUAL, PERIOD, WAYS, Way, promised, promised_always
 
 import samovar
@@ -22,7 +23,6 @@ from samovar.peers.records.columns import heading, shown
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.records.run import read_run
 from samovar.peers.settings.settings import Settings
-from samovar.peers.task.task import load_task
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.promises import broken
 from samovar.sims.world.loop import run_virtual
@@ -56,7 +56,7 @@ class Played:
             arrivals=((peers - 1, late_s),) if late_s else (),
             faults=faults,
         )
-        self.world = World(load_task(way.task), scenario, records.append)
+        self.world = World(way.load(), scenario, records.append)
         run_virtual(self.world.run(within_s=100), seed=0)
         self.lives = [life for life in self.world.lives if life.result is not None and life.result.finished]
         self.exchanges: dict[str, list[ExchangeRecord]] = defaultdict(list)
@@ -161,10 +161,11 @@ def test_the_link_changes_no_bit(way: Way) -> None:
 def test_the_command_line_simulates_each_way_and_writes_its_report(way: Way, tmp_path: Path) -> None:
     settings = settings_of(way, steps=4 * PERIOD)
     flags: list[object] = []
-    for name, value in {**COMMON, **way.settings, "steps": 4 * PERIOD, "device": None}.items():
+    given, arguments = {**COMMON, **way.settings, "steps": 4 * PERIOD, "device": None}, settings.arguments.split()
+    for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
-        flags += [] if value is None else [flag] if value is True else [flag, value]
-    ended = verb("simulate", way.task, *flags, "--run", tmp_path / "run", "--json")
+        flags += [] if value is None or name == "arguments" else [flag] if value is True else [flag, value]
+    ended = verb("simulate", way.task, *flags, "--run", tmp_path / "run", "--json", "--", *arguments)
     assert ended.exit_code == 0, ended.output
     assert len(json.loads(ended.stdout)["peers"]) == PEERS
     run = read_run(tmp_path / "run")
@@ -235,7 +236,7 @@ def unbroken(way: Way) -> TwoPeers:
 
 def two(way: Way, **more: Any) -> TwoPeers:
     steps = 8 * PERIOD if way.ended_by == "steps" else None
-    return TwoPeers(load_task(way.task), settings_of(way, peers=2, steps=steps, link=None, **SAVED), **more)
+    return TwoPeers(way.load(), settings_of(way, peers=2, steps=steps, link=None, **SAVED), **more)
 
 
 @promised
@@ -266,7 +267,8 @@ def test_a_run_that_is_stopped_at_any_time_is_resumed_and_takes_the_rest_of_its_
 
 def of_script(way: Way) -> dict[str, Any]:
     settings = {"period": PERIOD, **way.settings, **({"site": "here"} if "site" in way.settings else {})}
-    given = {name: value for name, value in settings.items() if value is not None and name != "steps"}
+    of_task = ("steps", "arguments", "evaluate_every")
+    given = {name: value for name, value in settings.items() if value is not None and name not in of_task}
     assert not Settings(**given).own.tasks_only()
     return given
 
@@ -274,47 +276,43 @@ def of_script(way: Way) -> dict[str, Any]:
 @promised
 def test_two_scripts_end_with_the_model_of_a_task(way: Way, tmp_path: Path) -> None:
     """Model and data are those of the task, and the loop is written by hand."""
-    one, other = together(tmp_path, [union, union], **of_script(way))
     (as_task,) = [row for row in WAYS if row.name == (way.as_task or way.name)]
-    expected = (
-        TwoPeers(replace(load_task(way.task), model=network), settings_of(as_task, peers=2, steps=50)).ends[0].model
-    )
+    steps = steps_of(way.recipe) if way.recipe else 50
+    task = way.load() if way.recipe else replace(way.load(), model=network)
+    loops = [RecipeLoop(way), RecipeLoop(way)] if way.recipe else [union, union]
+    one, other = together(tmp_path, loops, **of_script(way))
+    expected = TwoPeers(task, settings_of(as_task, peers=2, steps=steps)).ends[0].model
     assert torch.equal(one, other)
     assert torch.allclose(one, expected[: len(one)], atol=1e-6 if way.as_task else 0, rtol=0)
 
 
 @promised
 def test_a_loop_of_one_peer_trains_as_without_it(way: Way, tmp_path: Path) -> None:
-    expected, found = scheduled(Bare()), scheduled(begin(tmp_path / "run", peers=1, **of_script(way)))
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    expected, found = whole_loop(way)(Bare()), whole_loop(way)(begin(tmp_path / "run", peers=1, **of_script(way)))
+    assert torch.equal(expected, found)
 
 
 @promised
 def test_a_failed_script_and_an_early_leaver_hold_no_peer_up(way: Way, tmp_path: Path) -> None:
-    def some_steps(run: samovar.Run) -> None:
-        model = network()
-        optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
-        for step in range(3):
-            optimizer.zero_grad()
-            batch_loss(model, step).backward()
-            optimizer.step()
+    soon_gone, soon_failed, whole = SomeSteps(way), SomeSteps(way), whole_loop(way)
 
     def leaving(run: samovar.Run) -> None:
-        some_steps(run)
+        soon_gone(run)
         run.leave()
 
     def failing(run: samovar.Run) -> None:
         def unlucky() -> None:
             with run:
-                some_steps(run)
+                soon_failed(run)
                 raise RuntimeError("out of\nluck")
 
         with pytest.raises(RuntimeError, match="luck"):
             unlucky()
 
-    together(tmp_path, [scheduled, leaving, failing], patience_s=10_000.0, **of_script(way))
+    together(tmp_path, [whole, leaving, failing], patience_s=10_000.0, **of_script(way))
     run = read_run(tmp_path / "0")
-    assert sum(round(record.steps_per_s * record.compute_s) for record in run.exchanges if record.compute_s) == STEPS
+    taken = [round(record.steps_per_s * record.compute_s) for record in run.exchanges if record.compute_s]
+    assert sum(taken) == whole.steps
     if Settings(**of_script(way)).protocol.registered.ends_together:
         assert run.exchanges[-1].members == 1
         events = [(event.event, event.about, event.why) for event in run.events]

@@ -144,7 +144,7 @@ def test_guests_that_come_again_and_again_by_new_connections_are_cut_off_togethe
         assert taken == 16 * GUESTS_MAX
         assert len(a._trust._faults) <= taken
         assert len(list(a.links)) <= GUESTS_MAX
-        assert await ask(b, a, 1) == 2, "who is no guest is none the worse for it"
+        assert await ask(b, a, 1) == 2, "a key that is no guest is none the worse for it"
         await asyncio.sleep(2 * a.interval_s)
         late = await opened(post, "guest/late", 3)
         await ask_admission(late, "a", "key")

@@ -237,7 +237,7 @@ async def stranger(company: Company, contact: str = "p0", **changed: Any) -> Exc
     ("changed", "said"),
     [
         ({"run": "another"}, "this is run 'test', not 'another'"),
-        ({"layout": "0" * 32, "model": "1 element"}, "different layouts: 1 element, test"),
+        ({"layout": "0" * 32, "model": "1 element"}, "different layouts: 1 element, test; is it the same task file?"),
         ({"me": Member("p1", "p9", "sim://p9", Attributes(data_shard=9), 0)}, "another peer's name"),
         ({"me": Member("p9", "p9", "x" * 1000, Attributes(data_shard=9), 0)}, "the run is full: 3 members"),
     ],

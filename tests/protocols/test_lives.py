@@ -161,7 +161,7 @@ def test_a_life_keeps_the_word_of_the_life_before() -> None:
         walker.membership.close()
 
         Ledger(shelf).strike()
-        assert Ledger(shelf).former() is None, "who joins anew of its own will forgets it all"
+        assert Ledger(shelf).former() is None, "a peer that joins anew of its own will forgets it all"
 
     scene(play)
 

@@ -149,7 +149,7 @@ BAD_LOGS = {
             "round 4 at 0.0 is not where the outer step leads",
         ),
     ],
-    "who has promised commits nothing more": [
+    "a peer that has promised commits nothing more": [
         (
             log(
                 ("1.0", Installed(1, ALL, 0, ())),
@@ -159,7 +159,7 @@ BAD_LOGS = {
             "1.0 committed round 1 at 2.000 s, after its promise in 1",
         ),
     ],
-    "who was given up contributes no more": [
+    "a given up peer contributes no more": [
         (
             log(("1.0", Moved(State.MEMBER, State.EXPELLED)), ("1.0", Contributed((1, 4), ONE, 2.0, ALL))),
             "1.0 begins an attempt at round 4, though it is expelled",
@@ -187,14 +187,14 @@ BAD_LOGS = {
         (good_log() + log(("1.1", Gone(error="KeyError: 3", foreseen=False))), "1.1 failed: KeyError: 3"),
         (good_log() + log(("world", Complained("a task was destroyed"))), "a task was destroyed"),
     ],
-    "who meets no fault finishes": [
+    "peers of a run without faults finish": [
         (without(Gone, "2", finished=False, error="nobody is there"), "2.0 gave up: nobody is there"),
         (without(Gone, "2", finished=False, crashed=True), "2.0 gave up: without a word"),
     ],
-    "who ends with the others leaves none behind": [
+    "peers end together": [
         (good_log() + LONG_AFTER, "3.0 ended 85.0 s after the first"),
     ],
-    "who lives finishes": [
+    "living peers finish": [
         (without(Gone), "nobody finished"),
         (without(Gone, "0", finished=False, error="too few are left"), "0.0 gave up: too few are left"),
     ],
@@ -278,7 +278,7 @@ def test_members_that_nobody_can_dial_may_give_up_when_no_relay_between_them_liv
         *((life, Gone(crashed=True)) for life in (lives[:2] if relay == "dies" else lives[:1])),
         ("4.0", Gone(error="1 of 5 peers is left")),
     )
-    gave_up = "who lives finishes: 4.0 gave up: 1 of 5 peers is left"
+    gave_up = "living peers finish: 4.0 gave up: 1 of 5 peers is left"
     assert broken(behind_nat, STRUCK + entries) == (None if relay == "dies" else gave_up)
     assert broken(scenario, STRUCK + entries) == gave_up
 
@@ -304,13 +304,13 @@ def test_after_the_heal_every_live_peer_must_finish() -> None:
     assert "2.0 gave up: why" in (broken(healed, STRUCK + rest + after) or "")
 
 
-@pytest.mark.parametrize("promise", ["who meets no fault finishes", "who ends with the others leaves none behind"])
+@pytest.mark.parametrize("promise", ["peers of a run without faults finish", "peers end together"])
 def test_a_promise_of_quiet_runs_is_not_asked_for_after_a_fault(promise: str) -> None:
     assert all(list(PROMISES[promise](QUIET, STRUCK + entries)) == [] for entries, _ in BAD_LOGS[promise])
 
 
 def test_a_latecomer_that_no_member_has_answered_may_end_late_and_any_other_peer_may_not() -> None:
-    check = PROMISES["who ends with the others leaves none behind"]
+    check = PROMISES["peers end together"]
     late = replace(QUIET, groups=(replace(QUIET.groups[0], peers=4),), arrivals=((3, 5.0),))
     too_late = [Entry(100.0, "3.0", Gone(error="peer-0 is lost"))]
     answered = log(("3.0", Moved(State.OUTSIDE, State.JOINING)))
@@ -321,7 +321,7 @@ def test_a_latecomer_that_no_member_has_answered_may_end_late_and_any_other_peer
 
 
 def test_a_resumed_run_waits_for_as_many_as_have_founded_it_and_any_other_peer_comes_late() -> None:
-    check = PROMISES["who meets no fault finishes"]
+    check = PROMISES["peers of a run without faults finish"]
     resumed = [Entry(0.0, "world", Resumed()), *without(Gone, "2"), Entry(20.0, "2.0", Gone(error="the run is over"))]
     of_four = replace(QUIET, groups=(replace(QUIET.groups[0], peers=4),), arrivals=((3, 5.0),))
     assert list(check(of_four, resumed)) == []

@@ -37,9 +37,9 @@ from samovar.sims.world.network import Network
 # ---- seeds
 
 FOUND_BUGS = {
-    1103: "who had lost one coordinator never gave up the next one",
-    1286: "who led a change went on with it though another's view had come while its own word was written",
-    374: "who had lost the coordinator joined anew, as others had vouched for it before it ended",
+    1103: "a peer that had lost one coordinator never gave up the next one",
+    1286: "the leader of a change went on with it though another's view had come while its own word was written",
+    374: "a peer that had lost the coordinator joined anew, as others had vouched for it before it ended",
     753: "a hostile member turned a newcomer away without a word, and that gave no line",
     959: "a newcomer that one contact had sent elsewhere was turned away by another member, and began anew",
     1075: "parts that had come were dropped for those of a donor that was behind",
@@ -57,7 +57,7 @@ FOUND_BUGS = {
     2642: "a hostile message that had waited for a range ended the handling of all that waited with it",
     3250: "a former acceptor that did not answer was waited for without end",
     3566: "before the start two halves of a view decided, one with its senior member, one by the other's death",
-    3613: "who summed with a mate that it did not reach any more took a mean that counted another twice",
+    3613: "a peer that summed with a mate that it did not reach any more took a mean that counted another twice",
     4419: "members of two generations each waited for one of the other to lead",
 }
 """Seeds that find these again when what mended them is taken out, as mutants do."""

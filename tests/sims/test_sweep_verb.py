@@ -103,8 +103,8 @@ def test_a_minimised_failure_is_a_file_that_breaks_the_same_promise(
 
 
 def test_the_story_of_a_promise_that_no_event_breaks_is_the_end_of_the_run() -> None:
-    """`who lives finishes` is broken by what does not happen."""
+    """`living peers finish` is broken by what does not happen."""
     entries = [Entry(float(number), "0.0", Began()) for number in range(100)]
     scenario = Scenario.plain(Settings(device="cpu"))
-    assert promises.broken(scenario, entries) == "who lives finishes: nobody finished"
-    assert story(scenario, entries, "who lives finishes: nobody finished")[-1].startswith("   99.0000 s  0.0")
+    assert promises.broken(scenario, entries) == "living peers finish: nobody finished"
+    assert story(scenario, entries, "living peers finish: nobody finished")[-1].startswith("   99.0000 s  0.0")

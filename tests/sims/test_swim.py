@@ -19,9 +19,9 @@ from samovar.protocols.swim.suspicion import Suspicion
 from samovar.protocols.swim.words import Kind, Word
 from samovar.sims.checkers.swim import (
     a_peer_believes_only_what_the_table_of_beliefs_says,
+    a_peer_that_answers_is_neither_suspected_nor_given_up_for_long,
     incarnations_only_grow,
     the_dead_are_known_to_all,
-    who_answers_is_neither_suspected_nor_given_up_for_long,
 )
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.sweeps.draw import draw
@@ -91,7 +91,7 @@ def declares_nobody_dead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "seed", "promise"),
     [
-        (refutes_nothing, 83, "who answers is neither suspected nor given up for long"),
+        (refutes_nothing, 83, "a peer that answers is neither suspected nor given up for long"),
         (takes_older_incarnations, 13, "incarnations only grow"),
         (forgets_the_dead, 5, "a peer believes only what the table of beliefs says"),
         soaked(declares_nobody_dead, 5, "the dead are known to all"),
@@ -140,7 +140,7 @@ def test_an_incarnation_that_falls_is_found() -> None:
 def test_a_live_peer_that_stays_lost_or_suspected_is_found() -> None:
     def told(belief: Belief, ends_s: float) -> int:
         events = [(1.0, "0.0", of(Belief.ALIVE)), (3.0, "0.0", of(belief)), (ends_s, "1.0", Gone(finished=True))]
-        return len(list(who_answers_is_neither_suspected_nor_given_up_for_long(PEACE, log(*events))))
+        return len(list(a_peer_that_answers_is_neither_suspected_nor_given_up_for_long(PEACE, log(*events))))
 
     assert [told(Belief.SUSPECT, 8.0), told(Belief.SUSPECT, 10.0)] == [0, 1]
     assert [told(Belief.LOST, 18.0), told(Belief.LOST, 20.0), told(Belief.LEFT, 99.0)] == [0, 1, 0]

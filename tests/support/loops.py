@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 import samovar
 from samovar.peers.records.run import read_run
-from samovar.peers.task.task import load_task
+from samovar.peers.task.rng import derive
+from samovar.peers.task.task import Task, load_task
 
 HERE = "tcp://127.0.0.1:0"
 STEPS = 10
+RECIPES = ROOT / "tests/support/recipes"
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +110,22 @@ def scheduled(run: Any) -> list[Tensor]:
         after.step()
     run.leave()
     return [*everything(model, optimizer), torch.tensor(optimizer.param_groups[0]["lr"])]
+
+
+def steps_of(recipe: str) -> int:
+    """Local steps in the loop of a recipe."""
+    return {"accumulation": 20, "lora": 8}.get(recipe, 40)
+
+
+def weights(model: nn.Module) -> Tensor:
+    """The parameters that are trained, as one vector."""
+    return nn.utils.parameters_to_vector(one for one in model.parameters() if one.requires_grad).detach()
+
+
+def first_model(task: Task) -> nn.Module:
+    """The model with which every peer of seed 0 begins."""
+    torch.manual_seed(derive(0, "model"))
+    return task.model()
 
 
 def union(run: samovar.Run) -> Tensor:

@@ -28,7 +28,7 @@ def carriers(world: World) -> list[str]:
     return sorted(busy, key=lambda name: -world.carriers[name].carried_bytes)
 
 
-async def who_cannot_be_dialled_is_answered_on_its_own_call_before_it_has_said_anything(world: World) -> None:
+async def a_peer_that_cannot_be_dialled_is_answered_on_its_own_call_before_it_has_said_anything(world: World) -> None:
     a, c = await world.endpoint("a"), await world.endpoint("c")
     solve(a)
     assert a.address == "none"
@@ -37,7 +37,7 @@ async def who_cannot_be_dialled_is_answered_on_its_own_call_before_it_has_said_a
     assert carriers(world) == []
 
 
-async def who_cannot_be_dialled_calls_again_where_its_connection_was_lost(world: World) -> None:
+async def a_peer_that_cannot_be_dialled_calls_again_where_its_connection_was_lost(world: World) -> None:
     a, c = await world.endpoint("a"), await world.endpoint("c")
     solve(a)
     assert await ask(c, a, 1) == 2
@@ -157,8 +157,8 @@ async def what_a_relay_carries_keeps_to_its_limit(world: World) -> None:
 
 
 PROMISES_OF_RELAYS = [
-    who_cannot_be_dialled_is_answered_on_its_own_call_before_it_has_said_anything,
-    who_cannot_be_dialled_calls_again_where_its_connection_was_lost,
+    a_peer_that_cannot_be_dialled_is_answered_on_its_own_call_before_it_has_said_anything,
+    a_peer_that_cannot_be_dialled_calls_again_where_its_connection_was_lost,
     two_that_cannot_be_dialled_talk_through_a_relay_and_all_of_it_comes,
     a_relay_that_falls_silent_is_replaced_before_the_two_lose_each_other,
     a_relay_that_ends_is_replaced_and_takes_nothing_along,

@@ -156,7 +156,8 @@ class RingMixing:
 
     def position(self) -> Position:
         numbers = {"ring": [self.version, self._step]}
-        return Position(self.version, self._vector, {"ring/vector": self._vector}, numbers, self._begin)
+        tensors = {"ring/vector": self._vector}
+        return Position(self.version, self._vector, tensors, numbers, self._begin, own_model=True)
 
     def close(self) -> None:
         pass

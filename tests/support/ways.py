@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from live import ROOT
+from loops import RECIPES
+
+from samovar.peers.task.task import Task, load_task
 
 PERIOD = 3
 Test = Callable[..., None]
@@ -29,8 +32,8 @@ class Way:
     company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
     `whole`: of the promises of another way only a quarter is tried for each change too, see `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
-    is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own,
-    whose promises are not tried with scripts; empty: the usual one."""
+    is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
+    in `support`, which scripts train too if it is a recipe; empty: the usual one."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -47,9 +50,18 @@ class Way:
 
     @property
     def task(self) -> Path:
-        """The task with which it is tried."""
+        """The file of the task with which it is tried."""
         usual = "judged.py" if self.ended_by.startswith("stop") else "union.py"
-        return ROOT / "tests/support/tasks" / (self.task_file or usual)
+        return ROOT / "tests/support" / (self.task_file or f"tasks/{usual}")
+
+    @property
+    def recipe(self) -> str:
+        """The name of the recipe of which its task is; empty: it is of none."""
+        return self.task.stem if self.task.parent == RECIPES else ""
+
+    def load(self) -> Task:
+        """The task with which it is tried, called with its arguments."""
+        return load_task(self.task, self.settings.get("arguments", ""))
 
     def some(self, choices: int, what: str) -> int:
         """A number below `choices`, another one for each way: which peer is killed, and when."""
@@ -68,7 +80,8 @@ SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
 STOP = {"stop": "accuracy >= 0.94", "evaluate_every": 2, "steps": None}
-THAWING = "thawing.py"
+FP16 = "recipes/fp16.py"
+THAWING = "tasks/thawing.py"
 UNEVEN = (STEP_MS, STEP_MS, 3 * STEP_MS)
 
 # Reasons
@@ -86,6 +99,8 @@ BY_ORDER = {
 }
 OUTER = {ALONE: "an outer step moves the model of a single peer too"}
 RESETS = {ALONE: "the optimizer's state is reset"}
+BY_SIZE = {LINK: "on a slow link another schedule is faster for a vector of its size, which sums in another order"}
+SCALED = {AS_A_TASK: "a step that the scaler leaves out counts as one of a task, and not as one of a script"}
 TURNS = {ALONE: "a run ends with what was agreed, in which most fragments are of earlier rounds"}
 BY_RANK = {AS_A_TASK: "what is rounded where goes by the order of the peers' keys"}
 UNFORESEEN = {AS_A_TASK: "a script's end is not foreseen: its last steps are averaged at the site first, then by all"}
@@ -191,15 +206,24 @@ WAYS = (
     Way("epochs, sites, top_k", EPOCHS | SITES | {"codec": "top_k:0.1"}, IN_A_SCRIPT, ended_by="epochs", nightly=True),
     Way("stop", STOP, IN_A_SCRIPT, ended_by="stop"),
     Way("stop, overlap", STOP | {"overlap": True}, IN_A_SCRIPT | DROPPED, ended_by="stop", nightly=True),
-    Way("schedule", task_file="scheduled.py"),
-    Way("schedule, pace", {"pace": "own"}, {}, BY_SPEED, steps_ms=UNEVEN, task_file="scheduled.py", nightly=True),
-    Way("schedule, sites", SITES, task_file="scheduled.py", nightly=True),
-    Way("accumulation", task_file="accumulating.py", nightly=True),
-    Way("accumulation, overlap", {"overlap": True}, task_file="accumulating.py"),
-    Way("bf16", task_file="halves.py", nightly=True),
-    Way("bf16, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file="halves.py", whole=True),
-    Way("bf16, gossip", GOSSIP, MIXES, task_file="halves.py", nightly=True),
-    Way("unfreezing", task_file=THAWING),
+    Way("schedule", task_file="recipes/schedule.py"),
+    Way("schedule, pace", {"pace": "own"}, {}, BY_SPEED, steps_ms=UNEVEN, task_file="tasks/scheduled.py", nightly=True),
+    Way("schedule, sites", SITES, task_file="tasks/scheduled.py", nightly=True),
+    Way("accumulation, clip", task_file="recipes/accumulation.py", nightly=True),
+    Way("accumulation, overlap", {"overlap": True}, task_file="tasks/accumulating.py"),
+    Way("bf16", task_file="recipes/bf16.py", nightly=True),
+    Way("bf16, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file="tasks/halves.py", whole=True),
+    Way("bf16, gossip", GOSSIP, MIXES, task_file="tasks/halves.py", nightly=True),
+    Way("fp16", task_file=FP16),
+    Way("fp16, overlap, outer", {"overlap": True} | NESTEROV, OUTER | SCALED, task_file=FP16, nightly=True),
+    Way("groups", task_file="recipes/groups.py", nightly=True),
+    Way("groups, inner averaged", {"inner": "averaged"}, task_file="recipes/groups.py", nightly=True),
+    Way("ema", task_file="recipes/ema.py", nightly=True),
+    Way("lora", {}, BY_SIZE, task_file="recipes/lora.py", nightly=True),
+    Way("lora, power_sgd", {"codec": "power_sgd:2"}, BY_SIZE, task_file="recipes/lora.py"),
+    Way("metrics", {"evaluate_every": 2}, task_file="recipes/metrics.py", nightly=True),
+    Way("arguments", {"arguments": "--width 20 --rate 0.05"}, task_file="recipes/arguments.py", nightly=True),
+    Way("unfreezing", task_file="recipes/gradual.py"),
     Way("unfreezing, outer, top_k", {"codec": "top_k:0.1"} | NESTEROV, task_file=THAWING, nightly=True),
     Way("unfreezing, power_sgd", {"codec": "power_sgd:2"}, task_file=THAWING, nightly=True),
     Way("unfreezing, auto", {"period": "auto"}, FORGETS, BY_TIME | LONGER, task_file=THAWING, nightly=True),
@@ -237,7 +261,7 @@ WAYS = (
 
 def _cases(promise: str, *, always: bool) -> Iterator[Any]:
     for way in WAYS:
-        if promise in way.by_chance or (way.task_file and promise in SCRIPTS):
+        if promise in way.by_chance or (way.task_file and not way.recipe and promise in SCRIPTS):
             continue
         marks = [] if always or way.in_turn(promise) else [pytest.mark.soak]
         if promise in way.cannot:

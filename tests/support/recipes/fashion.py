@@ -2,6 +2,7 @@
 
 import runpy
 from functools import lru_cache
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import torch
@@ -19,10 +20,15 @@ def images(kind):
     return TensorDataset((pixels[:, None] / 255 - 0.2860) / 0.3530, labels.long())
 
 
-def data(part, parts):
+def data(part, parts, workers=0):
     everything = images("train")
     mine = Subset(everything, range(part, len(everything), parts))
-    return DataLoader(mine, batch_size=BATCH, shuffle=True, drop_last=True)
+    return DataLoader(mine, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=workers)
+
+
+def epochs(loader, steps):
+    """The batches of `steps` local steps, epoch after epoch."""
+    return islice(chain.from_iterable(repeat(loader)), steps)
 
 
 def loss(model, batch):

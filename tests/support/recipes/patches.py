@@ -1,7 +1,7 @@
 """A small vision transformer on patches of 7 x 7 pixels, with AdamW, warmup, clipping and label smoothing."""
 
 import torch
-from fashion import data, evaluate
+from fashion import data, epochs, evaluate
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -47,3 +47,15 @@ def lr_schedule(optimizer, steps):
 def loss(model, batch):
     inputs, labels = batch
     return nn.functional.cross_entropy(model(inputs), labels, label_smoothing=0.05)
+
+
+def loop(run, model, steps=600):
+    adam = run.wrap(optimizer(model), model)
+    rates = lr_schedule(adam, steps)
+    for batch in epochs(data(run.part, run.parts, workers=2), steps):
+        adam.zero_grad()
+        loss(model, batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+        adam.step()
+        rates.step()
+    run.leave()

@@ -1,7 +1,7 @@
 """A residual network as torchvision's ResNet is built, with momentum, weight decay and a one-cycle rate."""
 
 import torch
-from fashion import data, evaluate, loss
+from fashion import data, epochs, evaluate, loss
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
@@ -46,3 +46,14 @@ def optimizer(parameters):
 
 def lr_schedule(optimizer, steps):
     return OneCycleLR(optimizer, 0.2, total_steps=steps + 1)
+
+
+def loop(run, model, steps=600):
+    sgd = run.wrap(optimizer(model.parameters()), model)
+    rates = lr_schedule(sgd, steps)
+    for batch in epochs(data(run.part, run.parts, workers=2), steps):
+        sgd.zero_grad()
+        loss(model, batch).backward()
+        sgd.step()
+        rates.step()
+    run.leave()

@@ -1,0 +1,37 @@
+"""The run that `samovar join ADDRESS SCRIPT` hands to the script, whose call of `samovar.join()` joins it.
+
+It travels in an environment variable, which other users of the machine cannot read, because an invite is a password.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+JOIN_VARIABLE = "SAMOVAR_JOIN"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTarget:
+    """The arguments of `samovar.join` from the command line: `settings` by name, and the others under their names
+    there. They take precedence over those in the script."""
+
+    address: str
+    invite: str | None
+    peer_key: str | None
+    name: str | None
+    settings: Mapping[str, Any]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the script's process."""
+        return {**os.environ, JOIN_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def taken(cls) -> Self | None:
+        """The target of this process; None: there is none. The variable is removed from the environment, so that
+        neither a later run nor a grandchild uses it."""
+        text = os.environ.pop(JOIN_VARIABLE, None)
+        return None if text is None else cls(**json.loads(text))
