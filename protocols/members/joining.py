@@ -45,9 +45,6 @@ class Entry:
     ) -> None:
         self._endpoint, self._membership, self._fetch, self._over = endpoint, membership, fetch, over
         self._chance = random.Random(endpoint.id)
-        self._host: PeerId | None = None
-        """The contact that has this peer's introduction; None: there is none, or it has lost this peer."""
-        endpoint.on_lost.append(self._lost)
 
     async def enter(self, contact: PeerId) -> None:
         """Join the run through `contact`, or through another member if that is lost; return when this peer is in the
@@ -125,16 +122,7 @@ class Entry:
             donors = [contact, *(peer for peer in welcome.view.ids if peer not in (contact, endpoint.id))]
             await self._fetch(donors, welcome.version)
         await membership.join(contact)
-        self._host = contact
-        return await self._let_in_within(
-            TRY_FOR * endpoint.patience_s, lambda: membership.held_off_s > 0 or self._host is None
-        )
-
-    def _lost(self, peer: PeerId, why: str) -> None:
-        """The link to `peer` has ended. If that was the contact, it forgets this peer's introduction."""
-        if peer == self._host:
-            self._host = None
-            self._membership.notify()
+        return await self._let_in_within(TRY_FOR * endpoint.patience_s, lambda: membership.held_off_s > 0)
 
     async def _let_in_within(self, seconds: float, in_vain: Callable[[], bool] = lambda: False) -> bool:
         membership = self._membership

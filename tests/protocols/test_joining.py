@@ -17,7 +17,6 @@ from samovar.protocols.members.joining import _ASK_MAX as ASK_MAX
 from samovar.protocols.members.messages import MEMBERS, Uninvited
 from samovar.protocols.members.occasion import Occasion
 from samovar.protocols.members.roster import TRY_FOR
-from samovar.protocols.members.states import State
 from samovar.protocols.members.view import Attributes, Member
 
 ADMISSION_S = [0.02 * step for step in range(30)]
@@ -308,29 +307,6 @@ def test_a_newcomer_that_waits_while_the_run_ends_is_told_and_keeps_no_member_fr
         assert now() < ended + 1.0
 
     simulate(main(), within_s=20.0)
-
-
-def test_a_newcomer_that_its_contact_has_lost_asks_again_at_once() -> None:
-    """The contact has forgotten it with its introduction."""
-
-    async def main() -> None:
-        company = Company(2, rounds=10**6, train_s=lambda index: 0.2)
-        await company.gathered(1)
-        contact = company[0].membership._admission
-        introduce, contact._introduce = contact._introduce, lambda came, teller: None  # type: ignore[method-assign]
-        newcomer = company.add(2, "p0")
-        await company.until(lambda: newcomer.membership.states.now is State.JOINING)
-        await asyncio.sleep(1.0)
-        contact._introduce = introduce  # type: ignore[method-assign]
-        company[0].endpoint.forget("p2")
-        company[0].endpoint.dial("p2", newcomer.endpoint.address)
-        company[0].endpoint.links.call("p2")
-        began = now()
-        await company.until(lambda: newcomer.membership.view.generation > 0)
-        assert now() < began + PATIENCE_S
-        await company.over()
-
-    simulate(main(), within_s=60.0)
 
 
 def test_a_change_amid_a_newcomers_confirmation_waits_for_nobody() -> None:
