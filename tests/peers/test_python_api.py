@@ -388,7 +388,7 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "line.py").write_text(TASK)
     result = trained("line.py", run="run")
     (here / "run").rename(here / "elsewhere")
-    with pytest.raises(samovar.CheckpointError, match="run: not a run folder"):
+    with pytest.raises(samovar.CheckpointError, match="run: there is no such run folder"):
         result.columns()
 
 
