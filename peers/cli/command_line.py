@@ -68,7 +68,7 @@ class CommandLine(click.Group):
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
         try:
-            with _loading(sys.stderr):
+            with meanwhile("loading PyTorch ...", sys.stderr):
                 command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
         except Exception as error:
             if (library := _failed_in(error)) is None:
@@ -98,14 +98,14 @@ class CommandLine(click.Group):
 
 
 @contextlib.contextmanager
-def _loading(stream: TextIO) -> Iterator[None]:
-    """Tell on a terminal that the import goes on, which takes ten seconds on a slow machine. Nothing of it remains.
-    While a shell completes a command line, its terminal shows that line, and nothing is told."""
+def meanwhile(told: str, stream: TextIO) -> Iterator[None]:
+    """Show `told` on a terminal while something goes on that may take seconds. Nothing of it remains. While a shell
+    completes a command line, its terminal shows that line, and nothing is told."""
     silent = "--quiet" in sys.argv or os.environ.get("TERM") == "dumb" or _COMPLETION in os.environ
     if silent or not stream.isatty():
         yield
         return
-    stream.write("loading PyTorch ...")
+    stream.write(told)
     stream.flush()
     try:
         yield
