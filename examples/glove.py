@@ -1,7 +1,7 @@
 """Word vectors by GloVe (Pennington et al., EMNLP 2014): a task with tables, of which a batch needs few rows.
 
 samovar train examples/glove.py --peers 4 --protocol parameter-server --server-update adagrad:0.05 --steps 2000
-python examples/glove.py samovar-runs/latest
+python examples/glove.py runs/glove-001
 
 The second command prints the neighbours of some words. `-- FILE` behind the first, and FILE behind the second, take
 another text than the Bible of Debian's package bible-kjv; where that is not installed, the docstrings of PyTorch.
@@ -160,4 +160,6 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     main(sys.argv.pop(1))

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 STOPPED = 130
 """The exit code after Ctrl-C, as in a shell."""
@@ -28,6 +29,8 @@ class Verb(NamedTuple):
     help: str
 
 
+_COMPLETION: Final = "_SAMOVAR_COMPLETE"
+"""The variable by which a shell asks for completions, after the program's name."""
 _COMMAND: Final = re.compile(r"samovar (?:--|[a-z]+ ).*")
 
 
@@ -65,13 +68,20 @@ class CommandLine(click.Group):
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
         try:
-            with _loading(sys.stderr):
+            with meanwhile("loading PyTorch ...", sys.stderr):
                 command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
         except Exception as error:
             if (library := _failed_in(error)) is None:
                 raise
             raise click.ClickException(_cannot_import(library, error)) from error
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin with `incomplete`. No command's module is imported for its name."""
+        named = [
+            CompletionItem(name, help=verb.help) for name, verb in self._verbs.items() if name.startswith(incomplete)
+        ]
+        return named + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -82,18 +92,20 @@ class CommandLine(click.Group):
             code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
         except click.ClickException as error:
             code = fail(_usage_line(error))
-        except click.Abort:
-            code = 130
+        except (click.Abort, KeyboardInterrupt):  # the second comes while a shell completes a command line
+            code = STOPPED
         sys.exit(code)
 
 
 @contextlib.contextmanager
-def _loading(stream: TextIO) -> Iterator[None]:
-    """Tell on a terminal that the import goes on, which takes ten seconds on a slow machine. Nothing of it remains."""
-    if not stream.isatty() or "--quiet" in sys.argv or os.environ.get("TERM") == "dumb":
+def meanwhile(told: str, stream: TextIO) -> Iterator[None]:
+    """Show `told` on a terminal while something goes on that may take seconds. Nothing of it remains. While a shell
+    completes a command line, its terminal shows that line, and nothing is told."""
+    silent = "--quiet" in sys.argv or os.environ.get("TERM") == "dumb" or _COMPLETION in os.environ
+    if silent or not stream.isatty():
         yield
         return
-    stream.write("loading PyTorch ...")
+    stream.write(told)
     stream.flush()
     try:
         yield

@@ -117,7 +117,8 @@ class SettingsCommand(GroupedCommand):
             name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
             if other := of_another(name, spoken):
                 said = f"{error.option_name} is a setting of --protocol {other}, not of {spoken.name}"
-                raise click.UsageError(said, ctx) from None
+                see = f"see {ctx.command_path} --protocol {other} --help"
+                raise click.ClickException(f"{said}; {see}") from None
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

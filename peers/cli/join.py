@@ -27,7 +27,7 @@ from ..settings.fields import SettingsError
 from ..settings.settings import Settings, aloud, of_tasks, silently
 from ..task.task import TaskError, kind_of
 from ..training.stop import Stop
-from .command_line import STOPPED, fail
+from .command_line import STOPPED, fail, meanwhile
 from .flags import SettingsCommand, of_task
 from .output import Output, exits, prints_aside, run_options
 
@@ -102,7 +102,8 @@ async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, a
     began, stop = time.monotonic(), Stop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    session = await stop.unless(lambda: open_at(target, settings, stop, name=name, task=task))
+    with meanwhile(f"joining at {target.address} ...", sys.stderr):
+        session = await stop.unless(lambda: open_at(target, settings, stop, name=name, task=task))
     if session is None:
         if not quiet:
             print(f"stopped before this peer was in the run; {_again(settings)}", file=sys.stderr)

@@ -57,7 +57,7 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     if isinstance(rule, MapReduce):
         if parameters < facts.layout.size:
-            raise ValueError(f"--algorithm {name} has no use for averaged buffers, and this model has some")
+            raise ValueError(f"--algorithm {name} trains no model with averaged buffers, such as those of batch norm")
         vector = rule.start(facts.vector)
         summed = parameters if rule.of_loss else vector.numel()
         return Keys(ranges_of(vector.numel(), summed), summed, facts.layout.dtype), Model(vector, {})

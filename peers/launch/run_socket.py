@@ -71,9 +71,7 @@ def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.Stream
 def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
     """Send the request `asked` to the launcher of the run in `folder`; returns its answer. Raises NoAnswer, also when
     there is none for `within_s` seconds."""
-    nobody = (
-        f"{folder}: no run that was begun there goes on; its invite is changed where it was begun, while it goes on"
-    )
+    nobody = f"{folder}: no run goes on there; this command works on the machine that began the run, until it ends"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as calling:
         calling.settimeout(within_s)
         try:

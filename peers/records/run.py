@@ -70,6 +70,8 @@ def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
 def read_run(folder: Path) -> Run:
     """Read a run's folder, finished or not. An incomplete last line of a file is skipped; other damage raises
     ValueError, in one line."""
+    if not folder.exists():
+        raise ValueError(f"{folder}: there is no such run folder")
     files = sorted(folder.glob("peer-*.jsonl"))
     result = folder / RESULT_FILE
     if not files and not result.exists():

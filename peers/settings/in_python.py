@@ -19,12 +19,15 @@ def settings_of(given: Mapping[str, object], config: PathText | None = None, tel
 
 _UNKNOWN = re.compile(r"\Aunknown key")  # further on it is the key of a file
 _COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor)\b[^;,)]*"
-_FLAG = re.compile(rf"({_COMMAND})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?")
+_TASKS_OWN = r"(?<!\w)'--[^']*'"  # arguments of a task, which messages quote
+_FLAG = re.compile(
+    rf"({_COMMAND}|{_TASKS_OWN})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?"
+)
 
 
 def python_words(text: str) -> str:
     """A message for a user of the command line in words for a caller of Python: `--period 16` becomes `period=16`.
-    Whole commands, which are to be typed in a shell, stay as they are."""
+    Whole commands, which are to be typed in a shell, stay as they are, and so do a task's own arguments in quotes."""
     text = _UNKNOWN.sub(
         "no such argument", text.replace("samovar train --help tells all", "help(samovar.Settings) tells all")
     )
@@ -32,9 +35,9 @@ def python_words(text: str) -> str:
 
 
 def _argument(found: re.Match[str]) -> str:
-    command, no, name, value = found.groups()
-    if command:
-        return str(command)
+    as_told, no, name, value = found.groups()
+    if as_told:
+        return str(as_told)
     name = name.replace("-", "_")
     if no:
         return f"{name}=False"

@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from samovar.peers.cli.command_line import CommandLine, Verb, between_words, fail
+from samovar.peers.cli.command_line import STOPPED, CommandLine, Verb, between_words, fail
 
 LONG = "--codec must be none or one of fp16, bf16, int8, qsgd, sign, top_k, random_k, power_sgd, got 'int4'"
 COMMAND = "samovar train a-task-with-a-rather-long-name.py --resume runs/a-task-with-a-rather-long-name-001 --steps 9"
@@ -53,3 +53,39 @@ def test_a_terminal_is_told_that_pytorch_is_loaded_and_nothing_of_it_remains(
     group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.tools", "Make a key pair.")})
     assert group.get_command(click.Context(group), "keys") is not None
     assert errors.getvalue() == told
+
+
+def test_a_completion_writes_nothing_into_the_line_that_is_being_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = OnTerminal()
+    monkeypatch.setattr(sys, "stderr", errors)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("_SAMOVAR_COMPLETE", "bash_complete")
+    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.tools", "Make a key pair.")})
+    assert group.get_command(click.Context(group), "keys") is not None
+    assert errors.getvalue() == ""
+
+
+def complete(line: str, module: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    """Complete the last word of `line` with a command `keys` in `module`; returns the exit code."""
+    monkeypatch.setenv("_SAMOVAR_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    group = CommandLine("samovar", verbs={"keys": Verb(module, "Make a key pair.")})
+    with pytest.raises(SystemExit) as ended:
+        group.main(prog_name="samovar")
+    return ended.value.code
+
+
+def test_the_name_of_a_command_is_completed_without_an_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complete("samovar ke", "no.such.module", monkeypatch) == 0
+    assert capsys.readouterr().out == "plain,keys\n"
+
+
+def test_ctrl_c_ends_a_completion_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CommandLine, "get_command", interrupted)
+    assert complete("samovar keys --", "samovar.peers.cli.tools", monkeypatch) == STOPPED

@@ -123,7 +123,8 @@ def test_a_setting_of_another_conversation_is_refused_and_its_own_is_named(ring:
     assert refused(Path("settings.toml")) == f"settings.toml, line 1: period_block_s {foreign}"
     with pytest.raises(SettingsError, match=f"^mixing {foreign}$"):
         Settings(protocol="ring.py", mixing=0.5)
-    assert f"--no-overlap {foreign}" in run("--protocol", "ring.py", "--no-overlap", command=train)
+    told = " ".join(run("--protocol", "ring.py", "--no-overlap", command=train).split())
+    assert f"--no-overlap {foreign}; see train --protocol allreduce --help" in told
     assert refused(None, protocol="ring.py", own_shar=0.1) == 'unknown key "own_shar"; did you mean "own_share"?'
     assert refused(None, own_share=0.1).startswith('unknown key "own_share"; did you mean')
 

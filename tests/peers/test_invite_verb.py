@@ -54,7 +54,7 @@ def test_a_new_invite_lets_one_key_in_and_the_old_one_is_refused_in_one_line(tmp
     assert not (folder / "control.sock").exists()
     gone = verb("invite", folder)
     assert gone.exit_code == 2
-    assert gone.stderr.startswith(f"samovar: {folder}: no run that was begun there goes on; ")
+    assert gone.stderr.startswith(f"samovar: {folder}: no run goes on there; ")
 
 
 def test_a_script_that_founds_a_run_answers_too_and_its_limits_hold(tmp_path: Path) -> None:

@@ -100,6 +100,10 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
         ("--no-report is given", "report=False is given"),
         ("known are a ... (samovar train --help tells all)", "known are a ... (help(samovar.Settings) tells all)"),
         ("make one with samovar invite runs/x --new", "make one with samovar invite runs/x --new"),
+        (
+            "arguments must be the run's, '--lr 1 --width 4', got '--lr 2'",
+            "arguments must be the run's, '--lr 1 --width 4', got '--lr 2'",
+        ),
         ("a dash - and -- two, x--y", "a dash - and -- two, x--y"),
     ],
 )

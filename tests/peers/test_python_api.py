@@ -379,7 +379,7 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "damaged").mkdir()
     (here / "damaged/result.json").write_text("{")
     for folder, said in (
-        ("nowhere", "nowhere: not a run folder, it has neither peer-"),
+        ("nowhere", "nowhere: there is no such run folder"),
         ("begun", "begun: this run has no result: it goes on, or was killed"),
         ("damaged", "damaged/result.json: "),
     ):
@@ -388,7 +388,7 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "line.py").write_text(TASK)
     result = trained("line.py", run="run")
     (here / "run").rename(here / "elsewhere")
-    with pytest.raises(samovar.CheckpointError, match="run: not a run folder"):
+    with pytest.raises(samovar.CheckpointError, match="run: there is no such run folder"):
         result.columns()
 
 

@@ -7,6 +7,7 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import struct
 import sys
 import termios
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyte
 import pytest
+from bad_files import INVITE
 from live import STEADY, Live, run_here
 from nursery import Forked
 from tiers import soaked
@@ -159,3 +161,14 @@ def test_a_newcomer_with_a_site_is_told_when_the_run_has_no_site_periods(
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == STOPPED, terminal.screen
     assert (idle in terminal.screen) == told
+
+
+def test_a_terminal_shows_where_a_newcomer_knocks_until_it_is_let_in_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unheard.getsockname()[1]}"
+        terminal = Terminal(tmp_path, 80, "join", address, "small.py", "--invite", INVITE, "--patience-s", 2)
+        terminal.until(f"^joining at {address} ...")
+        assert terminal.end() == 2, terminal.screen
+    assert terminal.screen[0].startswith(f"samovar: cannot join at {address}: ")

@@ -79,7 +79,7 @@ class NormalEquations(SumOfPartitions):
     def push(self, sums: Tensor, n: int) -> Tensor:
         if sums.numel() != n * n + n:
             due = f"the sums of x x^T [{n}, {n}] and x y [{n}] for a model of {n} parameters"
-            raise ValueError(f"query() returned {sums.numel()} numbers, due are {due}")
+            raise ValueError(f"query() returned {sums.numel()} numbers, but must return {due}")
         return packed(sums[: n * n].view(n, n), sums[n * n :])
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
@@ -100,9 +100,8 @@ class Descent(SumOfPartitions):
 
     def push(self, sums: Tensor, n: int) -> Tensor:
         if sums.numel() != n:
-            raise ValueError(
-                f"query() returned {sums.numel()} numbers, due is a gradient of {n}, one for each parameter"
-            )
+            due = f"a gradient of {n}, one for each parameter"
+            raise ValueError(f"query() returned {sums.numel()} numbers, but must return {due}")
         return sums
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import runpy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_a_worker_maps_its_own_partition_and_those_of_missing_workers_are_shared
         (NORMAL, ("--consistency", "ssp:2"), "--consistency"),
         (NORMAL, ("--server-update", "sgd:0.1"), "--server-update"),
         (NORMAL, ("--algorithm", "statistical_query:descent"), "query() returned 42 numbers"),
-        (LOGISTIC, (), "query() returned 5 numbers, due are the sums"),
+        (LOGISTIC, (), "query() returned 5 numbers, but must return the sums"),
         (LOGISTIC, ("--algorithm", "statistical_query:descent", "--server-update", "add"), "--server-update"),
         (TASKS / "union.py", (), "query(rows)"),
     ],
@@ -135,6 +136,18 @@ def test_what_a_query_cannot_do_is_said_in_one_line(task: Any, flags: tuple[str,
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
     assert [line.startswith("samovar: ") for line in ended.stderr.strip().splitlines()][-1]
+
+
+@pytest.mark.parametrize("algorithm", ["statistical_query", "sandblaster"])
+def test_a_model_with_batch_norm_is_refused_in_one_line(algorithm: str, tmp_path: Path) -> None:
+    task = tmp_path / "normed.py"
+    normed = "nn.Sequential(nn.BatchNorm1d(COEFFICIENTS), nn.Linear(COEFFICIENTS, 1)).double()"
+    task.write_text(NORMAL.read_text("utf-8").replace("nn.Linear(COEFFICIENTS, 1, bias=False).double()", normed))
+    own = ("--protocol", "parameter-server", "--peers", "2", "--algorithm", algorithm)
+    ended = verb("simulate", task, *own)
+    assert ended.exit_code == 2
+    assert "trains no model with averaged buffers, such as those of batch norm" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(
