@@ -82,10 +82,12 @@ class Server:
                 endpoint.dial(other, f"sim://{other}")
         self.parts.tenure.begin(view(1))
 
-    async def asked(self, worker: str, question: Callable[[int], object], *answers: type, payload: bytes = b"") -> Any:
-        """The answer to `worker`. Raises PeerLost if there is none within two seconds."""
+    async def asked(
+        self, worker: str, question: Question, *answers: type, payload: bytes = b"", within_s: float = 2.0
+    ) -> Any:
+        """The answer to `worker`. Raises PeerLost if there is none within `within_s` seconds."""
         channel = Channel(self.endpoints[worker], PARAMETER_SERVER)
-        envelope = await channel.ask("server", question, payload, answers=answers, within_s=2.0)
+        envelope = await channel.ask("server", question, payload, answers=answers, within_s=within_s)
         envelope.done()
         return envelope.message
 

@@ -1,0 +1,124 @@
+"""A server of the parameter server beside a worker of its view that lies, floods it, or says nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import cast
+
+import pytest
+from one_server import Server, copy_of, view, with_server
+from simulated import no_complaints  # noqa: F401
+
+from samovar.protocols.channel import Channel, Envelope
+from samovar.protocols.link.link import PeerLost
+from samovar.protocols.members.presence import Presence
+from samovar.protocols.members.view import View
+from samovar.protocols.parameter_server.client import Client, LostRange
+from samovar.protocols.parameter_server.messages import (
+    PARAMETER_SERVER,
+    Enlist,
+    Enlisted,
+    Fetch,
+    Holdings,
+    Survey,
+)
+from samovar.protocols.parameter_server.store import settled_at
+
+Answer = Callable[[Channel, Envelope], None]
+
+
+def tell(standing: int, version: int, knows: int, channel: Channel, envelope: Envelope) -> None:
+    channel.post("server", Holdings(envelope.message.ask, (standing,), (version,), (knows,)))
+
+
+HONEST: Answer = partial(tell, 0, 0, 0)
+
+
+def silent(channel: Channel, envelope: Envelope) -> None:
+    """Says nothing."""
+
+
+def surveyed(server: Server, answers: dict[str, Answer]) -> None:
+    """Have workers answer so the servers' question what they know, and begin the second view."""
+    for worker, answer in answers.items():
+        channel = Channel(server.endpoints[worker], PARAMETER_SERVER)
+        channel.on(Survey, partial(answer, channel))
+    server.parts.tenure.begin(view(2))
+    server.parts.takeover.begin()
+
+
+async def settled(server: Server, worker: str = "b") -> None:
+    """Returns when the range is settled."""
+    patience_s = server.endpoint.patience_s
+    async with asyncio.timeout(10 * patience_s):
+        await server.asked(worker, lambda ask: Enlist(ask, 2, 0, (0,)), Enlisted, within_s=9 * patience_s)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        partial(tell, settled_at(2), 1 << 62, 0),  # it would have the newest copy
+        partial(tell, 0, 1, 0),
+        partial(tell, 0, 0, settled_at(1)),  # it would know of a newer copy
+        partial(tell, 0, 0, settled_at(2)),
+        silent,
+    ],
+)
+def test_no_answer_of_one_worker_keeps_a_range_from_being_settled_on_the_servers_copy(hostile: Answer) -> None:
+    async def scene(server: Server) -> None:
+        fetched: list[Envelope] = []
+        Channel(server.endpoints["a"], PARAMETER_SERVER).on(Fetch, fetched.append)
+        copy = server.parts.store.copies[0]
+        copy.term, copy.restored = 1, True
+        surveyed(server, {"a": hostile, "b": HONEST})
+        await settled(server)
+        assert server.parts.store.copies[0] is copy
+        assert copy.clocks["b"] == 7, "the push that was acknowledged is there"
+        assert not fetched
+        server.parts.takeover.close()
+
+    with_server(copy_of({"b": 7}, {"b"}, updates=7), scene)
+
+
+def test_two_workers_that_know_of_a_newer_copy_are_believed() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.store.copies[0].restored = True
+        newer = partial(tell, 0, 0, settled_at(1))
+        surveyed(server, {"a": newer, "b": newer})
+        with pytest.raises(PeerLost):
+            await settled(server)
+        assert server.parts.tenure.lost == {0}
+        server.parts.takeover.close()
+
+    with_server(copy_of({"b": 7}, {"b"}, updates=7), scene)
+
+
+def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
+    """As it does if it alone knew of the newer copy, and was not believed."""
+
+    async def scene(server: Server) -> None:
+        store = server.parts.store
+        server.parts.tenure.settle([0])
+        store.copies[0].clocks |= {"a": 0, "b": 0}
+        client = Client(Channel(server.endpoints["b"], PARAMETER_SERVER), cast(Presence, _Present()), store.keys, 1)
+        for _ in range(2):
+            assert (await client.pull(0)).updates == (5,)
+        store.copies[0].updates = 4
+        with pytest.raises(LostRange, match="gone back from update 5 to 4"):
+            await client.pull(0)
+
+    with_server(copy_of({}, set(), updates=5), scene)
+
+
+class _Present:
+    """The presence of a worker in the first view, which does not end."""
+
+    def __init__(self) -> None:
+        self.present = view(1)
+        self.on_view: list[object] = []
+
+    async def view(self) -> View:
+        return self.present
+
+    async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
+        await work()
