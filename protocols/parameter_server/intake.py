@@ -111,6 +111,7 @@ class Intake:
             return
         finally:
             envelope.done()
+            envelope.payload = b""  # it waits for its answer, and its values are in the sum
         self._asked.append(envelope)
 
         def answer() -> None:

@@ -6,6 +6,8 @@ from functools import partial
 from typing import cast
 
 import pytest
+import torch
+from conformance import eventually
 from one_server import Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
@@ -20,9 +22,16 @@ from samovar.protocols.parameter_server.messages import (
     Enlisted,
     Fetch,
     Holdings,
+    Install,
+    Installed,
+    NotTaken,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
     Survey,
 )
-from samovar.protocols.parameter_server.store import settled_at
+from samovar.protocols.parameter_server.store import Copy, settled_at
 
 Answer = Callable[[Channel, Envelope], None]
 
@@ -91,6 +100,77 @@ def test_two_workers_that_know_of_a_newer_copy_are_believed() -> None:
         server.parts.takeover.close()
 
     with_server(copy_of({"b": 7}, {"b"}, updates=7), scene)
+
+
+def large(elements: int) -> Copy:
+    return Copy(torch.zeros(elements), {}, term=1, updates=1, clocks={"a": 1, "b": 1}, enlisted={"a", "b"})
+
+
+def test_answers_that_a_worker_does_not_take_do_not_pile_up() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        channel = Channel(server.endpoints["a"], PARAMETER_SERVER)
+        taken = []
+
+        async def ask() -> None:
+            taken.append(await channel.ask("server", lambda ask: Pull(ask, 1, 0, (0,), (0,)), answers=(Pulled,)))
+
+        asking = [asyncio.create_task(ask()) for _ in range(200)]  # it gives no credit for the answers
+        refused = 0
+        for task in asyncio.as_completed(asking, timeout=30.0):
+            try:
+                await task
+            except PeerLost:
+                refused += 1
+            except TimeoutError:
+                break
+        assert refused + len(taken) >= 200 - 8, "so many may still be on their way"
+        assert refused > 100
+        for task in asking:
+            task.cancel()
+        assert await server.asked("b", lambda ask: Pull(ask, 1, 0, (0,), (0,)), Pulled), "the others go on"
+
+    with_server(large(200_000), scene)
+
+
+def test_a_pull_of_more_than_a_message_carries_is_not_taken() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        answer = await server.asked("a", lambda ask: Pull(ask, 1, 0, (0,), (0,)), Pulled, NotTaken)
+        assert isinstance(answer, NotTaken)
+        assert not answer.lost
+
+    with_server(large(600_000), scene)
+
+
+def test_questions_that_wait_keep_no_payload() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        pull = asyncio.create_task(server.asked("a", lambda ask: Pull(ask, 1, 9, (0,), (0,)), payload=bytes(1 << 20)))
+        values = torch.ones(3).numpy().tobytes()
+        push = server.asked("a", lambda ask: Push(ask, 1, 2, (0,), (0,), (1,), False, 0), Pushed, payload=values)
+        pushing, parts = asyncio.create_task(push), server.parts
+        await eventually(lambda: bool(parts.reads._parked and parts.intake._asked))
+        assert not parts.reads._parked[0].envelope.payload
+        assert not parts.intake._asked[0].payload
+        pull.cancel()
+        pushing.cancel()
+
+    with_server(large(3), scene)
+
+
+def test_ranges_that_there_are_not_are_not_placed() -> None:
+    async def scene(server: Server) -> None:
+        placement = server.parts.tenure.placement
+        placement.chain(0)
+        for number in range(1 << 61, (1 << 61) + 9):
+            copy = partial(Install, epoch=1, range=number, at=0, base=0, past=0, version=0, updates=0)
+            question = partial(copy, workers=(), clocks=(), enlisted=(), names=(), same=False)
+            with pytest.raises(PeerLost, match="range that there is not"):
+                await server.asked("a", question, Installed)
+        assert {*placement._chains} == {0}, "each takes memory until the next view"
+
+    with_server(copy_of({}, set(), updates=0), scene)
 
 
 def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
