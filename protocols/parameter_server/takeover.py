@@ -174,6 +174,7 @@ class Takeover:
         else:
             return False
         own.enlisted = own.enlisted & {*tenure.workers} | store.fixed
+        store.forget(number, tenure.workers)
         chain = tenure.placement.chain(number)
         alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
         same = [server for server in chain if alike and holders.get(server) == best]

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,7 +18,9 @@ from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.client import Client, LostRange
 from samovar.protocols.parameter_server.messages import (
+    FOREVER,
     PARAMETER_SERVER,
+    Early,
     Enlist,
     Enlisted,
     Fetch,
@@ -31,7 +34,8 @@ from samovar.protocols.parameter_server.messages import (
     Pushed,
     Survey,
 )
-from samovar.protocols.parameter_server.store import Copy, settled_at
+from samovar.protocols.parameter_server.serving import Serving
+from samovar.protocols.parameter_server.store import CLOCKS_MAX, Copy, settled_at
 
 Answer = Callable[[Channel, Envelope], None]
 
@@ -171,6 +175,67 @@ def test_ranges_that_there_are_not_are_not_placed() -> None:
         assert {*placement._chains} == {0}, "each takes memory until the next view"
 
     with_server(copy_of({}, set(), updates=0), scene)
+
+
+def test_a_worker_counts_once_in_a_step() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+
+        async def push(worker: str, seq: int, value: float) -> object:
+            values = torch.full((3,), value).numpy().tobytes()
+            question = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0)  # noqa: E731
+            return await server.asked(worker, question, Pushed, Early, payload=values)
+
+        first = asyncio.create_task(push("a", 2, 2.0))
+        await eventually(lambda: server.parts.intake.has(0, "a", 2))
+        assert isinstance(await push("a", 3, 100.0), Early)
+        assert isinstance(await push("b", 2, 4.0), Pushed)
+        assert isinstance(await first, Pushed)
+        assert server.parts.store.copies[0].values.tolist() == [3, 3, 3]
+
+    with_server(large(3), scene)
+
+
+def test_clocks_of_workers_that_come_and_go_without_end_do_not_pile_up() -> None:
+    """A message of more than 4096 of them is refused, and no range could move to another server."""
+
+    async def scene(server: Server) -> None:
+        copy = server.parts.store.copies[0]
+        copy.clocks |= {f"ended {number}": FOREVER for number in range(4000)}
+        copy.clocks |= {f"gone {number}": number for number in range(1000)}
+        surveyed(server, {"a": HONEST, "b": HONEST})
+        await settled(server)
+        assert {"a", "b", "gone 999"} < copy.clocks.keys()
+        assert len(copy.clocks) == CLOCKS_MAX
+        server.parts.takeover.close()
+
+    with_server(large(3), scene)
+
+
+def test_a_worker_that_was_alone_and_claimed_to_be_far_ahead_stops_no_records() -> None:
+    async def scene(server: Server) -> None:
+        noticed: list[None] = []
+        members = SimpleNamespace(on_view=[], lost=None, notify=lambda: noticed.append(None), view=view(1))
+        serving = Serving(server.parts, cast(Any, members), cast(Any, None), cast(Any, None), every=2)
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.enlisted = {"a"}
+        await server.asked("a", lambda ask: Enlist(ask, 1, FOREVER - 1, (0,)), Enlisted)
+        await serving.bring(cast(Any, None))
+        assert serving.version == FOREVER - 1
+        await server.asked("a", lambda ask: Enlist(ask, 1, FOREVER, (0,)), Enlisted)
+        copy.enlisted.add("b")
+        for seq in (2, 3, 4):
+            await pushed(server, "b", seq)
+        assert noticed, "the next record is due"
+
+    with_server(large(3), scene)
+
+
+async def pushed(server: Server, worker: str, seq: int) -> None:
+    values = torch.ones(3).numpy().tobytes()
+    push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0)  # noqa: E731
+    await server.asked(worker, push, Pushed, payload=values)
 
 
 def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
