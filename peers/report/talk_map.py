@@ -62,7 +62,7 @@ def talk_map(run: Run) -> str:
     if any(len(talk.there) < len(whole.there) for talk in stretches):
         notes.append("dashed: a peer that made no exchange in that time")
     return (
-        f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="who talked with whom">'
+        f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="messages between peers">'
         f'{"".join(shapes)}</svg><div class="legend">{"".join(f"<span>{_said(note)}</span>" for note in notes)}</div>'
     )
 

@@ -161,7 +161,7 @@ def _neighbours(run: Run, headings: Mapping[str, str]) -> str:
     return f"""<h2>Each peer's own model</h2>
 <p class="note">{known}</p>
 <div class="grid">{"".join(cards)}</div>
-<h2>Who talked with whom</h2>
+<h2>Messages between peers</h2>
 <div class="card">{talk_map(run)}</div>
 {edge_table(run)}"""
 
@@ -182,7 +182,7 @@ def _world(scene: Scene) -> str:
 <p class="note">Each peer's connection and what went over it, both ways: the wider the line, the more bytes. Point at a
 line for more.</p>
 <div class="card">{network_map(scene)}</div>
-<h2>Who was up when</h2>
+<h2>Peers over time</h2>
 <p class="note">The thin bars over a peer's own are what was done to it; a cross: it went before
 its work was done.</p>
 <div class="card"><div id="presence-time"></div></div>

@@ -98,8 +98,8 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
     generation.
 
     Generations and rounds never decrease, with two exceptions. A run that died before its first round may be founded
-    anew, with generations from 1 on. A resumed run may give up a checkpoint's round that too few peers have, until it
-    has finished a round itself (`Decree.given`).
+    anew, with generations from 1 on; a peer that has left its view may then go on to one of either run. A resumed run
+    may give up a checkpoint's round that too few peers have, until it has finished a round itself (`Decree.given`).
     """
     views: dict[str, Installed] = {}
     rounds: dict[str, int] = {}
@@ -112,6 +112,9 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
             if before is not None and event.generation <= before.generation and founded[life] == foundings:
                 yield f"{life} went from generation {before.generation} to {event.generation}"
             views[life], founded[life] = event, foundings
+        elif isinstance(event, Moved):
+            if event.now is State.OUTSIDE and foundings > 1 and not any(rounds.values()):
+                views.pop(life, None)
         elif isinstance(event, Committed):
             given_up = event.attempt is None and rounds.get(life, 0) > made
             if not given_up and event.round < rounds.get(life, 0) + (event.attempt is not None):

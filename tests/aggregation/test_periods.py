@@ -115,7 +115,7 @@ def test_a_motion_sampler_tells_drift_from_progress() -> None:
 
 
 def test_a_motion_sampler_does_not_guess() -> None:
-    """Who came late has seen no round from its start, and one round alone has nothing to be compared with."""
+    """A peer that came late has seen no round from its start, and one round alone has nothing to be compared with."""
     sampler = MotionSampler()
     sampler.end(torch.ones(4))
     sampler.begin(torch.ones(4))

@@ -166,7 +166,7 @@ def test_buffers_stay_a_peers_own_amid_a_round() -> None:
     assert torch.equal(one.model.running_var, torch.full((2,), 0.1))
 
 
-# Who is stopped and goes on
+# Peers that are stopped and go on
 
 
 def two(latency: str = "100ms", **more: Any) -> TwoPeers:

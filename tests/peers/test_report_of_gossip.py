@@ -70,7 +70,7 @@ def test_the_edges_of_the_graph_are_drawn_for_the_whole_run_and_for_stretches_of
 
 def test_the_report_has_each_peer_s_own_curves_and_those_of_the_mean_model(run: Run) -> None:
     shown = Page(page(run, ""))
-    assert "Who talked with whom" in shown.seen
+    assert "Messages between peers" in shown.seen
     figures = shown.figures
     assert len(figures["own loss-time"]["data"]) == PEERS
     assert len(figures["own accuracy-time"]["data"]) == PEERS + 1
@@ -85,7 +85,7 @@ def test_the_report_has_each_peer_s_own_curves_and_those_of_the_mean_model(run: 
 
 def test_a_report_of_a_run_with_one_model_has_no_parts_of_gossip() -> None:
     text = page(in_memory(synthetic_records()), "")
-    assert "Who talked with whom" not in text
+    assert "Messages between peers" not in text
     assert "own loss" not in text
 
 

@@ -124,7 +124,7 @@ def test_an_adaptive_period_goes_with_sites() -> None:
     assert min(rounds.values()) < 3, "fewer turns as the period falls"
 
 
-# Who comes, dies, stands still
+# Peers that come, die, stand still
 
 
 @pytest.mark.parametrize("at_step", one_in(4, range(10, 18, 2)))

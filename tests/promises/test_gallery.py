@@ -94,7 +94,7 @@ def test_a_page_shows_the_network_the_live_peers_and_the_bytes(name: str, play: 
     html = (run.folder / "report.html").read_text()
     for place in run.scene.places:
         assert f">{place.peer}</text>" in html
-    for heading in ("The network", "Who was up when", "Bytes on each connection", "Loss over time"):
+    for heading in ("The network", "Peers over time", "Bytes on each connection", "Loss over time"):
         assert f">{heading}</h" in html
     figures = json.loads(html.split('<script type="application/json" id="figures">')[1].split("</script>")[0])
     assert {"presence-time", "bytes", "loss-time"} <= set(figures)

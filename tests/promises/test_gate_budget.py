@@ -1,4 +1,4 @@
-"""Who runs all tests is told which files take longest, and whether all stay within the gate's budget."""
+"""A run of all tests tells which files take longest, and whether all stay within the gate's budget."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path
     assert straight.code == resumed.code == 0, resumed.err
     for name in "0123":
         one, two = (load(tmp_path / run / f"checkpoint/peer-{name}.safetensors") for run in ("straight", "run"))
-        # What links cost is measured: who fetched the last round from another when it was resumed knows of one.
+        # Costs of links are measured: a peer that fetched the last round from another when it was resumed knows one.
         assert {**one.numbers["state"], "links": None} == {**two.numbers["state"], "links": None}
         assert torch.equal(one.tensors["state/vector"], two.tensors["state/vector"])
     assert resumed.result["accuracy"] == straight.result["accuracy"]

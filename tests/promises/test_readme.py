@@ -71,7 +71,7 @@ def ended(command: str, home: Home) -> Ended:
 
 
 def run(command: str, home: Home) -> tuple[int, str, str]:
-    """What needs no process of its own needs none here: only a run's launcher and a script are started as they are."""
+    """Only a run's launcher and a script are started in processes of their own."""
     program, *arguments = words(command, home.quick)
     if program == "samovar" and (arguments[0] != "train" or (home.quick and command != AS_A_USER)):
         with contextlib.chdir(home.folder):

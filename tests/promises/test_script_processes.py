@@ -190,6 +190,7 @@ def test_in_a_notebook_and_where_a_user_types_errors_stay_exceptions(monkeypatch
         """A hook that is there before."""
 
     monkeypatch.setattr(sys, "excepthook", usual)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "mine.py", raising=False)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with pytest.raises(ValueError, match="'here' is no address"):
         samovar.join("here")

@@ -176,7 +176,7 @@ def test_the_command_line_simulates_each_way_and_writes_its_report(way: Way, tmp
     assert all(set(record.details) <= set(columns) for record in run.exchanges)
 
 
-# Who dies, stands still, comes late, comes again
+# Peers that die, stand still, come late, come again
 
 
 @promised

@@ -121,7 +121,7 @@ def test_bad_numbers_are_found_in_every_schedule_and_the_others_go_on(schedule: 
 @pytest.mark.parametrize("kind", FEW)
 @pytest.mark.parametrize("codec", ["int8", "top_k:0.5", *map(soaked, ("bf16", "qsgd:7:l2", "sign", "power_sgd:1"))])
 def test_bad_numbers_are_found_with_every_kind_of_codec(codec: str, kind: str) -> None:
-    """Who passes on what is not finite, or encodes a sum that is not, is not to blame."""
+    """A peer that passes on what is not finite, or encodes a sum that is not, is not to blame."""
     company = Company(4, rounds=3, size=600, schedule="double_tree", codec=codec)
     brings(company[3], BAD[kind])
     simulate(company.run())

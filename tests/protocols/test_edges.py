@@ -271,7 +271,7 @@ def test_one_peers_word_gives_no_member_up(accused: int) -> None:
 
 @pytest.mark.parametrize("accuser", [1, 4])
 def test_one_peers_word_does_not_unseat_the_coordinator(accuser: int) -> None:
-    """Who alone has lost it joins anew, be it its successor or not."""
+    """A peer that alone has lost it joins anew, be it its successor or not."""
 
     async def main() -> None:
         company = endless()

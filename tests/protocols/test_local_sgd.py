@@ -70,7 +70,7 @@ def test_time_spent_waiting_for_a_slow_peer_is_told_from_the_transfer(slow: int)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("slow", range(4))
 def test_the_owner_of_a_late_part_is_named_and_no_other_peer(slow: int, schedule: str) -> None:
-    """Who only passes on what is late itself is not blamed for it."""
+    """A peer that only passes on what is late itself is not blamed for it."""
     company = Company(4, rounds=1, schedule=schedule, train_s=lambda index: 5.0 if index == slow else 1.0)
     simulate(company.run())
     named = {walker.outcomes[0].waited_for for walker in company.walkers if walker is not company[slow]} - {None}

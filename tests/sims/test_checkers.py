@@ -222,6 +222,16 @@ def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
     ]
 
 
+def test_a_peer_that_heard_of_its_view_after_the_run_was_founded_anew_may_leave_it_for_the_new_run() -> None:
+    founded = [("0.0", Installed(1, ALL[:1], 0, ())), ("2.0", Installed(1, ALL[2:], 0, ()))]
+    old, new = ("1.0", Installed(4, ALL[:2], 0, ())), ("1.0", Installed(4, ALL[1:], 0, ()))
+    left = ("1.0", Moved(State.MEMBER, State.OUTSIDE))
+    check = PROMISES["nothing of an old generation is applied"]
+    assert list(check(QUIET, log(*founded, old, left, new))) == []
+    assert list(check(QUIET, log(*founded, old, new))) == ["1.0 went from generation 4 to 4"]
+    assert list(check(QUIET, log(founded[0], old, left, new))) == ["1.0 went from generation 4 to 4"]
+
+
 def test_a_member_let_in_again_may_apply_the_result_of_the_new_view() -> None:
     """The other side of the checkers above: they do not cry wolf."""
     entries = without(Installed, "2", generation=2, round=1, donors=ALL)
@@ -282,7 +292,7 @@ def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
 
 
 def test_after_the_heal_every_live_peer_must_finish() -> None:
-    """What makes a scenario unfit to be judged before the heal does not matter then."""
+    """A fault that makes a scenario unfit to be judged does not matter then if it came before the heal."""
     cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
     healed = replace(QUIET, faults=(cut,), faults_until_s=30.0)
     assert not healed.brief

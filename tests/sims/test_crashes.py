@@ -32,7 +32,7 @@ USUAL = {peers: ("ring", "halving_doubling")[peers % 2] for peers in range(2, 9)
 """The schedule for so many peers, where no other is named."""
 
 Crash = tuple[int, int]
-"""Who dies, and before which delivery."""
+"""The peer that dies, and before which delivery."""
 
 
 def peaceful(peers: int, schedule: str) -> Scenario:

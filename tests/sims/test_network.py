@@ -157,7 +157,7 @@ def test_the_longest_clog_counts() -> None:
 
 
 class Told:
-    """Who runs when something arrives: the name of the machine, and when."""
+    """The names of the machines that run when something arrives, and when."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.heard: list[tuple[str, float, bytes]] = []

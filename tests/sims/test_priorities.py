@@ -64,7 +64,7 @@ def test_at_a_change_the_way_that_is_used_falls_to_the_lowest_priority() -> None
 
 
 def test_a_way_keeps_its_order_and_two_ways_do_not() -> None:
-    """What b sends first arrives last at c, for some seed; what a sends never overtakes itself, heartbeats and all."""
+    """A message that b sends first arrives last at c, for some seed; the messages of a never overtake each other."""
 
     async def main(seed: int) -> list[tuple[str, int]]:
         network, arrived = Network(LinkSpec(bandwidth_Bps=1e9, latency_s=0.01), 1), list[tuple[str, int]]()

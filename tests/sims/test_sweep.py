@@ -272,7 +272,7 @@ def test_one_more_draw_in_one_place_does_not_reshuffle_the_rest() -> None:
     """Neither the jitter of another way, nor which of two timers of another machine goes off first."""
 
     def heard(*sent: str) -> list[tuple[str, float]]:
-        """Who is heard, and when."""
+        """The peers that are heard, and when."""
 
         async def main() -> list[tuple[str, float]]:
             network, times = Network(LinkSpec(bandwidth_Bps=1e15, latency_s=0.1, jitter_s=1.0), seed=1), []

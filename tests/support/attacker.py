@@ -66,7 +66,7 @@ _ANSWERS = {"RunIs", "Welcome", "Refused", "Manifest", "Part", "Busy", "Admitted
 
 
 class Attacker:
-    """Who has the invite of all `victims`, and the model's layout."""
+    """An attacker that has the invite of all `victims`, and the model's layout."""
 
     def __init__(self, victims: list[Victim], task: Path) -> None:
         self.victims, self.keys = victims, list[PeerId]()

@@ -11,6 +11,7 @@ from live import verb
 from mapped import models, plain, run
 from scipy.optimize import minimize
 from test_simulated_runs import TASKS
+from tiers import soaked
 from torch import Tensor
 
 from samovar.aggregation.lbfgs import Search, decide
@@ -77,7 +78,7 @@ def test_its_iterates_are_those_of_a_single_machine_though_portions_are_mapped_t
     assert [one.step for one in told] == [*range(1, 17)]
 
 
-@pytest.mark.parametrize("who", [0, 1, 3, 4, 5])
+@pytest.mark.parametrize("who", [0, soaked(1), 3, soaked(4), 5])
 def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
     """Also the server that coordinates, whatever it does then: another one goes on from the last order."""
     due = alone(16)

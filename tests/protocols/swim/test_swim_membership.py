@@ -210,7 +210,7 @@ def test_finished_members_stay_until_all_have_finished_and_a_latecomer_is_told_s
 
 
 def test_a_finished_peer_says_so_to_a_member_that_it_does_not_know() -> None:
-    """Who has finished goes when those that it knows have too: nobody may wait for it any longer then."""
+    """A finished peer goes when those that it knows have finished too: nobody may wait for it any longer then."""
 
     async def scene(swarm: Swarm) -> None:
         for name, unknown in (("p0", "p1"), ("p2", "p3")):
