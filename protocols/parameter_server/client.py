@@ -79,6 +79,8 @@ class Client:
         self._channel, self._presence, self._copies, self._keys = channel, presence, copies, keys
         self._acknowledged = [0] * len(keys)
         """By range, the number of the last push that all copies have."""
+        self._seen = [0] * len(keys)
+        """By range, the most updates in values that were pulled."""
         self._pushing: dict[tuple[int, int], asyncio.Task[None]] = {}
         """The pushes under way, by partition and number."""
         self._known = Known(channel, presence, len(keys))
@@ -110,7 +112,7 @@ class Client:
         updates, clocks = [0] * many, [0] * many
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
-            before = self._told(ranges)
+            before, seen = self._told(ranges), tuple(self._seen[number] for number in ranges)
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
             rows = shares.counts(ranges)
             answer = await self._channel.ask(
@@ -124,9 +126,11 @@ class Client:
             values = of_bytes(answer.payload, keys.dtype)
             answer.done()
             _check(ranges, before, pulled.clocks)
+            _check(ranges, seen, pulled.updates, "update")
             shares.put(values, ranges, found)
             for number, update, own in zip(ranges, pulled.updates, pulled.clocks, strict=True):
                 updates[number], clocks[number] = update, own
+                self._seen[number] = max(update, self._seen[number])
             late.append(pulled.late)
 
         await self._with_all(exchange, shares, tail=True)
@@ -270,13 +274,13 @@ class Client:
             at = until
 
 
-def _check(ranges: Sequence[int], before: Sequence[int], clocks: Sequence[int]) -> None:
-    """Raises LostRange where the clock of a range is below the number of a push that was acknowledged before the
-    question."""
-    for number, acknowledged, clock in zip(ranges, before, clocks, strict=False):
-        if clock < acknowledged:
-            told = f"range {number} of the model has gone back from push {acknowledged} to {clock}"
-            raise LostRange(f"{told}: its servers were lost with all copies; go on from the checkpoints")
+def _check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:
+    """Raises LostRange where the number of a range's last push, or update (`what`), is below the one that this worker
+    knew `before` it asked."""
+    for number, known, told in zip(ranges, before, now, strict=False):
+        if told < known:
+            gone = f"range {number} of the model has gone back from {what} {known} to {told}"
+            raise LostRange(f"{gone}: its servers were lost with all copies; go on from the checkpoints")
 
 
 def taken(message: T | NotTaken) -> T:

@@ -15,11 +15,13 @@ _control = message(PARAMETER_SERVER)
 @_control
 @dataclass(frozen=True, slots=True)
 class Take:
-    """From a worker to the head of the first range: asks for a portion to map in `step`."""
+    """From a worker to the head of the first range: asks for a portion to map in `step`. `again`: it has waited for the
+    end of the step for long."""
 
     ask: int
     epoch: int
     step: int
+    again: bool
 
     @property
     def ranges(self) -> tuple[int, ...]:

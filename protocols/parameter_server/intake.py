@@ -111,6 +111,7 @@ class Intake:
             return
         finally:
             envelope.done()
+            envelope.payload = b""  # it waits for its answer, and its values are in the sum
         self._asked.append(envelope)
 
         def answer() -> None:
@@ -143,12 +144,13 @@ class Intake:
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
         """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
         later one, and a push that is not above the worker's clock would not be applied. All partitions push to one
-        step, so a later step's push of one would stand in the way of the others'."""
+        step, so a later step's push of one would stand in the way of the others'. A step has one push of a worker, so
+        that each counts once in its mean."""
         if self._store.partitions:
             return seq > self._store.copies[number].updates + 1
-        if self._algorithm.by_steps:
-            return False
         gathered = self._gathered[number].seqs.get(worker, 0)
+        if self._algorithm.by_steps:
+            return 0 < gathered < seq
         return seq > max(gathered, self._clock(number, worker)) + 1
 
     def _weight(self, number: int, staleness: int, workers: int) -> float:

@@ -13,6 +13,7 @@ then it maps these too. So no partition is missing in a step, and none counts tw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,9 +50,10 @@ class Mapping:
 @dataclass(slots=True)
 class _Step:
     """What this worker has done in the present step. `mapped`: the partitions; `began_s`: when it had mapped the last
-    of them."""
+    of them; `waited`: it has waited for the end of the step for long."""
 
     mapped: set[int] = field(default_factory=set)
+    waited: bool = False
     loss: float = 0.0
     weight: float = 0.0
     compute_s: float = 0.0
@@ -125,10 +127,15 @@ class Mapper:
             of = mappers(view, self._options.partitions)
             own = [one for one, worker in enumerate(of) if worker == self._presence.me]
             self._given = [one for one in own if one not in self._step.mapped]
-        elif (taken := await self._options.taker.take(view, self._done + 1)) >= 0:
-            self._given = [taken]
+        else:
+            await self._ask(self._options.taker, view)
         if not self._given:
             await self._end_step(view)
+
+    async def _ask(self, taker: Taker, view: View) -> None:
+        """Ask the coordinator for a portion to map in the present step."""
+        taken = await taker.take(view, self._done + 1, again=self._step.waited)
+        self._given = [taken] if taken >= 0 else []
 
     async def _begin_run(self) -> None:
         """Begin from the values that the servers have. They may be those of a step in the midst of a run."""
@@ -143,9 +150,12 @@ class Mapper:
             clock = pulled.clock
 
     async def _end_step(self, view: View) -> None:
-        """Wait for the sums of all partitions in the present step, and begin the next one."""
+        """Wait for the sums of all partitions in the present step, and begin the next one. Where that takes long, map a
+        portion of the others instead: its worker may hang, or have pushed it to some ranges only."""
         began_s, step = self._now(), self._step
-        pulled = await self._values(self._done + 1)
+        pulled = await self._last_values(view)
+        if pulled is None:
+            return
         self._take(pulled)
         self._outcome = Outcome(
             version=self._done,
@@ -159,6 +169,24 @@ class Mapper:
             model_bytes=self._model.nbytes,
             last=self._done >= self._options.steps,
         )
+
+    async def _last_values(self, view: View) -> Values | None:
+        """The values after the present step; None: it takes long, and there is a portion to map."""
+        taker = self._options.taker
+        if taker is None:
+            return await self._values(self._done + 1)
+        pulling = asyncio.create_task(self._values(self._done + 1), name="pull")
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(taker.patience_s + self._step.compute_s):
+                        return await asyncio.shield(pulling)
+                self._step.waited = True
+                await self._ask(taker, view)
+                if self._given:
+                    return None
+        finally:
+            pulling.cancel()
 
     def _take(self, pulled: Values) -> None:
         """Go on from the `pulled` values, which have had the updates of that many steps."""

@@ -2,6 +2,9 @@
 are not done to idle workers as well (backup tasks), so that a slow worker holds nobody up.
 
 Source: Dean et al., NIPS 2012, section 4.2. The first push of a portion counts, so a backup task needs no agreement.
+
+On failure: a worker may hang, or have pushed a portion to some ranges only. One that has waited for the end of the step
+for long asks again, and gets any portion that it has not mapped itself.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from .client import taken
 from .coordination import Portion, Take
 from .intake import Intake
 from .messages import COORDINATOR, NotTaken
-from .store import Store
+from .store import Copy, Store
 from .tenure import Tenure, placement_of
 
 _AT_ONCE = 2
-"""The most workers that have one portion at the same time."""
+"""The most workers that have one portion at the same time, unless some have waited for long."""
+_AGAIN_PATIENCES = 4
 
 
 class Portions:
@@ -43,23 +47,17 @@ class Portions:
 
     def _on_take(self, envelope: Envelope) -> None:
         take: Take = envelope.message
-        self._channel.post(envelope.sender, Portion(take.ask, 1 + self._given(envelope.sender, take.step)))
+        self._channel.post(envelope.sender, Portion(take.ask, 1 + self._given(envelope.sender, take)))
 
-    def _given(self, worker: PeerId, step: int) -> int:
-        """The portion for `worker` in `step`; -1: none."""
-        copy = self._store.copies[0]
+    def _given(self, worker: PeerId, take: Take) -> int:
+        """The portion for `worker`; -1: none."""
+        copy, step = self._store.copies[0], take.step
         if step != copy.clocks[COORDINATOR]:
             return -1
         if step != self._step:
             self._step = step
             self._holders.clear()
-        # The pusher of a portion may be gone that this range has and another has not: if all of them are here, each
-        # portion is given out once in a new view.
-        most = _AT_ONCE if copy.updates < step else 1
-        left = [
-            one for one, name in enumerate(self._store.partitions) if most == 1 or not self._intake.has(0, name, step)
-        ]
-        free = [one for one in left if len(self._holders[one]) < most and worker not in self._holders[one]]
+        free = self._left(worker) if take.again else self._free(worker, copy, step)
         if not free:
             return -1
         workers = self._tenure.workers
@@ -68,6 +66,26 @@ class Portions:
         self._holders[chosen].add(worker)
         return chosen
 
+    def _free(self, worker: PeerId, copy: Copy, step: int) -> list[int]:
+        """The portions that are not done yet and that `worker` may have now. `copy`: of the first range."""
+        # The pusher of a portion may be gone that this range has and another has not: if all of them are here, each
+        # portion is given out once in a new view.
+        most = _AT_ONCE if copy.updates < step else 1
+        left = [
+            one for one, name in enumerate(self._store.partitions) if most == 1 or not self._intake.has(0, name, step)
+        ]
+        return [one for one in left if len(self._holders[one]) < most and worker not in self._holders[one]]
+
+    def _left(self, worker: PeerId) -> list[int]:
+        """The portions that `worker` has not had in this step and view. If it has had each, it is given them anew when
+        it asks the next time, because it may not have heard of one."""
+        every = range(len(self._store.partitions))
+        left = [one for one in every if worker not in self._holders[one]]
+        if not left:
+            for one in every:
+                self._holders[one].discard(worker)
+        return left
+
 
 class Taker:
     """A worker's side. `copies`: of each range."""
@@ -75,13 +93,19 @@ class Taker:
     def __init__(self, channel: Channel, copies: int) -> None:
         self._channel, self._copies = channel, copies
 
-    async def take(self, view: View, step: int) -> int:
-        """The portion to map in `step`; -1: none is left. It may wait until `view` is over. Raises LostRange."""
+    @property
+    def patience_s(self) -> float:
+        """Seconds that a worker waits for the end of a step before it asks again, beyond those that it has mapped."""
+        return _AGAIN_PATIENCES * self._channel.endpoint.patience_s
+
+    async def take(self, view: View, step: int, *, again: bool = False) -> int:
+        """The portion to map in `step`; -1: none is left. `again`: see `Take`. It may wait until `view` is over. Raises
+        LostRange."""
         chain = placement_of(view, self._copies).chain(0)
         while chain:
             try:
                 answer = await self._channel.ask(
-                    chain[0], lambda ask: Take(ask, view.generation, step), answers=(Portion, NotTaken)
+                    chain[0], lambda ask: Take(ask, view.generation, step, again), answers=(Portion, NotTaken)
                 )
                 portion: Portion = taken(answer.message)
                 return portion.of - 1

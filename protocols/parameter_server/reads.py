@@ -16,13 +16,16 @@ from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness, witnessed
 from ..transport import PeerId
-from ..wire.frames import Buffer, in_words
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, in_words
 from .events import Read
 from .held import TOO_MANY, crowded
 from .messages import COORDINATOR, NotTaken, Pull, Pulled
 from .pieces import ids_of, raw
 from .store import Store
 from .tenure import Tenure
+
+_SENDING_MAX = 8
+"""The most answers that are kept for one worker until it takes them: an honest one waits for each before it asks on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,8 @@ class Reads:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._consistency, self._stalls = consistency, stalls
         self._parked: list[_Parked] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None], PeerId] = {}
+        """The answers that are on their way, and to whom."""
         self._watch: asyncio.Task[None] | None = None
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
@@ -90,19 +94,20 @@ class Reads:
 
     def close(self) -> None:
         self._look_no_more()
-        for task in self._tasks:
+        for task in self._sending:
             task.cancel()
 
     def _on_pull(self, envelope: Envelope) -> None:
         pull: Pull = envelope.message
         try:
-            ids = ids_of(self._store.keys, pull.ranges, pull.rows, envelope.payload)
+            ids = self._ids(pull, envelope.payload)
         except ValueError as wrong:
             said = NotTaken(pull.ask, in_words(f"the pull was not taken: {wrong}"), lost=False)
             self._channel.post(envelope.sender, said)
             return
         finally:
             envelope.done()
+            envelope.payload = b""  # it may wait for long
         one = _Parked(envelope, {*pull.ranges}, ids)
         for number in envelope.message.ranges:
             self._judge(one, number)
@@ -137,8 +142,21 @@ class Reads:
             required[COORDINATOR] += 1  # the values are those of a step only after the order that ends it
         return lacking(copy.clocks, required)
 
+    def _ids(self, pull: Pull, payload: Buffer) -> dict[int, Tensor]:
+        """By block, the rows that a pull asks for. Raises ValueError where these are none, or where no message can
+        carry the answer."""
+        keys = self._store.keys
+        ids = ids_of(keys, pull.ranges, pull.rows, payload)
+        sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in pull.ranges)
+        if (nbytes := sum(sizes) * keys.dtype.itemsize) > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"it asks for {nbytes} bytes, a message carries {PAYLOAD_BYTES_MAX}")
+        return ids
+
     def _answer(self, one: _Parked) -> None:
         pull, reader = one.envelope.message, one.envelope.sender
+        if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
+            self._channel.refuse(one.envelope, f"it has not taken {_SENDING_MAX} earlier answers yet")
+            return
         copies = [self._store.copies[number] for number in pull.ranges]
         if witnessed():
             for number, copy in zip(pull.ranges, copies, strict=True):
@@ -153,8 +171,8 @@ class Reads:
         clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
         pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
         task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._sending[task] = reader
+        task.add_done_callback(self._sending.pop)
 
     async def _send(self, reader: PeerId, pulled: Pulled, payload: Buffer) -> None:
         with contextlib.suppress(PeerLost):

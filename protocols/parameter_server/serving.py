@@ -118,7 +118,7 @@ class Serving:
             workers = {*workers_of(view)}
             if workers <= self._members.finished:
                 return None
-            if self._slowest() >= self._told + self._every:
+            if self._is_due():
                 return Work(Keep(), Steps(0))
             await self._presence.pause()
 
@@ -175,13 +175,22 @@ class Serving:
             one.begin()
 
     def _on_update(self) -> None:
-        if self._slowest() >= self._told + self._every:
+        if self._is_due():
             self._members.notify()
 
+    def _is_due(self) -> bool:
+        """Whether a record is due. Where the slowest worker is far behind the last record, that one was of a worker
+        that was alone then and far ahead: count from the slowest one's clock."""
+        slowest = self._slowest()
+        if slowest + self._every < self._told:
+            self._told = slowest
+        return slowest >= self._told + self._every
+
     def _slowest(self) -> int:
-        """The clock of the slowest worker that takes part, in one of this server's ranges; 0: there is none."""
+        """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, the clock
+        of the last record."""
         copy = next(iter(self._parts.store.copies.values()), None)
-        return 0 if copy is None else min(copy.counted().values(), default=0)
+        return self._told if copy is None else min(copy.counted().values(), default=self._told)
 
     def _staleness(self) -> float:
         """The mean staleness of pushes since the last record."""

@@ -11,7 +11,7 @@ writes into the block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,6 +24,7 @@ from ...aggregation.server.function import ServerFunction, State
 from ...aggregation.server.lbfgs import KeepLast, obeyed
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
+from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
@@ -32,6 +33,9 @@ NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
 
 
+CLOCKS_MAX = ITEMS_MAX // 2
+"""The most clocks of workers, present or gone, with which a range begins a view: a message lists them all, and those of
+workers that come in that view."""
 _PAST_MAX = (1 << 31) - 2
 
 
@@ -127,6 +131,15 @@ class Store:
     def fixed(self) -> frozenset[str]:
         """The names that take part in each range, whichever workers there are."""
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
+
+    def forget(self, range: int, workers: Collection[PeerId]) -> None:
+        """Keep at most `CLOCKS_MAX` clocks of a range: of workers that are not among the present `workers`, first those
+        that have ended are forgotten, and then those that had pushed least."""
+        clocks = self.copies[range].clocks
+        gone = clocks.keys() - {*workers} - self.fixed
+        order = sorted(gone, key=lambda one: (clocks[one] < FOREVER, clocks[one], one))
+        for worker in order[: max(0, len(clocks) - CLOCKS_MAX)]:
+            del clocks[worker]
 
     def clock(self, range: int, reader: PeerId) -> int:
         """The clock of a worker in a range: the number of its last push, or, with partitions, that of the steps that

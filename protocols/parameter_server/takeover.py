@@ -9,8 +9,9 @@ push is in the chosen copy, as long as one server of the last chain is left:
 - A server that has come to a new view answers no message of a former one. So once the head has asked one server of a
   chain, no push is acknowledged in the former view any more.
 - The heads tell all servers which terms have settled, and a worker knows the terms of its own exchanges. A copy of an
-  earlier term than one of these is never taken: the servers wait for a copy of that term to come back, and then tell
-  that the range is lost.
+  earlier term than one of these is not taken: the servers wait for a copy of that term to come back, and then tell
+  that the range is lost. If a single worker tells of that term, which may be a lie, the range goes on then from the
+  copy that there is. If it was true, that worker sees that the range has gone back, and ends (`client`).
 
 In the same way ranges move to a server that has joined, and from one that leaves. Where a link in a chain breaks and
 the view stays, the head gives its copy to the servers behind it again.
@@ -23,12 +24,10 @@ begins again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from ..channel import Channel, Envelope
-from ..link.link import PeerLost
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
@@ -37,23 +36,13 @@ from .handover import Handover
 from .held import Held
 from .holdings import Answers
 from .keys import Model
-from .messages import Holdings, Install, Installed, Lost, Settled, Survey
+from .messages import Install, Installed, Lost, Settled
 from .store import NOTHING, Store, settled_at, term_of
+from .survey import RETURN_PATIENCES, Found, Surveys
 from .tenure import Tenure
 
-_RETURN_PATIENCES = 4
-"""How many patiences the servers wait for a given-up server to come back with the last copy of a range."""
 _AT_A_TIME = 4
 """The most ranges that a server takes over at the same time: each needs memory for a copy on its way."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The holdings of one server: see the message `Holdings`."""
-
-    standings: tuple[int, ...]
-    versions: tuple[int, ...]
-    knows: tuple[int, ...]
 
 
 class Takeover:
@@ -69,9 +58,9 @@ class Takeover:
         self._waits_until_s: dict[int, float] = {}
         """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
-        """Called with a server and the reason when that server's answer is invalid."""
+        """Called with a peer and the reason when that peer's answer is invalid."""
         self._holdings = Answers(channel, store, tenure)
-        self._handover = Handover(channel, store, tenure, lambda peer, why: self.on_wrong(peer, why))
+        self._handover = Handover(channel, store, tenure, self._wrong)
         self._handler(Install, self._on_install)
         self._handler(Settled, self._on_settled)
         self._handler(Lost, self._on_lost)
@@ -104,6 +93,9 @@ class Takeover:
                 self._tenure.unsettle(number)
                 self._spawn(self._repair(number), "repair")
 
+    def _wrong(self, peer: PeerId, why: str) -> None:
+        self.on_wrong(peer, why)
+
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
@@ -123,68 +115,48 @@ class Takeover:
 
     async def _run(self) -> None:
         tenure = self._tenure
-        mine = [number for number in range(tenure.count) if tenure.head(number) == tenure.me]
-        others = [server for server in tenure.placement.servers if server != tenure.me]
-        everybody = [*others, *tenure.workers]
-        answers = await asyncio.gather(*(self._asked(peer) for peer in everybody))
-        found = dict(zip(everybody, answers, strict=True))
-        limit = asyncio.Semaphore(_AT_A_TIME)
-
-        async def one(number: int) -> bool:
-            async with limit:
-                return await self._take(number, found)
-
-        there = await asyncio.gather(*(one(number) for number in mine))
-        settled = tuple(number for number, taken in zip(mine, there, strict=True) if taken)
-        for server in others:
-            self._channel.post(server, Settled(tenure.epoch, settled))
-        self._all_known()
-        gone, now = sorted({*mine} - {*settled}), asyncio.get_running_loop().time()
-        over_s = now + _RETURN_PATIENCES * self._channel.endpoint.patience_s
+        mine = {number for number in range(tenure.count) if tenure.head(number) == tenure.me}
+        found = await Surveys(self._channel, tenure, self._wrong).found()
+        gone = mine - await self._taken(mine, found)
+        now = asyncio.get_running_loop().time()
+        over_s = now + RETURN_PATIENCES * self._channel.endpoint.patience_s
         self._waits_until_s = {number: self._waits_until_s.get(number, over_s) for number in gone}
         if gone:
             await asyncio.sleep(max(self._waits_until_s.values()) - now)
-            for server in others:
-                self._channel.post(server, Lost(tenure.epoch, tuple(gone)))
-            tenure.lose(gone)
+            gone -= await self._taken(gone, found, doubted=1)
+            if gone:
+                self._tell_others(Lost(tenure.epoch, tuple(sorted(gone))))
+                tenure.lose(gone)
 
-    async def _asked(self, server: PeerId) -> _Found:
-        while True:
-            try:
-                answer = await self._channel.ask(
-                    server, lambda ask: Survey(ask, self._tenure.epoch), answers=(Holdings,)
-                )
-                answer.done()
-                held: Holdings = answer.message
-                if why := self._wrong(held):
-                    self.on_wrong(server, why)
-                else:
-                    return _Found(held.standings, held.versions, held.knows)
-            except PeerLost:
-                pass  # it has not come to this view yet, or the membership will find it gone
-            await asyncio.sleep(self._channel.endpoint.interval_s)
-            self._channel.endpoint.retry(server)
+    async def _taken(self, numbers: Collection[int], found: Found, *, doubted: int = 0) -> set[int]:
+        """Settle those of these ranges of which there is a copy that may be taken, and return their numbers."""
+        limit = asyncio.Semaphore(_AT_A_TIME)
 
-    def _wrong(self, held: Holdings) -> str:
-        """The reason that these holdings cannot be; "": they can be."""
-        count, latest = self._tenure.count, settled_at(self._tenure.epoch)
-        if {len(held.standings), len(held.versions), len(held.knows)} != {count}:
-            return f"it told of {len(held.standings)} ranges, there are {count}"
-        if not all(NOTHING <= standing <= latest for standing in (*held.standings, *held.knows)):
-            return "it told of copies that are later than this view"
-        return ""
+        async def one(number: int) -> int | None:
+            async with limit:
+                return number if await self._take(number, found, found.known(number, doubted=doubted)) else None
+
+        there = await asyncio.gather(*(one(number) for number in sorted(numbers)))
+        settled = [number for number in there if number is not None]
+        self._tell_others(Settled(self._tenure.epoch, tuple(settled)))
+        self._all_known()
+        return {*settled}
+
+    def _tell_others(self, message: Settled | Lost) -> None:
+        for server in self._tenure.placement.servers:
+            if server != self._tenure.me:
+                self._channel.post(server, message)
 
     def _all_known(self) -> None:
         """Free the initial model once all ranges have been settled."""
         if all(standing > NOTHING for standing in self._store.known):
             self._initial = None
 
-    async def _take(self, number: int, found: Mapping[PeerId, _Found]) -> bool:
-        """Settle one range. Returns False if there is no copy that may be taken."""
+    async def _take(self, number: int, found: Found, known: int) -> bool:
+        """Settle one range on a copy whose standing is not below `known`. Returns False if there is none."""
         store, tenure = self._store, self._tenure
-        own = store.copies.get(number)
-        known = max((store.known[number], *(one.knows[number] for one in found.values())))
-        holders = {server: (one.standings[number], one.versions[number]) for server, one in found.items()}
+        own, holders = store.copies.get(number), found.copies(number)
+        known = max(known, store.known[number])
         if own is not None:
             holders[tenure.me] = (own.standing, own.version)
         best = max(holders.values(), default=(NOTHING, NOTHING))
@@ -202,6 +174,7 @@ class Takeover:
         else:
             return False
         own.enlisted = own.enlisted & {*tenure.workers} | store.fixed
+        store.forget(number, tenure.workers)
         chain = tenure.placement.chain(number)
         alike = base > 0 and best[0] == settled_at(base)  # copies of one term and version, of which none is restored
         same = [server for server in chain if alike and holders.get(server) == best]
@@ -230,10 +203,10 @@ class Takeover:
     def _on_install(self, envelope: Envelope) -> None:
         install, store, tenure = envelope.message, self._store, self._tenure
         number = install.range
+        self._check([number])
         if install.epoch < tenure.epoch or envelope.sender != tenure.head(number):
             tenure.refuse(envelope)
             return
-        self._check([number])
         if install.same and number not in store.copies:
             raise PeerMisbehaved("sent no values of a range of which this server has none")
         try:

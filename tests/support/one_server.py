@@ -51,9 +51,9 @@ def view(generation: int) -> View:
 
 @dataclass
 class Server:
-    """A server that holds one range of three elements, with `copy` of it, in a view with the workers a and b. The
-    stranger is in no view. `partitions`: the names of those whose pushes make updates, each after a coordinator's
-    order; none: workers' own do."""
+    """A server that holds one range, with `copy` of it, in a view with the workers a and b. The stranger is in no view.
+    `partitions`: the names of those whose pushes make updates, each after a coordinator's order; none: workers' own
+    do."""
 
     copy: Copy
     partitions: tuple[str, ...] = ()
@@ -61,8 +61,10 @@ class Server:
 
     def __post_init__(self) -> None:
         self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
-        channel = Channel(self.endpoint, PARAMETER_SERVER)
-        store = Store(Keys((Part(0, 3),), 3, torch.float32), Add(), self.partitions, coordinated=bool(self.partitions))
+        channel, size = Channel(self.endpoint, PARAMETER_SERVER), self.copy.values.numel()
+        store = Store(
+            Keys((Part(0, size),), size, torch.float32), Add(), self.partitions, coordinated=bool(self.partitions)
+        )
         store.copies[0] = self.copy
         tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
         bsp, rule = parse_consistency("bsp"), parse_algorithm("statistical_query" if self.partitions else "sync")
@@ -82,10 +84,12 @@ class Server:
                 endpoint.dial(other, f"sim://{other}")
         self.parts.tenure.begin(view(1))
 
-    async def asked(self, worker: str, question: Callable[[int], object], *answers: type, payload: bytes = b"") -> Any:
-        """The answer to `worker`. Raises PeerLost if there is none within two seconds."""
+    async def asked(
+        self, worker: str, question: Question, *answers: type, payload: bytes = b"", within_s: float = 2.0
+    ) -> Any:
+        """The answer to `worker`. Raises PeerLost if there is none within `within_s` seconds."""
         channel = Channel(self.endpoints[worker], PARAMETER_SERVER)
-        envelope = await channel.ask("server", question, payload, answers=answers, within_s=2.0)
+        envelope = await channel.ask("server", question, payload, answers=answers, within_s=within_s)
         envelope.done()
         return envelope.message
 

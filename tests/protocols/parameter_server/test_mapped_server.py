@@ -16,7 +16,7 @@ from samovar.protocols.parameter_server.store import Copy
 
 PARTITIONS = names_of(2)
 ENLIST: Question = lambda ask: Enlist(ask, 1, 10**18, (0,))  # noqa: E731
-TAKE: Question = lambda ask: Take(ask, 1, 1)  # noqa: E731
+TAKE: Question = lambda ask: Take(ask, 1, 1, False)  # noqa: E731
 WHOLE = torch.ones(3).numpy().tobytes()
 
 
@@ -98,5 +98,18 @@ def test_a_portion_that_other_ranges_may_lack_is_given_out_once_in_a_view() -> N
             server.parts.more[1].begin()
         server.parts.store.copies[0].clocks[COORDINATOR] = 2
         assert await taken("a") == 0, "the step is over"
+
+    with_server(mapped(updates=1), scene, PARTITIONS)
+
+
+def test_a_worker_that_has_waited_long_gets_every_portion_that_it_has_not_mapped() -> None:
+    async def scene(server: Server) -> None:
+        async def taken(worker: str, *, again: bool) -> int:
+            portion: Portion = await server.asked(worker, lambda ask: Take(ask, 1, 1, again), Portion)
+            return portion.of
+
+        server.parts.tenure.settle([0])
+        assert [await taken(worker, again=False) for worker in ("a", "b", "a", "b")] == [1, 2, 0, 0]
+        assert [await taken("b", again=True) for _ in range(3)] == [1, 0, 2], "one may not have come: all anew"
 
     with_server(mapped(updates=1), scene, PARTITIONS)

@@ -19,8 +19,11 @@ from samovar.aggregation.server.lbfgs import KeepBasis, gram, obeyed
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
+from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Acknowledged
+from samovar.protocols.parameter_server.tenure import workers_of
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
 from samovar.sims.world.event_log import Gone
 
@@ -84,6 +87,21 @@ def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
         world, _ = run(load_task(TASK), replace(plain(**{**OWN, "servers": 3}), faults=(crash,)))
         assert len(models(world)) == (2 if who < 3 else 3), at_s
         assert all(float((model - due).abs().max()) < 1e-8 for model in models(world)), at_s
+
+
+def test_a_worker_that_pushes_to_the_first_range_alone_holds_up_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first range then has all portions, and lets none be mapped a second time before somebody has waited."""
+    in_view = Client._in_view
+
+    async def to_the_first(self: Client, view: View, exchange: Any, shares: Any, left: set[int], *, tail: bool) -> None:
+        if not tail and self._channel.endpoint.id == workers_of(view)[-1]:
+            left &= {0}
+        await in_view(self, view, exchange, shares, left, tail=tail)
+
+    monkeypatch.setattr(Client, "_in_view", to_the_first)
+    world, _ = run(load_task(TASK), plain(**{**OWN, "steps": 4}))
+    assert len(models(world)) == 3
+    assert all(float((model - alone(4)).abs().max()) < 1e-8 for model in models(world))
 
 
 def test_workers_are_told_when_the_last_copy_of_a_range_is_gone() -> None:

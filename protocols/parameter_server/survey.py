@@ -1,0 +1,90 @@
+"""Survey: a server of a new view asks all members which copies of ranges there are.
+
+Servers are asked until they answer. A worker has no copy; it tells only which chains it knows to have settled. One that
+says nothing, or what cannot be, is waited for four patiences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..channel import Channel
+from ..link.link import PeerLost
+from ..transport import PeerId
+from .messages import Holdings, Survey
+from .store import NOTHING, settled_at
+from .tenure import Tenure
+
+RETURN_PATIENCES = 4
+"""How many patiences the servers wait for a worker's answer, and for a given-up server to come back with the last copy
+of a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answers of the other `servers` of a view, and of those of its `workers` that have told."""
+
+    servers: dict[PeerId, Holdings]
+    workers: dict[PeerId, Holdings]
+
+    def copies(self, number: int) -> dict[PeerId, tuple[int, int]]:
+        """By server, the standing and the version of its copy of a range."""
+        return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
+
+    def known(self, number: int, *, doubted: int = 0) -> int:
+        """The highest standing on which a chain of a range has settled, to anybody's knowledge but that of the
+        `doubted` workers that tell of the highest ones."""
+        workers = sorted(one.knows[number] for one in self.workers.values())
+        believed = workers[: max(0, len(workers) - doubted)]
+        return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
+
+
+class Surveys:
+    """One server's questions. `on_wrong` is called with a peer and the reason when that peer's answer is invalid."""
+
+    def __init__(self, channel: Channel, tenure: Tenure, on_wrong: Callable[[PeerId, str], None]) -> None:
+        self._channel, self._tenure, self._on_wrong = channel, tenure, on_wrong
+
+    async def found(self) -> Found:
+        """Ask all other members of the present view."""
+        servers = [server for server in self._tenure.placement.servers if server != self._tenure.me]
+        workers = self._tenure.workers
+        answers = await asyncio.gather(*map(self._asked, servers), *map(self._told, workers))
+        by_peer = dict(zip((*servers, *workers), answers, strict=True))
+        there = {peer: answer for peer, answer in by_peer.items() if answer is not None}
+        return Found({one: there[one] for one in servers}, {one: there[one] for one in workers if one in there})
+
+    async def _told(self, worker: PeerId) -> Holdings | None:
+        """The answer of a worker; None: it has given none in time."""
+        try:
+            async with asyncio.timeout(RETURN_PATIENCES * self._channel.endpoint.patience_s):
+                return await self._asked(worker)
+        except TimeoutError:
+            return None  # an honest one may hang
+
+    async def _asked(self, peer: PeerId) -> Holdings:
+        while True:
+            try:
+                answer = await self._channel.ask(peer, lambda ask: Survey(ask, self._tenure.epoch), answers=(Holdings,))
+                answer.done()
+                held: Holdings = answer.message
+                if not (why := self._wrong(peer, held)):
+                    return held
+                self._on_wrong(peer, why)
+            except PeerLost:
+                pass  # it has not come to this view yet, or the membership will find it gone
+            await asyncio.sleep(self._channel.endpoint.interval_s)
+            self._channel.endpoint.retry(peer)
+
+    def _wrong(self, peer: PeerId, held: Holdings) -> str:
+        """The reason that these holdings cannot be; "": they can be."""
+        count, latest = self._tenure.count, settled_at(self._tenure.epoch)
+        if {len(held.standings), len(held.versions), len(held.knows)} != {count}:
+            return f"it told of {len(held.standings)} ranges, there are {count}"
+        if not all(NOTHING <= standing <= latest for standing in (*held.standings, *held.knows)):
+            return "it told of copies that are later than this view"
+        if peer in self._tenure.workers and any((*held.standings, *held.versions)):
+            return "it told of copies that it has, and it is no server"
+        return ""
