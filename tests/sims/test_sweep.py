@@ -77,7 +77,6 @@ FOUND_IN_ALLREDUCE = {
     1223: "a latecomer that no member could answer was said to be left behind",
     1435: "a member that heard last of an earlier view forgot that it is not in the later one",
     2261: "a peer that nobody can dial was left alone before the start, and waited for ever for others to come",
-    2722: "a member left out the words of restarted members that vote for their former lives",
     2855: "members that reach each other through relays alone were asked to go on without one",
 }
 """Seeds that do so with ``--protocol allreduce``."""
