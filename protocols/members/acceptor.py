@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes
@@ -22,7 +21,7 @@ from .echoes import Echoes, proposer_of
 from .ledger import Ballot, Former, Ledger, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import TRY_FOR, Roster
-from .view import NOBODY, Decree, Version, View
+from .view import NOBODY, Adoption, Decree, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far a ballot may lie above the promised one. The near limit allows a million tries (`view_change`). The far limit
@@ -30,17 +29,6 @@ holds for the coordinator's ballots, and for ballots that a member reports in a 
 been asked under higher ballots than this one."""
 _FREE = 8
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
-
-
-class Adoption(NamedTuple):
-    """The decree that a member has adopted in a generation (None: none), the ballot under which it did, the member that
-    proposed it (None: unknown, because a former life adopted it, or there is none), and the time on the loop's clock
-    when it did."""
-
-    ballot: int = 0
-    decree: Decree | None = None
-    proposer: PeerId | None = None
-    at_s: float = 0.0
 
 
 class Acceptor:
@@ -118,11 +106,14 @@ class Acceptor:
     def follow(self, decree: Decree) -> None:
         """A `decree` was heard while this peer votes for its former life. If the view of `decree` is later than the
         one in which it votes, and the former life is a member there, too, go on as its acceptor in that view. Otherwise
-        do nothing: it votes on in the view before."""
+        do nothing: it votes on in the view before. The members of the new view may not know that this peer was
+        restarted, and may wait for it, so it tells them."""
         view = decree.view
         if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
             sometimes("an acceptor went on for a former life")
             self._go_to(decree)
+            for peer in view.after(self._me.id, len(view.everybody) - 1):
+                self._answer(peer, self.promise(self.promised))
 
     def _go_to(self, decree: Decree | None) -> None:
         self.promised, self._adopted, self._latest, self._voted = 0, Adoption(), decree, None
@@ -198,6 +189,15 @@ class Acceptor:
         elif sender not in view.ids:
             self._stale(sender, generation)
         return sender in view.ids and generation == view.generation
+
+    def of_coordinator(self, envelope: Envelope, generation: int) -> bool:
+        """`of_now`, for a message to the coordinator. A peer that votes for its former life coordinates nothing, and
+        tells the sender so."""
+        now = self.of_now(envelope, generation)
+        if now and self._me.life != self._roster.me.life:
+            sometimes("an acceptor of a former life was taken for the coordinator")
+            self._answer(envelope.sender, self.promise(self.promised))
+        return now
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
         if self._latest is None and envelope.sender in self._roster.addresses:

@@ -91,7 +91,7 @@ class Edges:
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
         """`enough` returns whether these members may decide a view. `renew` has a new view decided. `of_now`:
-        `Acceptor.of_now`."""
+        `Acceptor.of_coordinator`."""
         self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)

@@ -81,7 +81,7 @@ class Membership:
             roster,
             enough=quorum.enough,
             renew=self._change.renew,
-            of_now=self._change.acceptor.of_now,
+            of_now=self._change.acceptor.of_coordinator,
         )
         self.lost = self._edges.lost
         """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from ..addresses import NOWHERE
 from ..group import Group, check_sense, may_follow
@@ -205,6 +206,17 @@ class Decree:
     donors: tuple[PeerId, ...]
     departed: tuple[Departed, ...]
     given: bool = False
+
+
+class Adoption(NamedTuple):
+    """The decree that a member has adopted in a generation (None: none), the ballot under which it did, the member that
+    proposed it (None: unknown, because a former life adopted it, or there is none), and the time on the loop's clock
+    when it did."""
+
+    ballot: int = 0
+    decree: Decree | None = None
+    proposer: PeerId | None = None
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from company import Company, Walker
 from conformance import over
 from simulated import endpoint_in, simulate
 
-from samovar.protocols.members.acceptor import Adoption
 from samovar.protocols.members.echoes import Echo
 from samovar.protocols.members.hearsay import Confirm, Confirmed
 from samovar.protocols.members.invitation import Invitation
 from samovar.protocols.members.messages import MEMBERS, Adopt, Install, Introduce, Learned, Promise, Reinvite, Stale
-from samovar.protocols.members.view import Decree, Version, View
+from samovar.protocols.members.view import Adoption, Decree, Version, View
 
 FAR = 2**20
 

@@ -48,6 +48,19 @@ def test_a_promise_shows_that_its_sender_is_there_however_late_it_comes() -> Non
     with_puppet(scene)
 
 
+def test_a_coordinator_that_says_it_was_restarted_is_one_no_more() -> None:
+    """It says so unasked, before this member has asked for anything under a ballot."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership = puppet.walker.membership
+        assert membership.coordinator == "p0"
+        await puppet.tell("p0", Promise(3, 0, 0, NOTHING, NOTHING, True, 0, None, former=True))
+        assert membership.coordinator == "p1"
+        assert membership._roster.former == ["p0"], "its vote counts"
+
+    with_puppet(scene)
+
+
 def test_nobody_waits_for_a_restarted_member_that_is_silent_although_it_has_a_vote() -> None:
     async def scene(puppet: Puppet) -> None:
         roster = puppet.walker.membership._roster
