@@ -47,6 +47,7 @@ TOO_RARE = (
     "a peer that computed for too long was given up",
     "a peer was held off",
     "no newcomer could reach the members",
+    "an acceptor of a former life was taken for the coordinator",
     "nobody there had what is committed",
     "parts by bandwidth",
 )
