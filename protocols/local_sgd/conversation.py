@@ -187,7 +187,6 @@ class LocalSGDConversation:
         assert isinstance(job, Steps)
         if self._following:
             return await self._follow(update)
-        assert isinstance(job, Steps), "this conversation asks no queries"
         self._spent.add(update, update.steps - job.taken)
         if self._behind.brought is not None:
             return await self._end_behind(update)
