@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -33,6 +33,11 @@ class Claim:
     held: bool | None = None
 
 
+Row = dict[str, Any]
+Found = tuple[list[Row], list[Claim]]
+"""The rows of a study, and its claims."""
+
+
 def arguments(description: str | None, name: str) -> argparse.Namespace:
     return parser(description, name).parse_args()
 
@@ -52,6 +57,17 @@ def parsed_with_seeds(known: argparse.ArgumentParser, usual: int) -> argparse.Na
     options = known.parse_args()
     options.seeds = range(options.seeds or (1 if options.quick else usual))
     return options
+
+
+def studied(studies: Iterable[Callable[[bool], Found]], *, quick: bool) -> Found:
+    """Make these studies, which are told whether to be `quick`, one after another, and print the rows of each."""
+    rows, claims = list[Row](), list[Claim]()
+    for study in studies:
+        found, told = study(quick)
+        for row in found:
+            print("  " + ", ".join(f"{one:.6g}" if isinstance(one, float) else str(one) for one in row.values()))
+        rows, claims = rows + found, claims + told
+    return rows, claims
 
 
 def conclude(

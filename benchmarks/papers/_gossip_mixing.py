@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from _absent import absent
-from _common import Claim, Curve
+from _common import Claim, Curve, Found, Row
 from _cut_links import conserved
-from _gossip_runs import Found, Row
 from _mixing import begun, distances, mixed, rate
 
 from samovar.aggregation.mixing.registry import parse_topology

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _common import Claim
 from _study import play
 from _tasks import mlp_s
 from sklearn.datasets import load_digits
@@ -26,8 +25,6 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import Hung, World
 
 HIDDEN, TESTED = 512, 400
-Row = dict[str, Any]
-Found = tuple[list[Row], list[Claim]]
 """Of a study: what was measured, and what of it is claimed."""
 
 

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from _common import Claim, Curve, chart, conclude, parser
+from _common import Claim, Curve, Found, Row, chart, conclude, parser
 from _study import play
 from torch import nn
 
@@ -39,7 +39,6 @@ from samovar.sims.scenarios.scenario import Scenario
 EXAMPLE = Path(__file__).parents[2] / "examples" / "glove.py"
 WORKERS, RATE, PAIRS = 4, 0.05, 20
 RELATIONS = "xy"
-Row = dict[str, Any]
 
 
 class Glove:
@@ -125,7 +124,7 @@ def corpus(sentences: int = 12_000) -> str:
     return " ".join(said)
 
 
-def analogies() -> tuple[list[Row], list[Claim]]:
+def analogies() -> Found:
     with TemporaryDirectory() as folder:
         file = Path(folder, "text")
         file.write_text(corpus(), "utf-8")

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from _common import Claim, chart, conclude, parser
+from _common import Claim, Found, Row, chart, conclude, parser, studied
 from _gossip_mixing import CURVES, choco, moshpit, pairings, push_sum, rates
-from _gossip_runs import Found, Row, accuracy_and_bytes, equal, paces, ran, steps_in_ring
+from _gossip_runs import accuracy_and_bytes, equal, paces, ran, steps_in_ring
 from _tasks import mlp_s
 
 D_PSGD: Mapping[str, Any] = {"protocol": "gossip", "topology": "exponential"}
@@ -182,11 +182,9 @@ def main() -> int:
     options = known.parse_args()
     rows, claims = list[Row](), list[Claim]()
     for letter, studies in STUDIES.items():
-        for study in studies if options.only is None or letter in options.only else ():
+        if options.only is None or letter in options.only:
             print(f"{letter} ...", flush=True)
-            found, told = study(options.quick)
-            for row in found:
-                print("  " + ", ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in row.values()))
+            found, told = studied(studies, quick=options.quick)
             rows, claims = rows + found, claims + told
     figure = chart("Consensus distance", "rounds", "log10", CURVES) if CURVES else None
     return conclude(options, rows, claims, figure)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import Claim, Curve, arguments, chart, conclude
+from _common import Claim, Curve, Found, Row, arguments, chart, conclude, studied
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
@@ -37,7 +37,6 @@ from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-Row = dict[str, Any]
 ROWS, FEATURES, RIDGE = 1920, 20, 1e-3
 """As many rows as give portions of equal size."""
 PORTION_S, PORTIONS, WORKERS, SLOW = 1.0, 10, 16, 10.0
@@ -113,7 +112,7 @@ def alone(steps: int) -> tuple[Tensor, Curve]:
     return values, curve
 
 
-def descent(quick: bool) -> tuple[list[Row], list[Claim]]:
+def descent(quick: bool) -> Found:
     steps, seen = 15 if quick else 60, list[tuple[float, float]]()
 
     def of(theta: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
@@ -141,7 +140,7 @@ def descent(quick: bool) -> tuple[list[Row], list[Claim]]:
     ]  # fmt: skip
 
 
-def stragglers(quick: bool) -> tuple[list[Row], list[Claim]]:
+def stragglers(quick: bool) -> Found:
     steps, chance, rows, claims = 3 if quick else 8, random.Random(0), list[Row](), list[Claim]()
     works = {
         "b: one of 16 workers 10 times slower": [1.0] * (WORKERS - 1) + [SLOW],
@@ -167,12 +166,7 @@ def stragglers(quick: bool) -> tuple[list[Row], list[Claim]]:
 def main() -> int:
     torch.set_num_threads(1)
     options = arguments(__doc__, "sandblaster")
-    rows, claims = list[Row](), list[Claim]()
-    for part in (descent, stragglers):
-        found = part(options.quick)
-        rows, claims = rows + found[0], claims + found[1]
-    for row in rows:
-        print("  ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values()))
+    rows, claims = studied((descent, stragglers), quick=options.quick)
     figure = chart("Logistic regression by L-BFGS", "evaluations of the loss", "loss", CURVES)
     return conclude(options, rows, claims, figure)
 

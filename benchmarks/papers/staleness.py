@@ -18,16 +18,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Any
 
 import torch
-from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
+from _common import Claim, Curve, Found, Row, chart, conclude, parsed_with_seeds, parser, studied
 from _stale_workers import Problem, Scene, StepTime, exponential, log_normal, one_slow, played, uniform
 
-Row = dict[str, Any]
-Found = tuple[list[Row], list[Claim]]
 BOUNDS = {"ssp:1": 1.62, "ssp:3": 2.24, "ssp:8": 2.78, "async": 3.38}
 """Consistency -> the clocks over those of bsp that PAPERS.md foretells."""
 RATES = (0.3, 1.0, 2.0)
@@ -153,19 +152,9 @@ def backup(seeds: Sequence[int], quick: bool) -> Found:
 def main() -> int:
     torch.set_num_threads(1)
     options = parsed_with_seeds(parser(__doc__, "staleness"), 3)
-    seeds, quick = [*options.seeds], options.quick
-    rows, claims = list[Row](), list[Claim]()
-    for found in (
-        bounds(seeds, quick),
-        one_slow_worker(quick),
-        softsync(quick),
-        losses(seeds, quick),
-        backup(seeds, quick),
-    ):
-        rows += found[0]
-        claims += found[1]
-        for row in found[0]:
-            print("  ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    seeds = [*options.seeds]
+    studies = (partial(bounds, seeds), one_slow_worker, softsync, partial(losses, seeds), partial(backup, seeds))
+    rows, claims = studied(studies, quick=options.quick)
     figure = chart("Asynchronous SGD, 32 workers", "virtual time, mean steps", "loss, at most 4", CURVES)
     return conclude(options, rows, claims, figure)
 

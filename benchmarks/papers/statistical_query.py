@@ -13,14 +13,12 @@ All of it is in virtual time; workers, servers and the network between them are 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from _common import Claim, Curve, arguments, chart, conclude
+from _common import Claim, Curve, Found, Row, arguments, chart, conclude, studied
 from torch import Tensor, nn
 
 from samovar.peers.records.records import ExchangeRecord, Record
@@ -31,7 +29,6 @@ from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-Row = dict[str, Any]
 STEP_S, RATE = 0.5, 2.0
 CURVES: dict[str, Curve] = {}
 
@@ -109,7 +106,7 @@ def crash(who: int) -> Fault:
     return Fault(kind=Kind.CRASH, who=(who,), at_s=STEP_S * 0.8)
 
 
-def normal(quick: bool) -> tuple[list[Row], list[Claim]]:
+def normal(quick: bool) -> Found:
     problem = Problem(1000 if quick else 5000, 20 if quick else 300, logistic=False)
     x, y = problem.table()
     due = torch.from_numpy(np.linalg.lstsq(x.numpy(), y.numpy(), rcond=None)[0])
@@ -131,7 +128,7 @@ def normal(quick: bool) -> tuple[list[Row], list[Claim]]:
     ]  # fmt: skip
 
 
-def descent(quick: bool) -> tuple[list[Row], list[Claim]]:
+def descent(quick: bool) -> Found:
     problem, steps = Problem(400 if quick else 4000, 10, logistic=True), 10 if quick else 60
     due, rows, worst = problem.descended(steps), list[Row](), 0.0
     for workers in (1, 2, 8):
@@ -155,13 +152,7 @@ def descent(quick: bool) -> tuple[list[Row], list[Claim]]:
 def main() -> int:
     torch.set_num_threads(1)
     options = arguments(__doc__, "statistical_query")
-    parts: tuple[Callable[[bool], tuple[list[Row], list[Claim]]], ...] = (descent, normal)
-    rows, claims = list[Row](), list[Claim]()
-    for part in parts:
-        found = part(options.quick)
-        rows, claims = rows + found[0], claims + found[1]
-    for row in rows:
-        print("  ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    rows, claims = studied((descent, normal), quick=options.quick)
     figure = chart("Logistic regression by queries", "virtual seconds", "loss", CURVES)
     return conclude(options, rows, claims, figure)
 
