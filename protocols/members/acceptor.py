@@ -18,10 +18,10 @@ from ..wire.frames import PeerMisbehaved
 from .attached import Standing
 from .backoff import Backoff, Once
 from .echoes import Echoes, proposer_of
-from .ledger import Ballot, Former, Ledger, Seat
+from .ledger import Ballot, Former, Ledger, Lives, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .roster import TRY_FOR, Roster
-from .view import NOBODY, Adoption, Decree, Version, View
+from .view import NOBODY, Adoption, Decree, Member, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far a ballot may lie above the promised one. The near limit allows a million tries (`view_change`). The far limit
@@ -68,6 +68,8 @@ class Acceptor:
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
         the question."""
+        self._lives: tuple[int, ...] = ()
+        """The lives of this peer that have voted on behalf of a former one, this one the last."""
         self._voted: Version | None = None
         """The result that a former life voted for last; this life does not hold it."""
         roster.on_news.append(self._heed_coordinator)
@@ -98,6 +100,8 @@ class Acceptor:
     def go_on(self, former: Former) -> None:
         """Take over the promises of a former life of this peer, and vote on its behalf."""
         self._me, self._latest = former.seat.me, former.seat.decree
+        self._lives = (*former.lives, self._roster.me.life)
+        self._keep_lives()
         if former.ballot is not None:
             self.promised = former.ballot.promised
             self._adopted = Adoption(former.ballot.adopted, former.ballot.decree)
@@ -105,13 +109,16 @@ class Acceptor:
 
     def follow(self, decree: Decree) -> None:
         """A `decree` was heard while this peer votes for its former life. If the view of `decree` is later than the
-        one in which it votes, and the former life is a member there, too, go on as its acceptor in that view. Otherwise
-        do nothing: it votes on in the view before. The members of the new view may not know that this peer was
-        restarted, and may wait for it, so it tells them."""
+        one in which it votes, and has as a member that life, or a later one that is over, too, go on as its acceptor in
+        that view. Otherwise do nothing: it votes on in the view before. The members of the new view may not know that
+        this peer was restarted, and may wait for it, so it tells them."""
         view = decree.view
-        if view.generation > self._view.generation and view.holds(self._me) and self._me.id in view.ids:
+        mine = next((member for member in view.members if member.id == self._me.id), None)
+        if view.generation > self._view.generation and mine is not None and self.speaks_for(mine):
             sometimes("an acceptor went on for a former life")
+            self._me = mine
             self._go_to(decree)
+            self._keep_lives()
             for peer in view.after(self._me.id, len(view.everybody) - 1):
                 self._answer(peer, self.promise(self.promised))
 
@@ -127,6 +134,13 @@ class Acceptor:
             timer.cancel()
             asyncio.get_running_loop().call_soon(again)
         self._waiting.clear()
+
+    def speaks_for(self, former: Member) -> bool:
+        """Whether this peer votes on behalf of its `former` life, or may do so in that life's view."""
+        return self._me.life != self._roster.me.life and former.life in (self._me.life, *self._lives)
+
+    def _keep_lives(self) -> None:
+        self._ledger.keep(Lives(self._me.life, self._view.generation, self._lives))
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot`, unless a higher one is promised already. Returns the answer for the proposer: the

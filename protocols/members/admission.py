@@ -25,7 +25,7 @@ from .attached import Standing
 from .backoff import LONGEST_S
 from .departure import is_over
 from .errors import Expelled, JoinRefused
-from .messages import Anew, Install, Introduce, Join, Later, Refused, Uninvited, Welcome
+from .messages import Anew, Install, Introduce, Join, Later, Refused, Restarted, Uninvited, Welcome
 from .roster import Roster
 from .terms import Terms
 from .view import NAME_LETTERS_MAX, Decree, Member
@@ -82,6 +82,7 @@ class Admission:
         channel.on(Later, self._on_later)
         channel.on(Uninvited, self._on_uninvited)
         channel.on(Anew, self._on_anew)
+        channel.on(Restarted, self._on_restarted)
         roster.on_news.append(self._come_out)
         roster.on_change.append(self._end)
 
@@ -199,6 +200,11 @@ class Admission:
         asked = self._host is not None and sender == self._host.id
         if asked and not roster.view.ids and roster.failed is None:
             roster.fail(Expelled(sender))  # the contact has our introduction, and no view any more to pass it on in
+
+    def _on_restarted(self, envelope: Envelope) -> None:
+        there = self._roster.view.anybody(envelope.sender)
+        if there is not None and there.life == envelope.message.life:
+            self._roster.joins_anew(there, votes=False, heard=True)
 
     def _on_later(self, envelope: Envelope) -> None:
         later, now = envelope.message, asyncio.get_running_loop().time()

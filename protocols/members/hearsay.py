@@ -26,40 +26,20 @@ from dataclasses import dataclass, field
 
 from ..channel import Channel, Envelope
 from ..limits import VIEW_MEMBERS_MAX
+from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire.frames import message
 from .acceptor import Acceptor
 from .echoes import enough_of, mark_of, partners
-from .messages import MEMBERS, Install, Stale
+from .messages import Confirm, Confirmed, Install, Restarted, Stale
 from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import TRY_FOR, Roster
-from .view import Decree
+from .view import Decree, View
 
 _PROMPT = 8
 _NO_VIEW, _NO, _ADOPTED, _HOLDS = range(4)
 _WITHOUT_ME = 0
 """Used in place of a decree's mark in questions whether a later view is without this peer."""
-
-
-@message(MEMBERS)
-@dataclass(frozen=True, slots=True)
-class Confirm:
-    """Asks the receiver whether the decree with this `mark` holds, of which the sender has been told; mark 0: whether a
-    view without the sender holds. `generation`: that of the sender's view."""
-
-    generation: int
-    mark: int
-
-
-@message(MEMBERS)
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """The answer to Confirm. `word`: 0, the answering peer is in no view; 1, none of the others; 2, it has adopted the
-    decree; 3, the decree's view is its present one."""
-
-    mark: int
-    word: int
 
 
 @dataclass(slots=True)
@@ -147,12 +127,23 @@ class Hearsay:
         decree: Decree = envelope.message.decree
         roster, teller = self._roster, envelope.sender
         roster.view.check_sense(decree.view.generation)
+        self._tell_restarted(teller, decree.view)
         if not roster.view.may_precede(decree.view.generation):
             return
         if self._outsiders.is_learner(teller) and not self._quorum.enough(roster.alive):
             self._take(decree, teller)
         elif self._knows(teller):
             self._hear(mark_of(decree), decree, teller)
+
+    def _tell_restarted(self, teller: PeerId, told: View) -> None:
+        """If the view `told` counts on a former life of this peer, for which it does not vote, tell the teller, which
+        is a member there: it may not have had a link to that life, and then it cannot notice that it is over."""
+        former = told.anybody(self._roster.id)
+        if former is None or teller not in told.ids or self._roster.view.anybody(teller) is not None:
+            return
+        if former.life != self._roster.me.life and not self._acceptor.speaks_for(former):
+            sometimes("a member counted on a life that was over before it came")
+            self._channel.post(teller, Restarted(former.life))
 
     def _on_stale(self, envelope: Envelope) -> None:
         stale: Stale = envelope.message

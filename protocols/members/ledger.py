@@ -1,11 +1,12 @@
 """The ledger: a member's Paxos state, written to disk before it answers a proposer, so that its next life, the process
 after a restart, keeps its promises.
 
-A peer that can be restarted under its key keeps three entries: its seat (the view in which it is a member), its ballot
+A peer that can be restarted under its key keeps these entries: its seat (the view in which it is a member), its ballot
 (what it has promised and adopted in the change of that view), and its vote (the result that it voted for last). A
 process that finds these entries only votes on behalf of the former life: it no longer holds the result for which that
-life voted, so it does not train until a later view has its new life among the members. A peer that joins anew of its
-own will removes its entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can
+life voted, so it does not train until a later view has its new life among the members. It adds its own life to the
+entries: a life that is let in, and ends before it hears of that, has never voted, so the next one can vote on its
+behalf, too. A peer that joins anew of its own will removes its entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can
 be neither written nor removed stops answering, because its next life would read outdated entries.
 """
 
@@ -70,13 +71,27 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True)
+class Lives:
+    """The entry for the lives that have found the record of `life` in the view of `generation`. None of them has voted
+    in a later view: it would have a seat there."""
+
+    life: int
+    generation: int
+    lives: tuple[int, ...]
+
+
+Entry = Seat | Ballot | Vote | Lives
+
+
+@dataclass(frozen=True, slots=True)
 class Former:
-    """The entries of a former life: its seat; and its ballot and vote, each None unless it is of the seat's
-    generation."""
+    """The entries of a former life: its seat; its ballot and vote, each None unless it is of the seat's generation; and
+    the lives that voted on its behalf."""
 
     seat: Seat
     ballot: Ballot | None
     vote: Vote | None
+    lives: tuple[int, ...] = ()
 
 
 class Ledger:
@@ -84,9 +99,9 @@ class Ledger:
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
-        self._due: list[tuple[Seat | Ballot | Vote, Callable[[], None]]] = []
+        self._due: list[tuple[Entry, Callable[[], None]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._last: dict[type, Seat | Ballot | Vote] = {}
+        self._last: dict[type, Entry] = {}
         """The last entry of each kind since the seat: all are written again after a write has failed."""
         self._unwritten, self._outdated = False, False
         """Whether the last entry could not be written, and whether the entries on disk could not be removed either."""
@@ -100,15 +115,16 @@ class Ledger:
 
     def former(self) -> Former | None:
         """The entries of a former life in this store. None: there is none, or it cannot be read."""
-        seat, ballot, vote = self._read(Seat), self._read(Ballot), self._read(Vote)
+        seat, ballot, vote, lives = self._read(Seat), self._read(Ballot), self._read(Vote), self._read(Lives)
         if seat is None:
             return None
         now = (seat.me.life, seat.decree.view.generation)
         ballot = ballot if ballot is not None and (ballot.life, ballot.generation) == now else None
         vote = vote if vote is not None and (vote.life, vote.generation) == now else None
-        return Former(seat, ballot, vote)
+        later = lives.lives if lives is not None and (lives.life, lives.generation) == now else ()
+        return Former(seat, ballot, vote, later)
 
-    def keep(self, entry: Seat | Ballot | Vote, then: Callable[[], None] = lambda: None) -> None:
+    def keep(self, entry: Entry, then: Callable[[], None] = lambda: None) -> None:
         """Write `entry` in the background, and call `then` as soon as it and all earlier entries are on the disk, or
         are removed from it. `then` is not called while outdated entries are left there."""
         if self._store is None:
@@ -160,7 +176,7 @@ class Ledger:
                 then()
         self._writing = None
 
-    async def _written(self, store: Store, entry: Seat | Ballot | Vote) -> None:
+    async def _written(self, store: Store, entry: Entry) -> None:
         entries = [entry]
         try:
             if self._unwritten:  # write all again, the seat last: without a seat the other entries are ignored

@@ -173,6 +173,26 @@ class Install:
 
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """Asks the receiver whether the decree with this `mark` holds, of which the sender has been told; mark 0: whether a
+    view without the sender holds. `generation`: that of the sender's view."""
+
+    generation: int
+    mark: int
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The answer to Confirm. `word`: 0, the answering peer is in no view; 1, none of the others; 2, it has adopted the
+    decree; 3, the decree's view is its present one."""
+
+    mark: int
+    word: int
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
 class Behind:
     """The answer to a message of a later generation than the sender of this one is in: it asks for the view of that
     generation."""
@@ -216,6 +236,15 @@ class Stale:
 class Anew:
     """Tells the receiver that the sender joins anew, and that their link ends here. If the sender was to introduce the
     receiver, a newcomer, the receiver has to ask another contact."""
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """Tells a member that counts on the former `life` of the sender that it is over, and that the sender does not vote
+    on its behalf."""
+
+    life: int
 
 
 @message(MEMBERS)
