@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
-from .backoff import Backoff, Once
+from .backoff import Once
 from .echoes import Echoes, proposer_of
 from .ledger import Ballot, Former, Ledger, Lives, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
+from .postponed import Postponed
 from .roster import TRY_FOR, Roster
 from .view import NOBODY, Adoption, Decree, Member, Version, View
 
@@ -27,8 +27,9 @@ _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far a ballot may lie above the promised one. The near limit allows a million tries (`view_change`). The far limit
 holds for the coordinator's ballots, and for ballots that a member reports in a promise, because that member may have
 been asked under higher ballots than this one."""
-_FREE = 8
-"""How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
+
+_LIVES = 64
+"""How many of its former lives a peer remembers that has been restarted again and again without being let in."""
 
 
 class Acceptor:
@@ -56,15 +57,7 @@ class Acceptor:
         self._me = roster.me
         self._adopted = Adoption()
         self._latest: Decree | None = None
-        self.courtesy_s = channel.endpoint.interval_s
-        """Seconds that this member, as coordinator, waits before it leads a change while another member leads one."""
-        self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
-        self._due_s: dict[PeerId, float] = {}
-        """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
-        self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
-        """The postponed proposal of each such member, with its timer: the member may become the coordinator before that
-        time. Also that of a member one view ahead, or of any while this peer is in no view yet, which is heeded when a
-        new view holds here."""
+        self.postponed = Postponed(channel, roster, self._on_question)
         self._told: Once[PeerId] = Once(channel.endpoint.interval_s)
         """Limits how often a peer that is behind is sent the present view: the view takes a thousand times the bytes of
         the question."""
@@ -72,7 +65,6 @@ class Acceptor:
         """The lives of this peer that have voted on behalf of a former one, this one the last."""
         self._voted: Version | None = None
         """The result that a former life voted for last; this life does not hold it."""
-        roster.on_news.append(self._heed_coordinator)
         channel.on(Propose, self._on_propose)
         channel.on(Adopt, self._on_adopt)
 
@@ -100,7 +92,7 @@ class Acceptor:
     def go_on(self, former: Former) -> None:
         """Take over the promises of a former life of this peer, and vote on its behalf."""
         self._me, self._latest = former.seat.me, former.seat.decree
-        self._lives = (*former.lives, self._roster.me.life)
+        self._lives = (*former.lives, self._roster.me.life)[-_LIVES:]
         self._keep_lives()
         if former.ballot is not None:
             self.promised = former.ballot.promised
@@ -130,10 +122,7 @@ class Acceptor:
             self._ledger.keep(Seat(self._me, decree))
         else:
             self._ledger.strike()
-        for timer, again in [*self._waiting.values()]:
-            timer.cancel()
-            asyncio.get_running_loop().call_soon(again)
-        self._waiting.clear()
+        self.postponed.heed_all()
 
     def speaks_for(self, former: Member) -> bool:
         """Whether this peer votes on behalf of its `former` life, or may do so in that life's view."""
@@ -215,10 +204,12 @@ class Acceptor:
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
         if self._latest is None and envelope.sender in self._roster.addresses:
-            self._put_off(envelope, self._channel.endpoint.patience_s)  # this peer may be confirming its first view
+            self.postponed.put_off(
+                envelope, self._channel.endpoint.patience_s
+            )  # this peer may be confirming its first view
             return False
         if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
-            self._put_off(envelope, self._channel.endpoint.patience_s)
+            self.postponed.put_off(envelope, self._channel.endpoint.patience_s)
         if not self.of_now(envelope, question.generation) or not self.votes:
             return False
         leads = envelope.sender == self._roster.coordinator
@@ -226,51 +217,12 @@ class Acceptor:
             raise PeerMisbehaved(f"proposed the ballot {question.ballot}, which nobody can have come to")
         return True
 
-    def _postponed(self, envelope: Envelope) -> bool:
-        """Whether a question is postponed: its sender is not the coordinator as far as this member knows, and has led
-        too often recently. Every try keeps all members from committing, so each is heeded later than the one before:
-        only the sender's last question, and after a patience at most. `courtesy_s` becomes shorter at the same rate."""
-        sender, loop = envelope.sender, asyncio.get_running_loop()
-        if sender == self._roster.coordinator:
-            self.courtesy_s = self._channel.endpoint.interval_s
-        if sender == self._roster.coordinator or envelope.message.ballot <= self.promised:
-            return False
-        now = loop.time()
-        if sender in self._waiting:
-            self._waiting.pop(sender)[0].cancel()
-        if (due_s := self._due_s.get(sender, now)) > now:
-            self._put_off(envelope, due_s - now)
-            return True
-        seconds, interval_s = self._impatient.again(sender), self._channel.endpoint.interval_s
-        self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
-        self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
-        self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
-        return False
-
-    def _put_off(self, envelope: Envelope, seconds: float) -> None:
-        handler = self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt
-        again = partial(self._channel.resume, envelope, handler)
-        if (before := self._waiting.get(envelope.sender)) is not None:
-            before[0].cancel()
-        self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
-
-    def stop(self) -> None:
-        """Drop all postponed proposals."""
-        for timer, _ in self._waiting.values():
-            timer.cancel()
-        self._waiting.clear()
-
-    def _heed_coordinator(self) -> None:
-        """A peer has come or gone: a postponed proposal may be the coordinator's now."""
-        coordinator = self._roster.coordinator
-        if coordinator is not None and coordinator in self._waiting:
-            timer, again = self._waiting.pop(coordinator)
-            timer.cancel()
-            again()
+    def _on_question(self, envelope: Envelope) -> None:
+        (self._on_propose if isinstance(envelope.message, Propose) else self._on_adopt)(envelope)
 
     def _on_propose(self, envelope: Envelope) -> None:
         proposal: Propose = envelope.message
-        if self._heeds(envelope, proposal) and not self._postponed(envelope):
+        if self._heeds(envelope, proposal) and not self.postponed.too_often(envelope, self.promised):
             self._answer(envelope.sender, self.promise(proposal.ballot))
 
     def _on_adopt(self, envelope: Envelope) -> None:
@@ -280,8 +232,8 @@ class Acceptor:
         if proposer_of(self._view.ids, request.ballot) != sender:
             raise PeerMisbehaved("asked to adopt under the ballot of another member")
         if self._must_wait(request.decree, sender):
-            self._put_off(envelope, self._channel.endpoint.interval_s)
-        elif not self._postponed(envelope):
+            self.postponed.put_off(envelope, self._channel.endpoint.interval_s)
+        elif not self.postponed.too_often(envelope, self.promised):
             self.promise(request.ballot)
             self._answer(sender, self.adopt(request.ballot, request.decree, sender))
 

@@ -5,9 +5,10 @@ A peer that can be restarted under its key keeps these entries: its seat (the vi
 (what it has promised and adopted in the change of that view), and its vote (the result that it voted for last). A
 process that finds these entries only votes on behalf of the former life: it no longer holds the result for which that
 life voted, so it does not train until a later view has its new life among the members. It adds its own life to the
-entries: a life that is let in, and ends before it hears of that, has never voted, so the next one can vote on its
-behalf, too. A peer that joins anew of its own will removes its entries first. If the disk takes no writes, the entries are removed. An acceptor whose entries can
-be neither written nor removed stops answering, because its next life would read outdated entries.
+entries: a life that is let in, and ends before it hears of that, has never voted, so the next one votes on its behalf,
+too. A peer that joins anew of its own will removes its entries first. If the disk takes no writes, the entries are
+removed. An acceptor whose entries can be neither written nor removed stops answering, because its next life would read
+outdated entries.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ class Ledger:
         now = (seat.me.life, seat.decree.view.generation)
         ballot = ballot if ballot is not None and (ballot.life, ballot.generation) == now else None
         vote = vote if vote is not None and (vote.life, vote.generation) == now else None
-        later = lives.lives if lives is not None and (lives.life, lives.generation) == now else ()
-        return Former(seat, ballot, vote, later)
+        since = lives.lives if lives is not None and (lives.life, lives.generation) == now else ()
+        return Former(seat, ballot, vote, since)
 
     def keep(self, entry: Entry, then: Callable[[], None] = lambda: None) -> None:
         """Write `entry` in the background, and call `then` as soon as it and all earlier entries are on the disk, or

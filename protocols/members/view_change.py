@@ -124,7 +124,7 @@ class Change:
         """Stop leading a change, and drop proposals that wait for an answer."""
         self.occasion.stop()
         self.hearsay.stop()
-        self.acceptor.stop()
+        self.acceptor.postponed.stop()
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
@@ -154,7 +154,7 @@ class Change:
     async def _lead(self, view: View) -> None:
         pause_s = self._channel.endpoint.interval_s
         if self.promised:
-            await asyncio.sleep(self.acceptor.courtesy_s)  # another leads: let it
+            await asyncio.sleep(self.acceptor.postponed.courtesy_s)  # another leads: let it
         while self._roster.view is view and self._due():
             enough = await self._try(view)
             if enough is None:

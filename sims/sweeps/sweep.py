@@ -34,6 +34,7 @@ PLACES = (
 )
 TOO_RARE = (
     "a broken edge works again",
+    "a member counted on a life that was over before it came",
     "a leader told two members two decrees",
     "a learner gave way to a newcomer",
     "a learner is too slow",

@@ -19,7 +19,7 @@ import samovar
 ROOT = Path(__file__).parents[2]
 ARGUMENTS_MAX, ATTRIBUTES_MAX = 7, 12
 LARGE = {
-    "Acceptor": (6, 18),
+    "Acceptor": (6, 16),
     "Allreduce": (8, 21),
     "Attempts": (9, 9),
     "Change": (8, 19),

@@ -156,15 +156,15 @@ def test_a_proposal_that_was_put_off_is_heeded_as_soon_as_its_sender_coordinates
         await company.gathered(1)
         acceptor, generation = company[2].membership._change.acceptor, company[2].membership.view.generation
         heir = next(peer for peer in company[0].membership.view.by_seniority if peer not in ("p0", "p2"))
-        acceptor._due_s[heir] = asyncio.get_running_loop().time() + 1000.0  # it has proposed too often
+        acceptor.postponed._due_s[heir] = asyncio.get_running_loop().time() + 1000.0  # it has proposed too often
         over(company[int(heir[1:])].endpoint, MEMBERS).post("p2", Propose(generation, 1 << 20))
-        await company.until(lambda: heir in acceptor._waiting)
+        await company.until(lambda: heir in acceptor.postponed._waiting)
         await asyncio.sleep(1.0)
         assert acceptor.promised == 0
         company[2].membership.suspect("p0", "a whim")
         assert company[2].membership.coordinator == heir
         assert acceptor.promised == 1 << 20
-        assert not acceptor._waiting
+        assert not acceptor.postponed._waiting
         await company.over()
 
     simulate(main(), within_s=2_000.0)

@@ -9,11 +9,11 @@ import pytest
 from company import Company, Shelf, assert_one_truth
 from conformance import over
 from scenes import roster_of, scene
-from simulated import LINK, PATIENCE_S, endpoint_in, layout_of, no_complaints, now, simulate  # noqa: F401
+from simulated import LINK, PATIENCE_S, layout_of, no_complaints, now, simulate  # noqa: F401
 
 from samovar.protocols.members.errors import MembershipError, NoQuorum
 from samovar.protocols.members.ledger import Ballot, Former, Ledger, Seat, Vote
-from samovar.protocols.members.messages import MEMBERS, Install, Promise, Suspicion
+from samovar.protocols.members.messages import MEMBERS, Install
 from samovar.protocols.members.quorum import Quorum
 from samovar.protocols.members.view import Attributes, Decree, Member, Version, View
 
@@ -263,35 +263,5 @@ def test_before_the_start_half_of_a_view_decides_only_with_its_most_senior_membe
         assert Quorum(roster, None).enough(["p0"])
         roster.over = {1}
         assert not Quorum(roster, None).enough(["p1"])
-
-    scene(play)
-
-
-def test_a_restarted_member_that_is_taken_for_the_coordinator_says_that_it_only_votes() -> None:
-    """Members of a view that was decided before the restart do not know of it, and would wait for it to lead."""
-
-    async def play() -> None:
-        company, other, told = Company(2, records=True), "p0", list[Promise]()
-        member = Member("p1", "p1", "sim://p1", Attributes(data_shard=1), 1, life=7)
-        now = Decree(View(5, (member, replace(member, id=other, life=3)), True), Version(3, 33), (other,), ())
-        ledger = Ledger(company.stores[1])
-        ledger.keep(Seat(member, now))
-        await ledger.synced()
-        restarted, believer = company.walker(1, life=1), endpoint_in(company.network, other)
-        members = over(believer, MEMBERS)
-        members.on(Promise, lambda envelope: told.append(envelope.message))
-        for endpoint, peer in ((restarted.endpoint, other), (believer, "p1")):
-            await endpoint.open()
-            endpoint.dial(peer, f"sim://{peer}")
-
-        members.post("p1", Suspicion(5, "p2", "a whim"))
-        await asyncio.sleep(1.0)
-        assert [(promise.generation, promise.former) for promise in told] == [(5, True)]
-        restarted.membership._take(replace(now, view=replace(now.view, generation=6)), other)
-        await asyncio.sleep(1.0)
-        assert [(promise.generation, promise.former) for promise in told] == [(5, True), (6, True)]
-        restarted.membership.close()
-        for endpoint in (restarted.endpoint, believer):
-            endpoint.abort()
 
     scene(play)

@@ -1,0 +1,86 @@
+"""Postponed questions: a member that leads changes without being the coordinator is heeded later from try to try.
+
+Every ballot keeps all members from committing. Two members may each take themselves for the coordinator for as long as
+a link is broken. So a member may propose `_FREE` times per hour at once, and has to wait longer each time after that,
+up to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
+
+A question may also be put off for a given time: because its sender is one view ahead, or because the receiver is in no
+view yet. It is heeded when a new view holds here, or when that time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from ..channel import Channel, Envelope
+from ..transport import PeerId
+from .backoff import Backoff
+from .roster import Roster
+
+_FREE = 8
+"""How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
+
+
+class Postponed:
+    """The questions of other members that one member answers later. `handle` is called with each when its time has
+    come."""
+
+    def __init__(self, channel: Channel, roster: Roster, handle: Callable[[Envelope], None]) -> None:
+        self._channel, self._roster, self._handle = channel, roster, handle
+        self.courtesy_s = channel.endpoint.interval_s
+        """Seconds that this member, as coordinator, waits before it leads a change while another member leads one."""
+        self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
+        self._due_s: dict[PeerId, float] = {}
+        """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
+        self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        """The question of each member that waits, with its timer."""
+        roster.on_news.append(self._heed_coordinator)
+
+    def too_often(self, envelope: Envelope, promised: int) -> bool:
+        """Whether a question is put off: its ballot is above the `promised` one, and its sender is not the coordinator
+        as far as this member knows, and has led too often recently. `courtesy_s` becomes shorter at the same rate."""
+        sender, now = envelope.sender, asyncio.get_running_loop().time()
+        if sender == self._roster.coordinator:
+            self.courtesy_s = self._channel.endpoint.interval_s
+        if sender == self._roster.coordinator or envelope.message.ballot <= promised:
+            return False
+        if sender in self._waiting:
+            self._waiting.pop(sender)[0].cancel()
+        if (due_s := self._due_s.get(sender, now)) > now:
+            self.put_off(envelope, due_s - now)
+            return True
+        seconds, interval_s = self._impatient.again(sender), self._channel.endpoint.interval_s
+        self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
+        self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
+        self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
+        return False
+
+    def put_off(self, envelope: Envelope, seconds: float) -> None:
+        """Handle a question after so many seconds, in place of an earlier one of its sender that still waits."""
+        again = partial(self._channel.resume, envelope, self._handle)
+        if (before := self._waiting.get(envelope.sender)) is not None:
+            before[0].cancel()
+        self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
+
+    def heed_all(self) -> None:
+        """Another view holds here: handle all questions now."""
+        for timer, again in [*self._waiting.values()]:
+            timer.cancel()
+            asyncio.get_running_loop().call_soon(again)
+        self._waiting.clear()
+
+    def stop(self) -> None:
+        """Drop all questions."""
+        for timer, _ in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def _heed_coordinator(self) -> None:
+        """A peer has come or gone: a postponed question may be the coordinator's now."""
+        coordinator = self._roster.coordinator
+        if coordinator is not None and coordinator in self._waiting:
+            timer, again = self._waiting.pop(coordinator)
+            timer.cancel()
+            again()
