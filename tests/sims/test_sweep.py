@@ -74,9 +74,12 @@ def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
 
 FOUND_IN_ALLREDUCE = {
     463: "a newcomer that waited while the run ended was told nothing",
+    738: "members took a restarted peer, which only votes for its former life, for the coordinator",
     1223: "a latecomer that no member could answer was said to be left behind",
     1435: "a member that heard last of an earlier view forgot that it is not in the later one",
+    2105: "nobody voted for a life that was let in and ended before it heard of that",
     2261: "a peer that nobody can dial was left alone before the start, and waited for ever for others to come",
+    2722: "a member counted on a life that was over before it came, and waited for it for ever",
     2855: "members that reach each other through relays alone were asked to go on without one",
 }
 """Seeds that do so with ``--protocol allreduce``."""
