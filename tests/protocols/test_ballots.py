@@ -18,10 +18,10 @@ from samovar.protocols.local_sgd.commit import Commit
 from samovar.protocols.local_sgd.rounds import Contribution, Result
 from samovar.protocols.local_sgd.state import State, state_fingerprint
 from samovar.protocols.local_sgd.trial import Trial
-from samovar.protocols.members.acceptor import _FREE
 from samovar.protocols.members.echoes import RANKS
 from samovar.protocols.members.errors import NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopt, Adopted, Promise, Propose, Suspicion
+from samovar.protocols.members.postponed import _FREE
 from samovar.protocols.members.roster import TRY_FOR
 from samovar.protocols.members.view import Decree, Version
 

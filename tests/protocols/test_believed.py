@@ -10,9 +10,19 @@ from conformance import over
 from simulated import endpoint_in, simulate
 
 from samovar.protocols.members.echoes import Echo
-from samovar.protocols.members.hearsay import Confirm, Confirmed
 from samovar.protocols.members.invitation import Invitation
-from samovar.protocols.members.messages import MEMBERS, Adopt, Install, Introduce, Learned, Promise, Reinvite, Stale
+from samovar.protocols.members.messages import (
+    MEMBERS,
+    Adopt,
+    Confirm,
+    Confirmed,
+    Install,
+    Introduce,
+    Learned,
+    Promise,
+    Reinvite,
+    Stale,
+)
 from samovar.protocols.members.view import Adoption, Decree, Version, View
 
 FAR = 2**20

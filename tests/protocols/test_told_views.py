@@ -10,8 +10,7 @@ from simulated import PATIENCE_S, no_complaints  # noqa: F401
 from samovar.protocols.channel import Envelope
 from samovar.protocols.members.echoes import mark_of
 from samovar.protocols.members.errors import Expelled
-from samovar.protocols.members.hearsay import Confirm, Confirmed
-from samovar.protocols.members.messages import MEMBERS, Adopted, Install, Promise, Stale
+from samovar.protocols.members.messages import MEMBERS, Adopted, Confirm, Confirmed, Install, Promise, Stale
 from samovar.protocols.members.view import Adoption
 
 ADOPTED = 2
