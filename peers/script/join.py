@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import sys
@@ -36,6 +37,9 @@ from ..training.stop import Stop
 from .loop_thread import Background
 from .main_script import errors_are_lines, is_script
 from .run import Run
+
+_SILENT_S = 2.0
+"""Seconds of dialling after which the user is told."""
 
 
 def join(
@@ -139,7 +143,12 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 
 async def _joined(target: JoinTarget, settings: Settings, name: str | None, tell: Tell | None) -> Session:
     raise_file_limit()
-    session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script(), tell=tell)
+    line = f"dialling {target.address}: no answer yet ..."
+    telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
+    try:
+        session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script(), tell=tell)
+    finally:
+        telling.cancel()
     try:
         _refuse_tasks_own(session.settings)
     except SettingsError:
