@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from live import children
 from live import samovar as train
 from loops import RECIPES, Bare, begin, first_model, nothing_runs_on, steps_of, together, weights  # noqa: F401
 from torch import Tensor
@@ -27,7 +28,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.schedule import Schedule
 from samovar.peers.training.trainer import Trainer
-from samovar.sims.scenarios.scenario import Group, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
@@ -210,6 +211,16 @@ def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
     after.restore(snapshot)
     after.train(3)
     assert torch.equal(one.vector, after.vector)
+
+
+def test_a_simulated_peer_that_is_over_or_killed_leaves_no_workers_of_its_dataloader() -> None:
+    before = set(children())
+    settings = Settings(peers=3, period="3", steps=12, device="cpu", link="100mbit,5ms", patience_s=0.5)
+    kill = Fault(kind=Kind.CRASH, who=(1,), at_step=4)
+    world = World(task_of("workers"), replace(Scenario.plain(settings), faults=(kill,)), lambda record: None)
+    run_virtual(world.run(within_s=100), seed=0)
+    assert world.lives[0].result is not None
+    assert set(children()) <= before
 
 
 def test_the_arguments_of_a_recipe_make_another_model_than_its_usual_ones() -> None:
