@@ -157,7 +157,8 @@ class Peer:
         """Write an event to this peer's records, with the present time and view. `said`: `about`, `why`, `work` and
         `key`, as in `comings.Tell`."""
         now_s, generation = self.clock.elapsed_s, self.membership.view.generation
-        self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, **said))
+        role = self._place.role
+        self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, role=role, **said))
 
     def tell_once(self, event: EventName, why: str) -> None:
         """Write an event, unless this peer has written one of that name before."""

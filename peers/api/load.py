@@ -83,12 +83,22 @@ def _difference(mine: dict[str, Tensor], saved: dict[str, Tensor]) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
+    """The checkpoints in the folder that hold a model. Raises CheckpointError when there are none."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such run folder")
-    files = sorted(checkpoint_path(folder, "").parent.glob("peer-*.safetensors"))
+    files = sorted(filter(_has_model, checkpoint_path(folder, "").parent.glob("peer-*.safetensors")))
     if not files:
         raise CheckpointError(f"{folder}: no peer left its weights here; scripts and simulations leave none")
     return files
+
+
+def _has_model(file: Path) -> bool:
+    """Whether the checkpoint is that of a peer that trains: a server's holds ranges of the model alone. A damaged file
+    counts as one, so that an error tells of it when it is loaded."""
+    try:
+        return "steps" in numbers_of(file)
+    except CheckpointError:
+        return True
 
 
 def _of_peer(folder: Path, peer: str) -> Path:

@@ -76,7 +76,7 @@ def join(
         if idle:
             raise TaskError(f"{task} is a training script: {idle}")
         given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
-        handed = ScriptTarget(address, invite, peer_key, name, settings.not_usual() | given)
+        handed = ScriptTarget(address, invite, peer_key, name, settings.not_usual() | given, own or "")
         os.execve(sys.executable, script_command(task, arguments), handed.environment())  # noqa: S606  # no shell needed
     raise_file_limit()
     if settings.edge:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -21,16 +20,17 @@ from ..records.run import natural
 from ..records.units import (
     bytes_text,
     clock_text,
-    count_text,
     event_text,
     loss_text,
     metric_texts,
     number_text,
+    peers_text,
     plain,
     seconds_text,
 )
 from .fitting import SPACES, Phrases
 from .live_columns import fitted, with_own
+from .peer_state import GONE, STATES, TROUBLE, PeerState
 
 MOST_ROWS: Final = 16
 """With more peers than this, one row sums up all peers, and only the slowest peers and those with the latest trouble
@@ -40,22 +40,6 @@ SLOWEST: Final = 5
 LATELY_S: Final = 10.0
 """The window, in seconds, over which the speed is measured to estimate the remaining time."""
 
-STATES: Final[Mapping[str, str]] = {
-    "started": "training",
-    "joined": "training",
-    "resumed": "training",
-    "left": "left",
-    "lost": "lost",
-    "waiting": "waiting",
-    "stalled": "stalled",
-    "goes_on": "training",
-    "alone": "training",
-    "stopped": "stopped",
-    "error": "error",
-}
-"""Event -> the state of its peer afterwards."""
-GONE: Final = ("left", "stopped")
-TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
 MOST_NAMED: Final = 3
 """The greatest number of awaited peers that the headline names."""
 INK: Final[Mapping[str, str]] = {
@@ -67,30 +51,6 @@ INK: Final[Mapping[str, str]] = {
     "waiting": "yellow",
     "error": "red",
 }
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PeerState:
-    """The last known state of one peer."""
-
-    name: str
-    state: str = "starting"
-    version: int = 0
-    """Number of its last exchange."""
-    step: int = 0
-    steps_per_s: float = 0.0
-    loss: float = math.nan
-    details: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    bytes_sent: int = 0
-    """Bytes since the run started, as are `bytes_received`."""
-    bytes_received: int = 0
-    event: str = ""
-    work: str = ""
-    """The work of a stalled peer; empty: unknown."""
-    tells: bool = False
-    """Whether this peer's own records arrive here. Of other peers only the records of other peers tell."""
-    event_number: int = 0
-    """Number of its last event, counted over all peers."""
 
 
 class Board:
@@ -127,7 +87,8 @@ class Board:
 
     def _event(self, record: EventRecord) -> None:
         peer = self.peer(record.subject)
-        self.peer(record.peer).tells = True
+        teller = self.peer(record.peer)
+        teller.tells, teller.role = True, record.role or teller.role
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
@@ -193,7 +154,8 @@ class Board:
         there += max(0, self._members[1] - len(self.peers))
         away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
         if self.peers:
-            texts.append(", ".join([count_text(there, "peer"), *away]))
+            serving = sum(bool(peer.role) and peer.state not in ("lost", *GONE) for peer in self.peers.values())
+            texts.append(", ".join([peers_text(there, serving), *away]))
         left = self._left_s(elapsed_s)
         return texts + ([f"about {seconds_text(left)} left"] if left else [])
 
@@ -238,18 +200,18 @@ class Board:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
         if len(peers) <= MOST_ROWS:
             return peers
-        active = (peer for peer in peers if peer.tells and peer.state not in (*GONE, *TROUBLE, "done"))
+        active = (peer for peer in peers if peer.steps_known and peer.state not in (*GONE, *TROUBLE, "done"))
         slow = sorted(active, key=lambda peer: peer.step)
         trouble = sorted((peer for peer in peers if peer.state in TROUBLE), key=lambda peer: -peer.event_number)
         return [self._sum(peers), *trouble[:LATEST], *slow[:SLOWEST]]
 
     def _sum(self, peers: list[PeerState]) -> PeerState:
-        states, telling = Counter(peer.state for peer in peers), [peer for peer in peers if peer.tells]
+        states, telling = Counter(peer.shown_state for peer in peers), [peer for peer in peers if peer.steps_known]
         return PeerState(
             tells=True,
             name=f"all {len(peers):,}",
             state=f"{states['training']:,} training",
-            step=round(median(peer.step for peer in telling)),
+            step=round(median([peer.step for peer in telling] or [0])),
             steps_per_s=sum(peer.steps_per_s for peer in peers if peer.state == "training"),
             version=self.version,
             loss=self.loss,
@@ -266,19 +228,23 @@ class Board:
     def _cells(self, peer: PeerState) -> dict[str, RenderableType]:
         told: dict[str, RenderableType] = {
             "peer": Text(plain(peer.name, 40)),
-            "state": Text(peer.state, style=INK.get(peer.state, "")),
+            "state": Text(peer.shown_state, style=INK.get(peer.state, "")),
             "last event": Text(peer.event, style="dim"),
         }
         if not peer.tells:
             return dict.fromkeys(self._columns, "-") | {"": ""} | told
+        told |= {
+            **{name: number_text(peer.details[name]) if name in peer.details else "-" for name in self._own},
+            "out": bytes_text(peer.bytes_sent),
+            "in": bytes_text(peer.bytes_received),
+        }
+        if peer.role:
+            return told | dict.fromkeys(("steps/s", "step", "loss"), "-") | {"": ""}
         return told | {
             "steps/s": f"{peer.steps_per_s:,.1f}",
             "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
             "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
             "loss": loss_text(peer.loss) if peer.version else "-",
-            **{name: number_text(peer.details[name]) if name in peer.details else "-" for name in self._own},
-            "out": bytes_text(peer.bytes_sent),
-            "in": bytes_text(peer.bytes_received),
         }
 
 

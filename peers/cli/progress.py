@@ -30,6 +30,8 @@ from ..records.units import (
     loss_text,
     metric_texts,
     moment_text,
+    peer_label,
+    peers_text,
     plain,
     seconds_text,
     stay_text,
@@ -174,7 +176,7 @@ def headline(result: Result) -> list[str]:
         *([f"best {told}" for told in _best(result)]),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),
-        count_text(len(result.peers), "peer")
+        peers_text(len(result.peers), sum(bool(peer.role) for peer in result.peers))
         + ("" if result.virtual_s is not None else " on this machine")
         + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
         + (f", {len(result.lost):,} lost" if result.lost else ""),
@@ -200,9 +202,9 @@ def _peer_table(result: Result) -> Folded:
     table = Folded(names, *numbers)
     shown = result.peers
     if len(shown) > MOST_ROWS:
-        shown = tuple(sorted(shown, key=lambda peer: peer.steps)[:SLOWEST])
+        shown = tuple(sorted(shown, key=lambda peer: (peer.role, peer.steps))[:SLOWEST])
     for peer in shown:
-        table.add_row(Text(plain(peer.peer, 40)), *_cells(peer, more))
+        table.add_row(Text(plain(peer_label(peer), 40)), *_cells(peer, more))
     if len(shown) < len(result.peers):
         table.add_row(f"+ {len(result.peers) - len(shown):,} more", *[""] * len(heads))
     if len(result.peers) > 1:
@@ -248,7 +250,12 @@ def _sum(result: Result) -> PeerSummary:
 
 
 def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
-    """The cells of a peer's row. `more`: the optional columns that the table has."""
+    """The cells of a peer's row. `more`: the optional columns that the table has. A server takes no steps, and neither
+    waits nor has a loss."""
+    if peer.role:
+        shared = [bytes_text(peer.bytes_shared)] if "bytes_shared" in more else []
+        unused = 4 + ("hidden_s" in more)
+        return "-", "-", bytes_text(peer.bytes_sent), bytes_text(peer.bytes_received), *shared, *["-"] * unused
     return (
         f"{peer.exchanges:,}",
         f"{peer.steps:,}",

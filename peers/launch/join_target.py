@@ -24,7 +24,7 @@ from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.votes import votes_folder
 from ..settings.edge import begin_with
 from ..settings.fields import SettingsError
-from ..settings.settings import Settings
+from ..settings.settings import Settings, Tell
 from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key
@@ -155,14 +155,17 @@ def own_name(said: str | None) -> str:
     return name
 
 
-async def open_at(target: JoinTarget, settings: Settings, stop: Stop, *, name: str, task: Path) -> Session:
+async def open_at(
+    target: JoinTarget, settings: Settings, stop: Stop, *, name: str, task: Path, tell: Tell | None = None
+) -> Session:
     """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
-    go on in the folder of an earlier process of this peer. Raises JoinFailed and other ValueErrors, OSError."""
+    go on in the folder of an earlier process of this peer. `tell`: called with a line when this peer's arguments are
+    not the run's; None: that raises SettingsError. Raises JoinFailed and other ValueErrors, OSError."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:
         run = await target.ask_run(endpoint)
-        settings = settings.with_agreed(run.settings)
+        settings = settings.with_agreed(run.settings, tell)
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
         if again:
             _go_on_with_budget(endpoint, Path(settings.run or "."), name)

@@ -13,7 +13,7 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -273,6 +273,6 @@ class Launch:
             peer.signal(number)
 
 
-def script_command(script: Path, arguments: tuple[str, ...]) -> list[str]:
+def script_command(script: Path, arguments: Sequence[str]) -> list[str]:
     """The command that spawns one peer of a training script that calls `samovar.join()`."""
     return [sys.executable, str(script), *arguments]

@@ -66,11 +66,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
-    """A run that is ready to begin in its `folder`. `script`: its peers run the script `task` with these `arguments`;
-    else they train the task. `resumed`: it goes on from its checkpoints."""
+    """A run that is ready to begin in its `folder`. `script`: its peers run the script `task`; else they train the
+    task. `resumed`: it goes on from its checkpoints."""
 
     task: Path
-    arguments: tuple[str, ...]
     script: bool
     settings: Settings
     folder: Path
@@ -97,11 +96,11 @@ class LocalRun:
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         settings, folder, before_s, began = self.settings, self.folder, spent_s(self.folder), time.monotonic()
         all_orders, invite = founding_orders(self.task, settings, folder, resume=self.resumed)
-        command = script_command(self.task, self.arguments) if self.script else None
+        command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
-        own, protocol = shlex.join(self.arguments) if self.script else settings.arguments, settings.protocol.file
-        ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=protocol, arguments=own)
+        own = settings.arguments
+        ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=settings.protocol.file, arguments=own)
         async with answered(folder, ways_in.answer, display.say):
             with display:
                 try:
@@ -185,7 +184,8 @@ def prepared(
     None: by this process's command line. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each
     with one line of text."""
     script = kind_of(task) == "script"
-    given = {**given, "arguments": None if script else shlex.join(arguments) or None}
+    own = shlex.join(arguments)
+    given = {**given, "arguments": None if script else own or None}
     if resume is not None and script:
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
@@ -198,13 +198,13 @@ def prepared(
         settings.check_founding()
         if script and (why := of_tasks(settings.not_usual()) or settings.own.tasks_only()):
             raise TaskError(f"{task} is a training script: {why}")
-        if not script:
+        if script:
+            settings = settings.changed(arguments=own)
+        else:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)
         folder = make_folder(settings.run, task, command)
-    return LocalRun(
-        task=task, arguments=arguments, script=script, settings=settings, folder=folder, resumed=resume is not None
-    )
+    return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed=resume is not None)
 
 
 def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:

@@ -16,14 +16,16 @@ JOIN_VARIABLE = "SAMOVAR_JOIN"
 
 @dataclass(frozen=True, slots=True)
 class ScriptTarget:
-    """The arguments of `samovar.join` from the command line: `settings` by name, and the others under their names
-    there. They take precedence over those in the script."""
+    """The arguments of `samovar.join`, from the command line or from the script itself: `settings` by name, and the
+    others under their names there; `address` None: a new run. `arguments`: the script's own, from the command line,
+    which must be the run's; None: the script alone knows what they mean, one may be the address."""
 
-    address: str
+    address: str | None
     invite: str | None
     peer_key: str | None
     name: str | None
     settings: Mapping[str, Any]
+    arguments: str | None = None
 
     def environment(self) -> dict[str, str]:
         """The environment of the script's process."""
@@ -31,7 +33,7 @@ class ScriptTarget:
 
     @classmethod
     def taken(cls) -> Self | None:
-        """The target of this process; None: there is none. The variable is removed from the environment, so that
-        neither a later run nor a grandchild uses it."""
+        """The target of this process from the command line; None: there is none. The variable is removed from the
+        environment, so that neither a later run nor a grandchild uses it."""
         text = os.environ.pop(JOIN_VARIABLE, None)
         return None if text is None else cls(**json.loads(text))

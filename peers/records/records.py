@@ -167,6 +167,8 @@ class EventRecord:
     """Number of the recording peer's membership view at the time."""
     key: str = ""
     """The public key of the peer `about`, where it joined, left or was lost. Names are not unique, keys are."""
+    role: str = ""
+    """The recording peer's role in the run: 'server'; empty: it trains."""
 
     @property
     def subject(self) -> str:

@@ -49,6 +49,8 @@ class PeerSummary:
     """Seconds of evaluating."""
     loss: FloatOrNaN
     """Training loss of its last exchange."""
+    role: str = ""
+    """Its role in the run: 'server', which takes no steps; empty: it trains."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -76,12 +76,14 @@ class Tally:
         restarted = isinstance(record, EventRecord) and record.event == "restarted"
         self.records += not restarted  # it is written only with the new life's first record, which may never come
         before = self._peers.get(record.peer) or nothing(record.peer)
-        self._peers[record.peer] = before if isinstance(record, EventRecord) else _added(before, record)
         if isinstance(record, EventRecord):
+            self._peers[record.peer] = replace(before, role=record.role or before.role)
             self._follow(record)
-        elif record.version > self.exchanges and not record.caught_up:
-            for comer in self._came.values():
-                comer.exchanges += comer.was_in(record.details.get("generation"))
+        else:
+            self._peers[record.peer] = _added(before, record)
+            if record.version > self.exchanges and not record.caught_up:
+                for comer in self._came.values():
+                    comer.exchanges += comer.was_in(record.details.get("generation"))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and record.version >= (self.metrics_at or 0):

@@ -10,6 +10,7 @@ from .columns import Noun
 from .elsewhere import Elsewhere
 from .metrics import Scale, scale_of
 from .records import EventRecord
+from .result import PeerSummary
 
 T = TypeVar("T")
 MOST_METRICS: Final = 6
@@ -46,6 +47,19 @@ def clock_text(seconds: float) -> str:
 def count_text(count: int, noun: str) -> str:
     """'1 peer', '1,024 peers'."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def peers_text(peers: int, servers: int) -> str:
+    """The number of peers as text, '5 peers', or, where some of them are servers, '3 workers, 2 servers'."""
+    if not servers:
+        return count_text(peers, "peer")
+    workers = [count_text(peers - servers, "worker")] if peers > servers else []
+    return ", ".join([*workers, count_text(servers, "server")])
+
+
+def peer_label(peer: PeerSummary) -> str:
+    """The peer's name, and its role if it has one: '3 (server)'."""
+    return f"{peer.peer} ({peer.role})" if peer.role else peer.peer
 
 
 def moment_text(seconds: float) -> str:

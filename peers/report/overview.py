@@ -190,8 +190,9 @@ def _returns(run: Run) -> dict[str, list[float]]:
 def totals(run: Run) -> list[PeerSummary]:
     """Each peer's totals, from its own records, or from the run's result for a peer whose records are not here."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
-    own = Tally(run.exchanges).peers
-    return [own.get(name) or told.get(name) or nothing(name) for name in run.peers]
+    own, roles = Tally(run.exchanges).peers, {event.peer: event.role for event in run.events if event.role}
+    found = (own.get(name) or told.get(name) or nothing(name) for name in run.peers)
+    return [dataclasses.replace(peer, role=roles.get(peer.peer, peer.role)) for peer in found]
 
 
 def _grouped(records: Iterable[ExchangeRecord], keys: Iterable[int]) -> list[list[ExchangeRecord]]:

@@ -21,6 +21,8 @@ from ..records.units import (
     metric_label,
     metric_text,
     moment_text,
+    peer_label,
+    peers_text,
     plain,
     seconds_text,
     stay_text,
@@ -54,7 +56,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     wall_s = result.wall_s if result else (run.exchanges[-1].time_s if run.exchanges else 0.0)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
-    lost = sum(bool(absence.lost_s) for absence in missing)
+    lost, servers = sum(bool(absence.lost_s) for absence in missing), sum(bool(peer.role) for peer in peers)
     fate = f"{lost:,} lost" if lost else "none lost"
     most = max((record.members for record in run.exchanges), default=0)
     if most > len(peers):
@@ -68,7 +70,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
             (
                 *(metrics or [_tile("Evaluation", "-", "not measured")]),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
-                _tile("Peers", f"{len(peers):,}", fate, bad=lost > 0),
+                _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=lost > 0),
                 _tile(_capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
@@ -178,17 +180,17 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
     phases = PHASES if any(peer.evaluate_s for peer in peers) else PHASES[:-1]
     body = (
         [
-            _cell(peer.peer, "text name"),
-            _cell(f"{peer.exchanges:,}"),
-            _cell(f"{peer.steps:,}"),
+            _cell(peer_label(peer), "text name"),
+            _cell("-" if peer.role else f"{peer.exchanges:,}"),
+            _cell("-" if peer.role else f"{peer.steps:,}"),
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
             *([_cell(bytes_text(peer.model_bytes))] if averaged else []),
-            *(_cell(seconds_text(getattr(peer, f"{phase}_s"))) for phase in phases),
-            *([_cell(seconds_text(peer.hidden_s))] if hidden else []),
+            *(_cell("-" if peer.role else seconds_text(getattr(peer, f"{phase}_s"))) for phase in phases),
+            *([_cell("-" if peer.role else seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",
-            _cell(loss_text(peer.loss) if peer.exchanges else "-"),
+            _cell(loss_text(peer.loss) if peer.exchanges and not peer.role else "-"),
         ]
         for peer in peers[:MOST_PEERS]
     )

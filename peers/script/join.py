@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -31,11 +32,14 @@ from ..machine.torch_imports import do_without_compiler, import_all_of_torch
 from ..settings.fields import SettingsError
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import JoinSettings
-from ..settings.settings import Settings, aloud, of_tasks
+from ..settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..training.stop import Stop
 from .loop_thread import Background
 from .main_script import errors_are_lines, is_script
 from .run import Run
+
+_SILENT_S = 2.0
+"""Seconds of dialling after which the user is told."""
 
 
 def join(
@@ -56,42 +60,49 @@ def join(
     ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost, each with one line of text.
     """
     errors_are_lines()
-    given: dict[str, object] = {"peers": 1, **settings}
-    if (target := ScriptTarget.taken()) is not None:
-        address, invite, peer_key = target.address, target.invite, target.peer_key
-        name, given = target.name or name, {**given, **target.settings}
-    do_without_compiler() if given.get("edge") else import_all_of_torch()
+    target = ScriptTarget(address, invite, peer_key, name, {"peers": 1, **settings})
+    if (said := ScriptTarget.taken()) is not None:
+        target = replace(said, name=said.name or name, settings={**target.settings, **said.settings})
+    do_without_compiler() if target.settings.get("edge") else import_all_of_torch()
     background = Background()
     try:
         with in_python():
-            return _run(background, address, invite, peer_key, name, given)
+            return _run(background, target)
     except BaseException:
         background.close()
         raise
 
 
-def _run(
-    background: Background,
-    address: str | None,
-    invite: str | None,
-    peer_key: str | None,
-    name: str | None,
-    given: Mapping[str, object],
-) -> Run:
+def _run(background: Background, said: ScriptTarget) -> Run:
     if CONTROL_VARIABLE in os.environ:
         session = background.call(_launched())
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
         return Run(background, session, None)
-    if idle := of_tasks(given):
+    if idle := of_tasks(said.settings):
         raise SettingsError(idle)
-    wished = Settings.read(None, given, lambda line: aloud(python_words(line)))
+    wished = Settings.read(None, said.settings, lambda line: aloud(python_words(line)))
     _refuse_tasks_own(wished)
-    if address is None:
-        return Run(background, *background.call(_alone(wished, name)))
-    way = {"invite": invite, "peer_key": peer_key, "insecure": wished.insecure or None}
-    invitation = {"address": address, **{key: value for key, value in way.items() if value is not None}}
-    target = JoinTarget.of(address, invite, peer_key, wished)
-    return Run(background, background.call(_joined(target, wished, name)), invitation)
+    wished = wished.changed(arguments=_own_arguments() if said.arguments is None else said.arguments)
+    if said.address is None:
+        return Run(background, *background.call(_alone(wished, said.name)))
+    way = {"invite": said.invite, "peer_key": said.peer_key, "insecure": wished.insecure or None}
+    invitation = {"address": said.address, **{key: value for key, value in way.items() if value is not None}}
+    target = JoinTarget.of(said.address, said.invite, said.peer_key, wished)
+    return Run(background, background.call(_joined(target, wished, said.name, _telling(said))), invitation)
+
+
+def _own_arguments() -> str:
+    """The words of this script's command line, as one text; "" in a notebook, whose words are not its user's."""
+    return shlex.join(sys.argv[1:]) if is_script() else ""
+
+
+def _telling(said: ScriptTarget) -> Tell | None:
+    """Tells the user when this script's arguments are not the run's. None: that is an error, because the command line
+    gave them. A script that gets the address of the run from its arguments is told nothing, nor is a notebook."""
+    if said.arguments is not None:
+        return None
+    own_address = said.address is not None and said.address in _own_arguments()
+    return silently if own_address or not is_script() else aloud
 
 
 def _refuse_tasks_own(settings: Settings) -> None:
@@ -120,7 +131,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
         session.reinvited,
         in_python=not is_script(),
         protocol=spoken.file,
-        arguments=shlex.join(sys.argv[1:]),
+        arguments=settings.arguments,
     )
     if unwritten := ways_in.met([way]):
         print(f"samovar: {unwritten}", file=sys.stderr)
@@ -130,9 +141,14 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
     return session, invitation
 
 
-async def _joined(target: JoinTarget, settings: Settings, name: str | None) -> Session:
+async def _joined(target: JoinTarget, settings: Settings, name: str | None, tell: Tell | None) -> Session:
     raise_file_limit()
-    session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script())
+    line = f"dialling {target.address}: no answer yet ..."
+    telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
+    try:
+        session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script(), tell=tell)
+    finally:
+        telling.cancel()
     try:
         _refuse_tasks_own(session.settings)
     except SettingsError:

@@ -30,7 +30,9 @@ class CommonSettings(Declared):
     steps: int | None = setting(
         None, rules.whole(1, 10**12), f"Local steps of each peer, not of all. [default: {USUAL_STEPS}]", agreed=True
     )
-    arguments: str = setting("", rules.arguments(), "What the task is given, after --.", agreed=True, verbs="")
+    arguments: str = setting(
+        "", rules.arguments(), "What the task or script is given, after --.", agreed=True, verbs=""
+    )
     seed: int = setting(0, rules.whole(0, 2**63 - 1), "Seed of all random choices.", agreed=True)
     device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
     threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)

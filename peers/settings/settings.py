@@ -183,16 +183,19 @@ class Settings(CommonSettings):
     def agreed_json(self) -> str:
         return json.dumps(self.agreed())
 
-    def with_agreed(self, agreed: Mapping[str, object] | str) -> Settings:
+    def with_agreed(self, agreed: Mapping[str, object] | str, tell: Tell | None = None) -> Settings:
         """These settings, overridden by the settings that all peers of a run share. `agreed`: the result of another
         peer's `agreed` or `agreed_json`. The text may come from a stranger: a fault of any kind raises
-        SettingsError."""
+        SettingsError. `tell`: called with a line when this peer's arguments are not the run's, which is a fault
+        otherwise."""
         values = _parsed(agreed) if isinstance(agreed, str) else agreed
         spoken = self.protocol
         if isinstance(values, Mapping) and "protocol" in values:
             spoken = _agreed_protocol(self.protocol, values["protocol"])
         if isinstance(values, Mapping) and values.get("arguments", self.arguments) != self.arguments:
-            raise SettingsError(_not_the_runs_arguments(self.arguments, values["arguments"]), "arguments")
+            if tell is None:
+                raise SettingsError(_not_the_runs_arguments(self.arguments, values["arguments"]), "arguments")
+            tell(f"this script's arguments are {shown(self.arguments)}, the run's {shown(values['arguments'])}")
         return self.changed(**{**_exactly(agreed_of(spoken), values, silently), "protocol": spoken})
 
 
@@ -239,8 +242,8 @@ def _not_the_runs(own: Spoken, name: object, digest: str) -> str:
 
 
 def _not_the_runs_arguments(own: str, said: object) -> str:
-    """The error for a newcomer whose task has other arguments than the run's. They are not taken from the run: they
-    come from a stranger, and a task may open files by them."""
+    """The error for a newcomer whose task or script has other arguments than the run's. They are not taken from the
+    run: they come from a stranger, and a task may open files by them."""
     return f"must be the run's, {shown(said)}, got {shown(own)}: give the same after --"
 
 

@@ -80,6 +80,10 @@ class Batches:
             self._ahead.append(self._drawn())
         return [batch for batch, _ in islice(self._ahead, count)]
 
+    def close(self) -> None:
+        """Draw nothing more. The workers of a DataLoader end."""
+        self._batches = self._data = None
+
     def _drawn(self) -> tuple[Any, bool]:
         """The next batch of the data, on the device, and whether a pass begins with it."""
         for _ in range(2):

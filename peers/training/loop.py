@@ -187,6 +187,8 @@ class Training:
         if self._stop.flag or self._sleep.is_due or failed:
             for outcome in await self._conversation.settle():
                 self._replica.note(self.peer.note(outcome))
+            if not failed:  # what has failed may be the hook
+                await self._replica.end_round(self._conversation.position())
         return await self._save_now(failed=failed)
 
     async def _save_now(self, *, failed: bool = False) -> str:

@@ -68,7 +68,7 @@ class Trainer:
         self.copy = ModelCopy(self.model, self.optimizer, inner, tables=RowTables.of(task, self.model))
         self._schedule = Schedule(task, self.optimizer, steps)
         self._step = LocalStep(task, self.model, self.optimizer, self.copy, device)
-        self._batches = Batches(task, seed, data_shard, data_shards, device)
+        self.batches = Batches(task, seed, data_shard, data_shards, device)
         run = TaskRun("", seed, data_shard, data_shards, steps, device, self.model, self.optimizer)
         self.hooks = Hooks(task, run)
         self.steps = 0
@@ -95,7 +95,7 @@ class Trainer:
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, which is known once it has joined. A change restarts its data and random
         generators."""
-        self._batches.of_shard(data_shard, data_shards)
+        self.batches.of_shard(data_shard, data_shards)
         self.hooks.run.part, self.hooks.run.parts = data_shard, data_shards
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
@@ -116,8 +116,8 @@ class Trainer:
     def foresee(self, steps: int) -> Update:
         """The update of a `Foresee`. Raises TaskError."""
         self.at = "rows()"
-        self._batches.chance.take()
-        needed = self.copy.needed(self._batches.ahead(steps * self.task.accumulate))
+        self.batches.chance.take()
+        needed = self.copy.needed(self.batches.ahead(steps * self.task.accumulate))
         return Update(vector=torch.empty(0), needed=needed)
 
     def begin(self, begin: Begin) -> None:
@@ -131,7 +131,7 @@ class Trainer:
         update, the exchange is not over, and nothing is done."""
         if not isinstance(begin, Update):
             self.begin(begin)
-            self._batches.chance.take()  # for what on_round() draws
+            self.batches.chance.take()  # for what on_round() draws
             self.hooks.call()
 
     def train(
@@ -146,7 +146,7 @@ class Trainer:
         model after half of them for the update. `step`: local steps of the run before these, for the learning rate;
         None: this peer's own. Raises Diverged when a loss is not finite."""
         taken, before = 0, self.steps if step is None else step
-        self._batches.chance.take()
+        self.batches.chance.take()
         self.model.train()
         while taken < steps and not stopping():
             self._schedule.go_to(before + taken)
@@ -162,7 +162,7 @@ class Trainer:
 
     def _next_batch(self) -> Any:
         self.at = "data()"
-        batch = self._batches.next()
+        batch = self.batches.next()
         self.at = "loss() and what follows"
         return batch
 
@@ -176,19 +176,19 @@ class Trainer:
             loss=self._counts.mean_loss(),
             steps=self.steps_in_round,
             halfway=self._counts.halfway,
-            epochs=self._batches.passes.in_round,
+            epochs=self.batches.passes.in_round,
         )
 
     def begin_round(self) -> None:
         """Reset the counts of the round; the model stays as it is."""
         self._counts = Counts(self._counts.skips)
-        self._batches.passes.begin_round()
+        self.batches.passes.begin_round()
 
     @contextmanager
     def _as_brought(self, update: Update) -> Iterator[None]:
         """While in this context, the model and the counts are those of `update`, as it was brought to the conversation.
         The optimizer's state and the place in the data are the present ones."""
-        vector, steps, now, passes = self.vector, self.steps, self._counts, self._batches.passes
+        vector, steps, now, passes = self.vector, self.steps, self._counts, self.batches.passes
         self.copy.load(update.vector, update.grown)
         self.steps -= now.steps
         losses = [torch.tensor(update.loss, device=self.device)]
@@ -248,8 +248,8 @@ class Trainer:
         """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its
         gradients, the generators and the place in the data are unchanged. Raises TaskError, EvaluationFailed and the
         functions' own errors."""
-        self._batches.chance.take()
-        batch = self._batches.first()
+        self.batches.chance.take()
+        batch = self.batches.first()
         Chance(derive(self.seed, "rehearse"), self.device).take()
         with untouched(self.model, training=True):
             self.copy.needed([batch])
@@ -263,7 +263,7 @@ class Trainer:
         base, unfrozen = self.copy.unfrozen.to_plain()
         optimizer, plain = optimizer_to_plain({**self.optimizer.state_dict(), _SCHEDULE: self._schedule.to_plain()})
         tensors = saved_tensors(self.model) | base | {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
-        drawn, place = self._batches.to_plain()
+        drawn, place = self.batches.to_plain()
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.items()}
         losses = self._counts.losses
         tensors |= {"losses": torch.stack(losses) if losses else torch.zeros(0)}
@@ -296,4 +296,4 @@ class Trainer:
         self._counts = Counts(self._counts.skips, numbers["steps_in_round"], float(numbers["samples"]), losses)
         self.steps = numbers["steps"]
         self._step.restore(numbers.get("scaler"))
-        self._batches.restore({name[7:]: one for name, one in tensors.items() if name.startswith("random/")}, numbers)
+        self.batches.restore({name[7:]: one for name, one in tensors.items() if name.startswith("random/")}, numbers)

@@ -274,5 +274,6 @@ class Life:
             error = self.error
             foreseen, told = error is None or is_plain(error), "" if error is None else one_line(error)
             self._log.add(self.name, Gone(finished, crashed, told, foreseen))
+            self.trainer.batches.close()
             self.ended.set()
             self._on_end(self)

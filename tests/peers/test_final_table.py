@@ -71,6 +71,18 @@ def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     assert "more" not in drawn(final_table(result))
 
 
+def test_servers_are_counted_and_named_as_servers_and_have_no_cells_of_steps() -> None:
+    started = [EventRecord(peer=name, time_s=0.0, event="started", role="server" * (name == "2")) for name in "012"]
+    records = [*started, committed("0", 1), committed("1", 1), committed("2", 1, step=0, compute_s=0.0, loss=math.nan)]
+    peers = tuple(Tally(records).peers.values())
+    assert [peer.role for peer in peers] == ["", "", "server"]
+    result = Result(loss=2.0, wall_s=1.0, exchanges=1, peers=peers, run="runs/ps-001")
+    text = drawn(final_table(result))
+    assert "2 workers, 1 server on this machine" in text
+    (server,) = (line.split() for line in text.splitlines() if line.startswith("2 "))
+    assert server == ["2", "(server)", "-", "-", "1.50", "MB", "250", "kB", "-", "-", "-", "-"]
+
+
 def summary_of(peer: str) -> PeerSummary:
     return PeerSummary(
         peer=peer,

@@ -41,6 +41,24 @@ def test_peers_that_have_gathered_train_although_no_round_is_over() -> None:
     assert "first" not in late.headline(1), "the run is in a later one"
 
 
+@pytest.mark.parametrize("count", [3, MOST_ROWS + 2])
+def test_a_server_serves_and_has_no_cells_of_steps(count: int) -> None:
+    workers = [f"w{index}" for index in range(count - 1)]
+    found = board(*(happened(name, "started") for name in workers), happened("s", "started", role="server"))
+    found.update(committed("s", 1, step=0, steps_per_s=0.0, loss=math.nan))
+    for name in workers:
+        found.update(committed(name, 1))
+    assert f"{count - 1} workers, 1 server" in found.headline(1)
+    text = drawn(found.render(1, 120))
+    if count == 3:
+        assert re.fullmatch(r"s +serving +- +- +- +10 +1\.50 MB +250 kB +started *", row(text, "s"))
+    else:
+        assert "1 serving" in row(text, "all")
+        assert not any(line.startswith("s ") for line in text.splitlines()), "a server is no slow worker"
+    found.update(happened("s", "lost"))
+    assert f"{count - 1} peers, 1 lost" in found.headline(1)
+
+
 def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:
     told = board(dataclasses.replace(committed("alice", 1), metrics={"accuracy": 0.5}))
     assert "accuracy 50.00%   " in told.headline(1.0)

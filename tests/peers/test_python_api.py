@@ -328,6 +328,16 @@ def test_of_peers_with_models_of_their_own_one_model_must_be_chosen(here: Path) 
     assert torch.equal(samovar.load(mine, alone).embed.weight, models[1].embed.weight), "as in a newcomer's folder"
 
 
+def test_after_a_parameter_server_the_models_are_those_of_the_workers_alone(here: Path) -> None:
+    (here / "line.py").write_text(TASK)
+    result = trained("line.py", protocol="parameter_server", servers=1, period=None)
+    assert (result.folder / "checkpoint/peer-2.safetensors").exists(), "that of the server"
+    one, mean = (samovar.load(nn.Linear(2, 1), result, mean=mean).weight for mean in (False, True))
+    assert torch.allclose(one, mean)
+    with pytest.raises(samovar.CheckpointError, match=r"peer 2 left no weights here, but these did.*: 0, 1$"):
+        samovar.load(nn.Linear(2, 1), result, 2)
+
+
 def test_the_checkpoints_of_a_gossip_tell_that_each_model_is_a_peers_own(here: Path) -> None:
     (here / "line.py").write_text(TASK)
     for protocol, own in (("gossip", True), ("allreduce", False)):

@@ -67,6 +67,16 @@ def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
 
 
+def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
+    files = synthetic_records()
+    files["dora"] = [EventRecord(peer="dora", time_s=0.0, event="started", role="server")]
+    text = page(in_memory(files), "")
+    assert f"{len(files) - 1} workers, 1 server" in Page(text).seen
+    cells = re.search(r"<td[^>]*>dora \(server\)(.*?)</tr>", text, re.DOTALL)
+    assert cells is not None
+    assert re.findall(r"<td>([^<]+)", cells[1]) == ["-", "-", "0 B", "0 B", "-", "-", "-", "-"]
+
+
 def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run) -> None:
     assert "Averaged" not in page(run, ""), "as the records of before"
     made = tuple(dataclasses.replace(record, model_bytes=25_000) for record in run.exchanges)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import math
 import os
 import re
@@ -16,12 +18,14 @@ from loops import HERE, batch_loss, begin, joined, network, nothing_runs_on, rou
 from torch import Tensor, nn
 
 import samovar
+from samovar.peers.launch.join_target import JoinFailed, JoinTarget
 from samovar.peers.launch.script_target import JOIN_VARIABLE, ScriptTarget
 from samovar.peers.records.run import read_run
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.model_copy import Diverged
 from samovar.protocols.addresses import split_address
 from samovar.protocols.members.errors import JoinRefused
+from samovar.sims.world.loop import run_virtual
 
 
 def test_two_runs_one_after_the_other(tmp_path: Path) -> None:
@@ -183,6 +187,21 @@ def test_a_run_that_cannot_be_joined_leaves_no_thread(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=re.escape(said)):
             samovar.join(**wrong)
         assert threads() == []
+
+
+@pytest.mark.parametrize(("dials_s", "told"), [(1.9, []), (30.0, ["samovar: dialling tcp://h:4: no answer yet ..."])])
+def test_a_script_that_dials_for_two_seconds_says_so_once_and_names_the_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dials_s: float, told: list[str]
+) -> None:
+    async def dials(target: JoinTarget, *_: object, **__: object) -> None:
+        await asyncio.sleep(dials_s)
+        raise JoinFailed(target.address, "no answer")
+
+    module = importlib.import_module("samovar.peers.script.join")
+    monkeypatch.setattr(module, "open_at", dials)
+    with pytest.raises(JoinFailed):
+        run_virtual(module._joined(JoinTarget("tcp://h:4", "ab", None, None), Settings(), "erin", None))
+    assert capsys.readouterr().err.splitlines() == told
 
 
 def test_a_script_joins_the_run_that_samovar_join_was_given_whatever_its_own_arguments_are(

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from live import children
 from live import samovar as train
 from loops import RECIPES, Bare, begin, first_model, nothing_runs_on, steps_of, together, weights  # noqa: F401
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from torch.utils.data import TensorDataset
 from two_peers import TwoPeers
@@ -27,7 +28,7 @@ from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.schedule import Schedule
 from samovar.peers.training.trainer import Trainer
-from samovar.sims.scenarios.scenario import Group, Scenario
+from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
@@ -179,6 +180,34 @@ def test_on_round_is_called_once_a_round_with_the_model_of_that_round() -> None:
     assert torch.equal(weights(module_of(alone.task).averages["0"]), weights(bare))
 
 
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
+def test_the_checkpoint_of_a_run_that_is_stopped_holds_what_on_round_did_after_its_last_exchange(
+    overlap: bool,
+) -> None:
+    """Whenever it is stopped, also while a finished exchange waits behind local steps: on_round is not called again for
+    that exchange when the run is resumed."""
+
+    def model() -> nn.Module:
+        counted = first_model(usual)
+        counted.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        return counted
+
+    def on_round(record: ExchangeRecord, run: Any) -> None:
+        run.model.rounds += 1
+
+    usual = load_task(RECIPES.parent / "tasks/union.py")
+    task = replace(usual, model=model, on_round=on_round)
+    run = Settings(peers=2, period="3", steps=24, device="cpu", checkpoint_every_s=1000.0, overlap=overlap)
+    took_s, seen = TwoPeers(task, run, latency="0.1ms").took_s, set[int]()
+    for moment in range(1, 30):
+        stopped = TwoPeers(task, run, latency="0.1ms", stop_s=took_s * moment / 30)
+        for snapshot in stopped.kept.values():
+            exchange = snapshot.numbers["state"]["round"]
+            assert int(snapshot.tensors["model/rounds"]) == exchange
+            seen.add(exchange)
+    assert {*range(1, 8)} <= seen
+
+
 def test_of_a_model_with_adapters_only_the_adapters_travel() -> None:
     run = Simulated("lora", peers=2)
     model = run.trainers[0].model
@@ -210,6 +239,16 @@ def test_workers_of_a_dataloader_draw_by_the_runs_seed() -> None:
     after.restore(snapshot)
     after.train(3)
     assert torch.equal(one.vector, after.vector)
+
+
+def test_a_simulated_peer_that_is_over_or_killed_leaves_no_workers_of_its_dataloader() -> None:
+    before = set(children())
+    settings = Settings(peers=3, period="3", steps=12, device="cpu", link="100mbit,5ms", patience_s=0.5)
+    kill = Fault(kind=Kind.CRASH, who=(1,), at_step=4)
+    world = World(task_of("workers"), replace(Scenario.plain(settings), faults=(kill,)), lambda record: None)
+    run_virtual(world.run(within_s=100), seed=0)
+    assert world.lives[0].result is not None
+    assert set(children()) <= before
 
 
 def test_the_arguments_of_a_recipe_make_another_model_than_its_usual_ones() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tiers import soaked
 
 import samovar
 from samovar.peers.records.run import read_run
+from samovar.peers.settings.settings import Settings
 
 
 def script(folder: Path, body: str) -> Path:
@@ -57,7 +59,7 @@ def test_train_says_where_a_scripts_prints_go_and_how_the_script_joins_on_anothe
     """By the line as it is printed, with a copy of the script and no change to it."""
     body = """
 print('this is peer', run.part, sys.argv[1:])
-if len(sys.argv) > 2:
+if run.folder.name == 'third':
     for _ in range(8): step()
 else:
     while run.peers < 3: step()
@@ -75,13 +77,40 @@ run.leave()
     command = re.fullmatch(r"join from \w+ machine: samovar (join tcp://\S+ mine\.py --invite \S+) -- 'a b'\n", how)
     assert command is not None
     there = ("--run", "third", "--name", "erin", "--listen", HERE)
-    third = Live(tmp_path, *command[1].split(), *there, "--", "a b", 3, run="third", afresh=afresh).end()
-    assert (third.code, third.out) == (0, "this is peer 0 ['a b', '3']\n"), third.err
+    third = Live(tmp_path, *command[1].split(), *there, "--", "a b", run="third", afresh=afresh).end()
+    assert (third.code, third.out) == (0, "this is peer 0 ['a b']\n"), third.err
     assert [file.name for file in (tmp_path / "third").glob("*.jsonl")] == ["peer-erin.jsonl"]
     ended = run.end()
     assert (ended.code, ended.left) == (0, []), ended.err
     assert ended.result["lost"] == []
     assert {record.members for record in read_run(tmp_path / "third").exchanges if not record.caught_up} == {3}
+
+
+def test_a_script_with_other_arguments_than_the_runs_is_told_both_and_one_that_dials_itself_goes_on(
+    tmp_path: Path,
+) -> None:
+    """By the command line as a task's peer is. A script that dials by itself may have the run's address among them."""
+    path = script(tmp_path, "while not os.path.exists('over'): step()\nrun.leave()")
+    path = path.relative_to(tmp_path)
+    run = Live(tmp_path, "train", path, *ALONE, "--", "--width", 3)
+    line = run.until(lambda: (run.folder / "join.txt").exists() and (run.folder / "join.txt").read_text(), "a line")
+    words = shlex.split(line)[1 : line.split().index("--")]
+    assert Settings.from_json((run.folder / "settings.json").read_text()).arguments == "--width 3"
+    refused = Live(tmp_path, *words, "--run", "there", "--listen", HERE, "--", "--width", 4, run="there").end()
+    assert refused.code == 1, refused.err
+    assert "arguments must be the run's, '--width 3', got '--width 4': give the same after --" in refused.complaint
+    assert not (tmp_path / "there").exists()
+    dialling = f"samovar.join({words[1]!r}, invite={words[4]!r}, listen={HERE!r}, run=f'own {{os.getpid()}}')"
+    own = tmp_path / "own.py"
+    own.write_text(
+        (tmp_path / path).read_text().partition("while")[0].replace("samovar.join()", dialling) + "run.leave()"
+    )
+    told = "samovar: this script's arguments are '--width 4', the run's '--width 3'\n"
+    for given, said in ((("--width", 4), told), (("--width", 3), ""), ((f"--at={words[1]}",), "")):
+        ended = python("own.py", *given, cwd=tmp_path)
+        assert (ended.returncode, ended.stderr) == (0, said)
+    (tmp_path / "over").touch()
+    assert run.end().code == 0
 
 
 def test_a_script_has_its_share_of_the_cores_in_its_own_thread(tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ def committed(peer: str, number: int, **changes: Any) -> ExchangeRecord:
     return dataclasses.replace(record, **changes)
 
 
-def happened(peer: str, event: EventName, about: str = "", why: str = "", work: str = "") -> EventRecord:
-    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, why=why, work=work)
+def happened(peer: str, event: EventName, about: str = "", **told: str) -> EventRecord:
+    """`told`: other fields of the event, by name."""
+    return EventRecord(peer=peer, time_s=1.0, event=event, about=about, **told)  # type: ignore[arg-type]
 
 
 def terminal(width: int = 120) -> Console:

@@ -25,6 +25,7 @@ from samovar import join
 from samovar.__main__ import main
 from samovar.peers.launch import spawn
 from samovar.peers.training import devices
+from samovar.peers.user_code import called_with
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
@@ -146,7 +147,11 @@ class Live:
 def run_here(folder: Path, **settings: Any) -> Iterator[dict[str, Any]]:
     """A run of one peer in this process, with a model of 3 elements in 2 tensors; yields how others join it."""
     model = torch.nn.Linear(2, 1)
-    with join(run=folder, listen="tcp://127.0.0.1:0", report=False, **settings) as run:
+    # The words of pytest's command line are none of the run's arguments.
+    with (
+        called_with(Path("script.py"), ""),
+        join(run=folder, listen="tcp://127.0.0.1:0", report=False, **settings) as run,
+    ):
         run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
         assert run.invitation is not None
         yield run.invitation

@@ -112,6 +112,7 @@ class TwoPeers:
 
         await Training(peer, TaskReplica(trainer, self.computes[part]), stop, keep).run(contact)
         peer.close()
+        trainer.batches.close()
         return End(peer.conversation.version, self._steps_of(part), peer.conversation.position().vector)
 
     def _record(self, record: Record) -> None:

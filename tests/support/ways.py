@@ -221,6 +221,7 @@ WAYS = (
     Way("ema", task_file="recipes/ema.py", nightly=True),
     Way("lora", {}, BY_SIZE, task_file="recipes/lora.py", nightly=True),
     Way("lora, power_sgd", {"codec": "power_sgd:2"}, BY_SIZE, task_file="recipes/lora.py"),
+    Way("workers", task_file="tasks/loading.py", nightly=True),
     Way("metrics", {"evaluate_every": 2}, task_file="recipes/metrics.py", nightly=True),
     Way("arguments", {"arguments": "--width 20 --rate 0.05"}, task_file="recipes/arguments.py", nightly=True),
     Way("unfreezing", task_file="recipes/gradual.py"),

@@ -1,0 +1,61 @@
+"""The last known state of one peer, as the live table shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Final
+
+STATES: Final[Mapping[str, str]] = {
+    "started": "training",
+    "joined": "training",
+    "resumed": "training",
+    "left": "left",
+    "lost": "lost",
+    "waiting": "waiting",
+    "stalled": "stalled",
+    "goes_on": "training",
+    "alone": "training",
+    "stopped": "stopped",
+    "error": "error",
+}
+"""Event -> the state of its peer afterwards."""
+GONE: Final = ("left", "stopped")
+TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PeerState:
+    """The last known state of one peer."""
+
+    name: str
+    state: str = "starting"
+    version: int = 0
+    """Number of its last exchange."""
+    step: int = 0
+    steps_per_s: float = 0.0
+    loss: float = math.nan
+    details: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    bytes_sent: int = 0
+    """Bytes since the run started, as are `bytes_received`."""
+    bytes_received: int = 0
+    event: str = ""
+    work: str = ""
+    """The work of a stalled peer; empty: unknown."""
+    role: str = ""
+    """Its role in the run; empty: it trains, or it is not known yet."""
+    tells: bool = False
+    """Whether this peer's own records arrive here. Of other peers only the records of other peers tell."""
+    event_number: int = 0
+    """Number of its last event, counted over all peers."""
+
+    @property
+    def steps_known(self) -> bool:
+        """Whether this peer's local steps are known: it trains, and its records arrive here."""
+        return self.tells and not self.role
+
+    @property
+    def shown_state(self) -> str:
+        """The state in the table. A server serves where others train."""
+        return "serving" if self.role and self.state == "training" else self.state
