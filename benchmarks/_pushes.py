@@ -39,7 +39,7 @@ OWN_PUSHES = Consistency(slack=None, own=0)
 
 def keys_of(elements: int) -> Keys:
     """The ranges of a vector of that length."""
-    return Keys(ranges_of(elements, elements), elements, torch.float32)
+    return Keys(ranges_of(elements, elements, 1), elements, torch.float32)
 
 
 def checked(values: Tensor, pushes: int, workers: int) -> None:
