@@ -81,7 +81,7 @@ class OurPushes(Joined):
         if first:
             await client.enlist(0)
         seq = self.pushes[elements] + 1
-        self.pushes[elements], read = seq, (0,) * len(ranges_of(elements, elements))
+        self.pushes[elements], read = seq, (0,) * len(keys_of(elements))
         began = time.perf_counter()
         client.push(seq, Pushes(vector, {}), read)
         pulled = await client.pull(seq)
