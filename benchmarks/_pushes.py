@@ -5,6 +5,7 @@ the first peers of the company being the servers.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 
@@ -39,7 +40,7 @@ OWN_PUSHES = Consistency(slack=None, own=0)
 
 def keys_of(elements: int) -> Keys:
     """The ranges of a vector of that length."""
-    return Keys(ranges_of(elements, elements), elements, torch.float32)
+    return Keys(ranges_of(elements, elements, 1), elements, torch.float32)
 
 
 def checked(values: Tensor, pushes: int, workers: int) -> None:
@@ -74,12 +75,13 @@ class OurPushes(Joined):
         first = elements not in self.clients
         if first:
             self.clients[elements] = self._client(elements)
+        vector = torch.ones(elements)
         await all_ready()
         client = self.clients[elements]
         if first:
             await client.enlist(0)
-        vector, seq = torch.ones(elements), self.pushes[elements] + 1
-        self.pushes[elements], read = seq, (0,) * len(ranges_of(elements, elements))
+        seq = self.pushes[elements] + 1
+        self.pushes[elements], read = seq, (0,) * len(keys_of(elements))
         began = time.perf_counter()
         client.push(seq, Pushes(vector, {}), read)
         pulled = await client.pull(seq)
@@ -112,10 +114,15 @@ class OurPushes(Joined):
 
 _HELD: dict[int, Tensor] = {}
 """The values that this process holds as a server of torch RPC, by the number of elements."""
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def _push_pull(pushed: Tensor) -> Tensor:
-    return _HELD[pushed.numel()].add_(pushed)
+    """Calls run in several threads, and a returned tensor is sent after the call: without the lock pushes are lost, and
+    values that change while they are sent are torn."""
+    with _ONE_AT_A_TIME:
+        held = _HELD[pushed.numel()] = _HELD[pushed.numel()] + pushed
+        return held
 
 
 class TorchRPC:

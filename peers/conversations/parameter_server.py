@@ -53,19 +53,20 @@ def build(setup: Setup) -> Conversation:
 def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, Model]:
     """The ranges of the servers' values, and the values with which a new run begins. Raises ValueError for a model that
     the algorithm `name` has no use for."""
-    facts = setup.facts
+    facts, fewest = setup.facts, ParameterServerSettings.of(setup.settings).ranges
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
     if isinstance(rule, MapReduce):
         if parameters < facts.layout.size:
             raise ValueError(f"--algorithm {name} trains no model with averaged buffers, such as those of batch norm")
         vector = rule.start(facts.vector)
         summed = parameters if rule.of_loss else vector.numel()
-        return Keys(ranges_of(vector.numel(), summed), summed, facts.layout.dtype), Model(vector, {})
+        return Keys(ranges_of(vector.numel(), summed, fewest), summed, facts.layout.dtype), Model(vector, {})
     tables = tuple(Table(name, *values.shape) for name, values in facts.tables.items())
     if tables and (rule.meets or rule.pulls_every > 1):
         raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
     dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
-    return Keys(ranges_of(facts.layout.size, parameters), parameters, dtype, tables), Model(facts.vector, facts.tables)
+    ranges = ranges_of(facts.layout.size, parameters, fewest)
+    return Keys(ranges, parameters, dtype, tables), Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:

@@ -13,6 +13,7 @@ from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
 from ...protocols.parameter_server.partitions import PARTITIONS_MAX
+from ...protocols.parameter_server.placement import FEWEST_MAX
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import OwnSettings, SettingsError, setting
@@ -42,7 +43,7 @@ class ParameterServerSettings(OwnSettings):
 
     first: ClassVar[tuple[str, ...]] = ("servers", "algorithm", "consistency")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Servers": ("servers", "copies", "server_update"),
+        "Servers": ("servers", "copies", "ranges", "server_update"),
         "What workers do": ("algorithm", "consistency"),
     }
 
@@ -57,6 +58,7 @@ class ParameterServerSettings(OwnSettings):
     copies: int | None = setting(
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
     )
+    ranges: int = setting(1, rules.whole(1, FEWEST_MAX), "The fewest ranges into which the model is cut.", agreed=True)
 
     def check(self, common: CommonSettings) -> None:
         servers = self.servers

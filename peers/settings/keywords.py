@@ -50,6 +50,7 @@ class Shared(TypedDict, total=False):
     consistency: str | None
     server_update: str | None
     copies: int | None
+    ranges: int
 
 
 class OfProcesses(TypedDict, total=False):

@@ -23,18 +23,22 @@ from ..wire.frames import PAYLOAD_BYTES_MAX
 
 POINTS = 64
 """Places of a server on the ring: the shares of two servers differ by about a tenth then."""
-RANGE_ELEMENTS = 1 << 14
-"""The number of elements of a range, in a model of usual size."""
+RANGE_ELEMENTS = 1 << 16
+"""The most elements of a range, in a model of usual size. A range is sent whole, so a slow link is busy with it for
+long, and each range costs time in each push and pull, so small ones are slow."""
 BLOCKS_MIN, BLOCKS_MAX = 32, 1024
 """The fewest blocks of one table, and the most of all tables together."""
-RANGES_MIN, RANGES_MAX = 16, 4096
-"""The fewest ranges, so that several servers hold some of a small model; the most, so that one message can list all."""
+RANGES_MAX = 4096
+"""The most ranges, so that one message can list all."""
+FEWEST_MAX = RANGES_MAX // 4
+"""The highest number of ranges that a run may ask for at least."""
 
 
-def ranges_of(size: int, parameters: int) -> tuple[Part, ...]:
+def ranges_of(size: int, parameters: int, fewest: int) -> tuple[Part, ...]:
     """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
-    others averaged buffers; no range holds both."""
-    cut = [_cut(Part(0, parameters), RANGES_MAX // 2), _cut(Part(parameters, size), RANGES_MAX // 4)]
+    others averaged buffers; no range holds both. Each kind is cut into at least `fewest` ranges, or into as many as it
+    has elements."""
+    cut = [_cut(Part(0, parameters), fewest, RANGES_MAX // 2), _cut(Part(parameters, size), fewest, RANGES_MAX // 4)]
     return (*cut[0], *cut[1])
 
 
@@ -56,11 +60,11 @@ def merged(parts: Iterable[Part]) -> list[Part]:
     return whole
 
 
-def _cut(whole: Part, most: int) -> tuple[Part, ...]:
+def _cut(whole: Part, fewest: int, most: int) -> tuple[Part, ...]:
     size = whole.stop - whole.start
     if size == 0:
         return ()
-    count = min(size, most, max(RANGES_MIN, -(-size // RANGE_ELEMENTS)))
+    count = min(size, most, max(fewest, -(-size // RANGE_ELEMENTS)))
     return tuple(Part(whole.start + part.start, whole.start + part.stop) for part in parts(size, count))
 
 

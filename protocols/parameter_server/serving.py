@@ -219,10 +219,13 @@ def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
 def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequence[Any]]) -> None:
     """Put the copies that `saved` returned into `store`, marked as perhaps older than other servers' copies of their
     term. Raises ValueError when they are of another model or server function."""
+    why = "this run began with another model, --ranges or --server-update: go on with that one"
     for number, term, past, version, updates, clocks in numbers:
+        if number >= len(store.keys):
+            raise ValueError(why)
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
-            raise ValueError("this run began with another model or --server-update: go on with that one")
+            raise ValueError(why)
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

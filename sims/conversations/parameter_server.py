@@ -22,6 +22,8 @@ _MAPPED: tuple[dict[str, str | None], ...] = (
     {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05"},
     {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None},
 )
+_RANGES = (16, 16, 16, 16, 4, 1)
+"""Models in simulations are small: without this each would be one range."""
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
@@ -33,6 +35,7 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     algorithm = parse_algorithm(drawn["algorithm"])
     drawn["consistency"] = chance.choice([text for text in _CONSISTENCIES if _goes_with(algorithm, text)])
     drawn["server_update"] = chance.choice(_UPDATES)
+    drawn["ranges"] = _RANGES[seed % len(_RANGES)]
     if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
         drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
     return drawn
@@ -54,5 +57,5 @@ SIMULATION = Simulation(
     messages=("Push", "Pushed", "Pull", "Pulled", "Apply", "Applied", "Install", "Settled", "Survey", "Holdings"),
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
-    simpler=({"copies": None}, {"algorithm": "sync"}, {"consistency": None}, {"server_update": None}),
+    simpler=({"copies": None}, {"ranges": 16}, {"algorithm": "sync"}, {"consistency": None}, {"server_update": None}),
 )

@@ -10,20 +10,20 @@ from live import ROOT, Live, python, samovar
 from samovar.peers.records.run import read_run
 
 DIGITS, GLOVE = ROOT / "examples/digits.py", ROOT / "examples/glove.py"
-OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2)
+OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2, "--ranges", 8)
 
 
-def test_workers_and_servers_learn_and_the_run_is_resumed(tmp_path: Path) -> None:
+def test_workers_and_servers_learn_and_the_run_is_resumed_with_more_servers(tmp_path: Path) -> None:
     first = samovar(tmp_path, "train", DIGITS, *OWN, "--run", "run", "--steps", 120, "--json")
     assert first.code == 0, first.err
     assert json.loads(first.out)["exchanges"] == 120
-    again = samovar(tmp_path, "train", DIGITS, "--resume", "run", "--steps", 180, "--json")
+    again = samovar(tmp_path, "train", DIGITS, "--resume", "run", "--servers", 3, "--steps", 180, "--json")
     assert again.code == 0, again.err
     run = read_run(tmp_path / "run")
     last = {record.peer: record for record in run.exchanges if record.step == 180}
     assert {*last} == {"0", "1", "2"}, "servers take no steps"
     assert min(record.metrics["accuracy"] for record in last.values()) >= 0.85
-    assert {record.peer for record in run.exchanges} == {"0", "1", "2", "3", "4"}
+    assert {record.peer for record in run.exchanges} == {"0", "1", "2", "3", "4", "5"}
     assert "Staleness" in (tmp_path / "run/report.html").read_text("utf-8")
 
 

@@ -32,7 +32,14 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
 UNION = TASKS / "union.py"
-OWN: dict[str, Any] = {"protocol": "parameter-server", "device": "cpu", "servers": 2, "peers": 3, "steps": 12}
+OWN: dict[str, Any] = {
+    "protocol": "parameter-server",
+    "device": "cpu",
+    "servers": 2,
+    "ranges": 16,
+    "peers": 3,
+    "steps": 12,
+}
 
 
 def run(scenario: Scenario) -> World:
@@ -280,3 +287,11 @@ def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_
     again = Store(keys, Add())
     restored(again, tensors, numbers)
     assert {number: copy.standing for number, copy in again.copies.items()} == {0: 3}
+
+
+def test_a_checkpoint_of_other_ranges_is_refused() -> None:
+    held = Store(Keys((Part(0, 1), Part(1, 2)), 2, torch.float32), Add())
+    held.copies = {1: Copy(ONE, {}, term=3)}
+    for other in ((Part(0, 2),), (Part(0, 1), Part(1, 3))):
+        with pytest.raises(ValueError, match="another model, --ranges"):
+            restored(Store(Keys(other, other[-1].stop, torch.float32), Add()), *saved(held))

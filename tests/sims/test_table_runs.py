@@ -22,7 +22,14 @@ from samovar.sims.world.simulated_peer import Life
 from samovar.sims.world.world import World
 
 WORDS = TASKS / "words.py"
-OWN: dict[str, Any] = {"protocol": "parameter-server", "device": "cpu", "servers": 2, "peers": 3, "steps": 24}
+OWN: dict[str, Any] = {
+    "protocol": "parameter-server",
+    "device": "cpu",
+    "servers": 2,
+    "ranges": 16,
+    "peers": 3,
+    "steps": 24,
+}
 
 
 def play(scenario: Scenario, task: Task | None = None) -> World:

@@ -57,7 +57,7 @@ OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name),
 
 @pytest.mark.parametrize("name", [*OF_STEPS, "downpour:2:4:6"])
 def test_every_algorithm_brings_all_workers_to_the_end(name: str) -> None:
-    own = {"protocol": "parameter-server", "servers": 2, "peers": 3, "steps": 24, "algorithm": name}
+    own = {"protocol": "parameter-server", "servers": 2, "ranges": 16, "peers": 3, "steps": 24, "algorithm": name}
     _, records, world = simulate(UNION, server_update="add", **own)
     workers = [life.peer.conversation for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert all(isinstance(worker, Worker) and worker.state.step == 24 for worker in workers)
@@ -65,7 +65,7 @@ def test_every_algorithm_brings_all_workers_to_the_end(name: str) -> None:
 
 
 def test_a_warm_start_lets_the_first_worker_go_ahead() -> None:
-    own = {"protocol": "parameter-server", "peers": 3, "steps": 30, "algorithm": "downpour:1:1:20"}
+    own = {"protocol": "parameter-server", "ranges": 16, "peers": 3, "steps": 30, "algorithm": "downpour:1:1:20"}
     _, records, _ = simulate(UNION, server_update="add", **own)
     first = {peer: min(one.time_s for one in records if one.peer == peer and hasattr(one, "step")) for peer in "012"}
     ahead = [one for one in records if one.peer == "0" and hasattr(one, "step") and one.step == 18]

@@ -69,7 +69,8 @@ def test_servers_that_cannot_reach_each_other_are_in_no_chain_together() -> None
 
 def test_ranges_cover_the_vector_and_keep_parameters_apart() -> None:
     for size, parameters in ((1, 1), (7, 7), (100, 90), (5_000_000, 4_000_000), (70_000_000, 70_000_000)):
-        cut = ranges_of(size, parameters)
+        cut, many = ranges_of(size, parameters, 1), ranges_of(size, parameters, 16)
+        assert len(many) == max(len(cut), min(parameters, 16) + min(size - parameters, 16))
         assert cut[0].start == 0
         assert cut[-1].stop == size
         assert all(one.stop == two.start for one, two in pairwise(cut))

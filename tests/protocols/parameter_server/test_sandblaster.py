@@ -30,8 +30,8 @@ from samovar.sims.world.event_log import Gone
 TASK = TASKS / "logistic_loss.py"
 ROWS = 128
 OWN: dict[str, Any] = {
-    "protocol": "parameter-server", "algorithm": "sandblaster:4", "device": "cpu", "servers": 2, "peers": 3,
-    "patience_s": 0.5, "steps": 16,
+    "protocol": "parameter-server", "algorithm": "sandblaster:4", "device": "cpu", "servers": 2, "ranges": 16,
+    "peers": 3, "patience_s": 0.5, "steps": 16,
 }  # fmt: skip
 
 

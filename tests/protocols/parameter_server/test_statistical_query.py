@@ -23,7 +23,14 @@ from samovar.protocols.parameter_server.partitions import mappers
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
 
 NORMAL, LOGISTIC = TASKS / "normal_equations.py", TASKS / "logistic_query.py"
-OWN: dict[str, Any] = {"protocol": "parameter-server", "device": "cpu", "servers": 2, "peers": 3, "patience_s": 0.5}
+OWN: dict[str, Any] = {
+    "protocol": "parameter-server",
+    "device": "cpu",
+    "servers": 2,
+    "ranges": 16,
+    "peers": 3,
+    "patience_s": 0.5,
+}
 DESCENT = {**OWN, "algorithm": "statistical_query:descent", "server_update": "sgd:2.0", "steps": 8}
 
 
