@@ -54,7 +54,6 @@ class Membership:
         self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
         self._departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
-        self.take_back = self._departure.take_back
         self._outsiders, self._ledger = Outsiders(channel, roster, expelled=self._on_expelled), Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
@@ -78,11 +77,7 @@ class Membership:
             votes=lambda: self._former,
         )
         self._edges = Edges(
-            channel,
-            roster,
-            enough=quorum.enough,
-            renew=self._change.renew,
-            of_now=self._change.acceptor.of_coordinator,
+            channel, roster, enough=quorum.enough, renew=self._change.renew, of_now=self._change.acceptor.of_coordinator
         )
         self.lost = self._edges.lost
         """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
@@ -243,6 +238,10 @@ class Membership:
     def leave(self, why: str) -> asyncio.Future[None]:
         """Leave the run of this peer's own will: see `Departure.leave`."""
         return self._departure.leave(why)
+
+    def take_back(self, contact: PeerId | None) -> None:
+        """This peer has left, and is to join again: see `Departure.take_back`."""
+        self._departure.take_back(contact)
 
     async def finish(self) -> None:
         """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
