@@ -24,11 +24,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from _processes import lives
 from common import MISSED, usual_parser
@@ -72,7 +70,7 @@ class Run:
         self.first = Live(folder, *words, *USUAL, "--evaluate-every", 20, "--run", "run", "--json")
         self.newcomers: list[Live] = []
         self.others: list[Live] = []
-        self.first.until(lambda: len(evaluated(self.rows())) == peers, "an accuracy of each peer")
+        self.first.until(lambda: len(self.told()) == peers, "an accuracy of each peer")
 
     @property
     def all(self) -> list[Live]:
@@ -93,6 +91,7 @@ class Run:
         peer.kill()
         if run is not self.first:
             run.process.wait()
+        self.first.until(lambda: not lives(peer.pid), "the end of a killed peer")
         self.killed += 1
         name = f"new{len(self.newcomers)}"
         way = self._way_in().split()
@@ -102,8 +101,9 @@ class Run:
     def _way_in(self) -> str:
         """A line by which to join, through a peer of the beginning that lives."""
         lines = (self.folder / "run" / "join.txt").read_text(encoding="utf-8").splitlines()
-        living = [int(name) for name, (run, _) in self.alive().items() if run is self.first]
-        return lines[self._chance.choice(living)]
+        living = [process for run, process in self.alive().values() if run is self.first]
+        open_ports = {one.laddr.port for process in living for one in process.net_connections("tcp") if not one.raddr}
+        return self._chance.choice([line for line in lines if int(line.split()[2].rpartition(":")[2]) in open_ports])
 
     def replace_none(self) -> None:
         """As much work as to start another one."""
@@ -113,7 +113,7 @@ class Run:
 
     def held(self) -> dict[str, Held]:
         """What each peer holds, by name, as far as it has told."""
-        last = evaluated(self.rows())
+        last = self.told()
         return {
             name: {
                 "sockets": len(process.net_connections("all")),
@@ -124,10 +124,22 @@ class Run:
             if name in last
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The records of all exchanges but those of peers that went on from the others' models."""
-        rows = [row for run in self.all for row in run.records()]
-        return [row for row in rows if row["kind"] == "exchange" and not row["caught_up"]]
+    def rounds(self) -> int:
+        """The exchanges so far but those of peers that went on from the others' models. Records are not parsed here: of
+        100 MB that would take half a minute, from the peers too."""
+        files = [file for run in self.all for file in run.folder.glob("peer-*.jsonl")]
+        lines = (line for file in files for line in file.read_bytes().splitlines())
+        return sum(line.startswith(b'{"kind":"exchange"') and b'"caught_up":false' in line for line in lines)
+
+    def told(self) -> dict[str, dict[str, float]]:
+        """The last metrics of each peer, by its name."""
+        files = [file for run in self.all for file in run.folder.glob("peer-*.jsonl")]
+        lines = (line for file in files for line in file.read_bytes().split(b"\n")[:-1] if b'"tasks"' in line)
+        return {row["peer"]: row["metrics"] for row in map(json.loads, lines)}
+
+    def longest_wait_s(self) -> float:
+        rows = [row for run in self.all for row in run.records() if row["kind"] == "exchange"]
+        return max(float(row["wait_s"]) for row in rows if not row["caught_up"])
 
     def end(self) -> int:
         """Stop all that is left. Returns how many processes outlive it."""
@@ -137,31 +149,26 @@ class Run:
         return sum(len(run.end().left) for run in [*self.all, *self.others])
 
 
-def evaluated(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The last metrics of each peer, by its name."""
-    return {row["peer"]: row["metrics"] for row in rows if row["metrics"]}
-
-
 def measured(options: argparse.Namespace, *, disturbed: bool) -> Found:
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         ends.callback(stop_all)
         run = Run(folder, options.peers, random.Random(options.seed))
-        before, held, began = len(run.rows()), run.held(), time.monotonic()
+        before, held, began = run.rounds(), run.held(), time.monotonic()
         for number in range(1, int(options.seconds / options.every)):
             time.sleep(max(0.0, began + number * options.every - time.monotonic()))
             (run.replace if disturbed else run.replace_none)()
         time.sleep(max(0.0, began + options.seconds - time.monotonic()))
-        rows, took_s, now = run.rows(), time.monotonic() - began, run.held()
-        stayed, last = held.keys() & now.keys(), evaluated(rows)
+        took_s, rounds, now, last = time.monotonic() - began, run.rounds(), run.held(), run.told()
+        stayed, left = held.keys() & now.keys(), run.end()
         return Found(
-            rounds=60 * (len(rows) - before) / took_s,
+            rounds=60 * (rounds - before) / took_s,
             accuracy=statistics.mean(last[name]["accuracy"] for name in now),
-            longest_wait_s=max(row["wait_s"] for row in rows),
+            longest_wait_s=run.longest_wait_s(),
             killed=run.killed,
             peers=len(now),
             grown={what: max(now[name][what] - held[name][what] for name in stayed) for what in HELD},
-            left=run.end(),
+            left=left,
         )
 
 

@@ -2,7 +2,9 @@
 
 The exchange and the ledger of shares are the library's, on a simulated network. In each round a part of the transfers
 is broken off: the link between giver and taker is cut at a random moment while question, share or receipt is on its
-way, for so long that both sides give the other up, and joined again.
+way, for so long that both sides give the other up, and joined again. The transfers to be broken off are drawn by their
+number and not each by itself, so their share is the one that was asked for. Those that were broken off are counted by
+their receipts: the giver of such a share never got one.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ BREAK_S, ROUND_S = 40.0, 80.0
 
 @dataclass(frozen=True, slots=True)
 class Conserved:
-    """Of a run: transfers in all and those that were broken off, shares that came back, whether the sum of all vectors
-    is what it was at the beginning, to the last bit, and the largest error of a peer's mean. `unweighted`: that of a
-    peer's sum; `weights`: the least and the largest of any round."""
+    """Of a run: transfers in all, those that were cut and had no receipt, shares that came back, whether the sum of all
+    vectors is what it was at the beginning, to the last bit, and the largest error of a peer's mean. `unweighted`: that
+    of a peer's sum; `weights`: the least and the largest of any round."""
 
     transfers: int
     broken: int
@@ -53,12 +55,25 @@ class Conserved:
     weights: tuple[float, float]
 
 
+class Receipts(Shares):
+    """A ledger that keeps the receipts: the round of a share, and its taker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = set[tuple[int, str]]()
+
+    def took(self, taker: str, ask: int) -> None:
+        if (given := self._open.get(taker)) is not None:
+            self.kept.add((given[1], taker))
+        super().took(taker, ask)
+
+
 class Pusher:
     """One peer: a vector x [SIZE] and a weight, in fixed point, as one vector."""
 
     def __init__(self, network: Network, index: int, x: Tensor) -> None:
         self.id = f"peer-{index}"
-        self.endpoint, self.shares, self.back = endpoint(network, index), Shares(), 0
+        self.endpoint, self.shares, self.back = endpoint(network, index), Receipts(), 0
         self.sum, self.weights = torch.cat((x, torch.tensor([ONE]))), (1.0, 1.0)
         first = Published(0, 0, self.sum)
         self.exchange = NeighbourExchange(Channel(self.endpoint, GOSSIP), first, shares=self.shares)
@@ -115,25 +130,26 @@ async def _run(peers: int, rounds: int, broken: float, seed: int) -> Conserved:
         for other in pushers:
             if other is not one:
                 one.endpoint.dial(other.id, "")
-    graph, transfers, cuts, breaks = Epidemic(2, seed), 0, 0, set[asyncio.Task[None]]()
+    graph, transfers, breaks = Epidemic(2, seed), 0, set[asyncio.Task[None]]()
+    cuts = list[tuple[Receipts, tuple[int, str]]]()
     after = AFTER if broken else 0
     for number in range(1, rounds + after + 1):
         edges = [(other, to) for to in range(peers) for other in row(graph, peers, to, number) if other != to]
         transfers += len(edges) if number <= rounds else 0
-        for edge in edges:
-            if number <= rounds and chance.random() < broken:
-                cuts += 1
-                after_s = chance.uniform(0, WITHIN_S)
-                breaks.add(asyncio.create_task(_cut(network, pushers, edge, after_s), name="cut"))
+        for edge in chance.sample(edges, round(broken * transfers) - len(cuts) if number <= rounds else 0):
+            cuts.append((pushers[edge[0]].shares, (number, pushers[edge[1]].id)))
+            after_s = chance.uniform(0, WITHIN_S)
+            breaks.add(asyncio.create_task(_cut(network, pushers, edge, after_s), name="cut"))
         of = [[pushers[other].id for other in row(graph, peers, at, number) if other != at] for at in range(peers)]
         to = [[pushers[other].id for other in takers(graph, peers, at, number)] for at in range(peers)]
         await asyncio.gather(*(one.round(number, *ways) for one, *ways in zip(pushers, to, of, strict=True)))
         await asyncio.sleep(ROUND_S)
     await asyncio.gather(*(one.settle([other.id for other in pushers if other is not one]) for one in pushers))
-    return await _ended(pushers, begun, transfers, cuts)
+    broken_off = sum(transfer not in ledger.kept for ledger, transfer in cuts)
+    return await _ended(pushers, begun, transfers, broken_off)
 
 
-async def _ended(pushers: list[Pusher], begun: Tensor, transfers: int, cuts: int) -> Conserved:
+async def _ended(pushers: list[Pusher], begun: Tensor, transfers: int, broken: int) -> Conserved:
     for one in pushers:
         one.take_back()
     total = sum((one.sum for one in pushers), torch.zeros(SIZE + 1, dtype=torch.int64))
@@ -146,7 +162,7 @@ async def _ended(pushers: list[Pusher], begun: Tensor, transfers: int, cuts: int
         one.exchange.close()
         one.endpoint.abort()
     back, exact = sum(one.back for one in pushers), bool(total.equal(expected))
-    return Conserved(transfers, cuts, back, exact, error, unweighted, (min(least), max(most)))
+    return Conserved(transfers, broken, back, exact, error, unweighted, (min(least), max(most)))
 
 
 async def _cut(network: Network, pushers: list[Pusher], edge: tuple[int, int], after_s: float) -> None:

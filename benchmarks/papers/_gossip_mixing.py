@@ -11,21 +11,26 @@ from _absent import absent
 from _common import Claim, Curve, Found, Row
 from _cut_links import conserved
 from _mixing import begun, distances, mixed, rate
+from _plain_choco import on_a_ring
 
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.spectrum import rho
 
 RATES = (
-    ("ring", 64, 420, 250), ("wheel", 64, 240, 60), ("star", 64, 120, 20), ("torus", 64, 120, 40),
-    ("regular:4", 64, 120, 40), ("exponential", 64, 40, 12), ("slim_fly", 50, 24, 8), ("slim_fly", 98, 24, 8),
+    ("ring", 64, 420, 250), ("wheel", 64, 600, 360), ("star", 64, 120, 20), ("torus", 64, 120, 40),
+    ("regular:4", 64, 120, 50), ("exponential", 64, 40, 16), ("slim_fly", 50, 24, 8), ("slim_fly", 98, 24, 10),
 )  # fmt: skip
-"""Topology, peers, rounds, and the round from which on the slowest mode alone is left."""
-QUICK_RATES = (("ring", 8, 40, 12), ("torus", 9, 24, 8), ("exponential", 16, 20, 8))
+"""Topology, peers, rounds, and the round from which on the slowest mode alone is left: the next one has less than 1 %
+of the squared distance."""
+QUICK_RATES = (("ring", 8, 40, 12), ("torus", 9, 24, 8), ("exponential", 16, 40, 20))
 ON_A_RING: Mapping[str, Mapping[int, float]] = {"0.01 0.04": {500: 1e-3, 2000: 2.4e-12}, "0.1 0.34": {500: 4e-27}}
 """CHOCO on a ring of nine, vectors of 2,000 elements: the share of the elements and the consensus step -> rounds -> the
 squared distance that is left."""
 WITHOUT = (2.8e-2, 8e-4, 2.6e-5)
 """The squared distance that is left after 3, 6 and 9 rounds of Moshpit with a tenth of the peers absent in each."""
+BY_CHANCE = 15 / 64 + 16 / 64**2
+"""The factor by which the squared distance of 64 peers falls, in the mean, in a round in 16 random groups of 4 that all
+are there: Moshpit's Theorem 3.2, (r - 1) / N + r / N^2."""
 NOISE = 1.1
 """A mean of random runs may be so much above a number that was found so, too."""
 CURVES: dict[str, Curve] = {}
@@ -66,7 +71,7 @@ def push_sum(quick: bool) -> Found:
     ours = f"{cut.broken} of {cut.transfers} transfers broken off, {cut.back} shares came back, the sum is "
     ours += f"{'the same to the last bit' if cut.exact else 'ANOTHER'}, the mean is right to {cut.error:.1e}"
     goal = "20 % of the transfers broken off: mass conserved exactly, and the mean right to 1e-6"
-    held = cut.exact and cut.error < 1e-6 and cut.broken >= 0.19 * cut.transfers
+    held = cut.exact and cut.error < 1e-6 and 5 * cut.broken >= cut.transfers
     paper = "push-sum gives the mean if no message is lost"
     unbroken = f"{whole.error:.1e}, with weights from {whole.weights[0]:.2f} to {whole.weights[1]:.2f}; "
     unbroken += f"{whole.unweighted:.2g} without weights"
@@ -79,20 +84,25 @@ def push_sum(quick: bool) -> Found:
 
 
 def choco(quick: bool) -> Found:
-    rows, told, held = list[Row](), list[str](), True
+    rows, told, held, off = list[Row](), list[str](), True, 0.0
     for name, levels in ON_A_RING.items():
         share, step = name.split()
         rounds = 50 if quick else max(levels)
         apart = distances(9, rounds, 2000, topology="ring", algorithm=f"choco:{step}", codec=f"top_k:{share}")
+        plain = on_a_ring(9, rounds, 2000, float(share), float(step))
         draw(f"CHOCO, top {share}", apart)
         for at, most in {rounds: math.inf}.items() if quick else levels.items():
             left = apart[at] ** 2
             rows.append({"work": f"e: CHOCO on a ring of 9, top {share}, step {step}", "system": f"{at} rounds",
-                         "left": left, "known": most})  # fmt: skip
+                         "left": left, "plain": plain[at], "known": most})  # fmt: skip
             told.append(f"top {share}: {left:.1e} after {at}")
-            held = held and left <= NOISE * most
+            held, off = held and left <= NOISE * most, max(off, abs(left / plain[at] - 1))
     goal = "squared distance 1e-3 after 500 rounds and 2.4e-12 after 2,000 with the top 1 %, 4e-27 after 500 with 10 %"
-    return rows, [Claim("consensus is linear whatever the codec", goal, ", ".join(told), None if quick else held)]
+    alike = "within 1 % of the plain algorithm's squared distances, from the same vectors"
+    return rows, [
+        Claim("consensus is linear whatever the codec", goal, ", ".join(told), None if quick else held),
+        Claim("CHOCO-gossip, Algorithm 1", alike, f"{off:.3%} off", off <= 0.01),
+    ]
 
 
 def moshpit(quick: bool) -> Found:
@@ -104,9 +114,11 @@ def moshpit(quick: bool) -> Found:
     moved = max(one.mean_moved for one in runs)
     draw("moshpit:3, a tenth absent", [1.0, *(math.sqrt(one) for one in runs[0].squares)])
     row = {"work": "f: Moshpit, 4 x 4 x 4", "system": "moshpit:3", "left_after_3": exact,
-           "squares_after_3_6_9_with_a_tenth_absent": left, "mean_moved": moved}  # fmt: skip
+           "squares_after_3_6_9_with_a_tenth_absent": left, "mean_moved": moved,
+           "squares_by_random_groups": [BY_CHANCE**rounds for rounds in (3, 6, 9)]}  # fmt: skip
     ours = f"{exact:.1e} of the distance is left; with a tenth absent, of its square {left[0]:.1e}, {left[1]:.1e}, "
-    ours += f"{left[2]:.1e} after 3, 6 and 9; the mean has moved by {moved:.0e}"
+    ours += f"{left[2]:.1e} after 3, 6 and 9 (random groups without an absent one: {BY_CHANCE**3:.1e}, "
+    ours += f"{BY_CHANCE**6:.1e}, {BY_CHANCE**9:.1e}); the mean has moved by {moved:.0e}"
     goal = "exact after 3 rounds; with a tenth absent in each, 2.8e-2 / 8e-4 / 2.6e-5 of the squared distance is left "
     goal += "after 3, 6 and 9, but for two standard errors of 20 draws; it never grows, and the mean stays"
     errors = [statistics.stdev(each) / math.sqrt(len(each)) for each in draws]

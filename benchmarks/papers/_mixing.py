@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
-from samovar.protocols.gossip.mixing import Mixed
+from samovar.protocols.testpoints import Became
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -55,25 +55,25 @@ def task(size: int) -> Task:
 
 
 def mixed(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[Tensor]:
-    """The vectors [peers, size] after each round, those before the first first."""
+    """The peers' models [peers, size] after each round, those before the first first. With a codec they are not what
+    neighbours mix, which are estimates of them."""
     wished = Settings(
         peers=peers, protocol="gossip", period="1", steps=rounds, device="cpu", patience_s=1e4, **settings
     )
     groups = (Group(peers=peers, link=parse_link("1gbit,5ms"), step_s=0.01),)
     world = World(task(size), Scenario(settings=wished, groups=groups))
-    vectors: dict[int, dict[str, Tensor]] = {}
+    models: dict[int, dict[str, Tensor]] = {}
 
     def saw(life: str, event: object) -> None:
-        if isinstance(event, Mixed):
-            vectors.setdefault(event.round, {})[life] = event.vector[:size]
-            if event.round == 1:
-                vectors.setdefault(0, {})[life] = event.own[:size]
+        if isinstance(event, Became):
+            models.setdefault(event.version, {})[life] = event.vector[:size]
 
     world.log.judged = False
     world.log.observers.append(saw)
     run_virtual(world.run(), seed=0)
-    assert all(len(each) == peers for each in vectors.values())
-    return [torch.stack([each[life] for life in sorted(each)]) for _, each in sorted(vectors.items())]
+    assert all(len(each) == peers for each in models.values())
+    after = [torch.stack([each[life] for life in sorted(each)]) for _, each in sorted(models.items())]
+    return [torch.stack([begun(part, size) for part in range(peers)]), *after]
 
 
 def distances(peers: int, rounds: int, size: int = SIZE, **settings: Any) -> list[float]:

@@ -69,10 +69,9 @@ class GossipSettings(PeriodSettings):
         self._check_edges(common.peers)
         if needs_capacities(self.topology.value) and self.membership.text != "views":
             raise SettingsError(f"{self.topology.text} goes by a view, which --membership swim has not", "topology")
-        if common.budget_per_day is not None and self.membership.text != "views":
-            raise SettingsError(
-                "has a peer leave and come back, for which it needs --membership views", "budget_per_day"
-            )
+        if common.budget_per_day is not None and by_links:
+            why = f"has a peer leave and come back, and by {self.membership.text} its few links are gone then"
+            raise SettingsError(why, "budget_per_day")
         if self.algorithm.value.own_graph and self.topology.text != USUAL_TOPOLOGY:
             raise SettingsError(f"has no use with {self.algorithm.text}, which has a graph of its own", "topology")
 

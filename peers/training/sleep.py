@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from ...protocols.members.membership import Membership
 from ...protocols.transport import PeerId
 from ..peer import Peer
 from ..records.units import bytes_text, seconds_text
@@ -55,6 +54,4 @@ class Sleep:
         if not self._stop.flag:
             if peer.clock.started:
                 peer.tell("awake", why=f"it may send and receive {bytes_text(day.left_bytes(now()))} now")
-            membership = peer.membership
-            assert isinstance(membership, Membership), "a budget of a day goes with views"
-            membership.departure.take_back(contact)
+            peer.membership.take_back(contact)

@@ -53,7 +53,7 @@ class Membership:
         """Called with each view that this peer is in, after the attached conversation is told of it."""
         self.terms, self._channel = terms, channel
         roster = self._roster = Roster(channel, me, invitation)
-        self.departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
+        self._departure, quorum = Departure(channel, roster), Quorum(roster, terms.quorum)
         self._outsiders, self._ledger = Outsiders(channel, roster, expelled=self._on_expelled), Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
@@ -77,11 +77,7 @@ class Membership:
             votes=lambda: self._former,
         )
         self._edges = Edges(
-            channel,
-            roster,
-            enough=quorum.enough,
-            renew=self._change.renew,
-            of_now=self._change.acceptor.of_coordinator,
+            channel, roster, enough=quorum.enough, renew=self._change.renew, of_now=self._change.acceptor.of_coordinator
         )
         self.lost = self._edges.lost
         """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
@@ -241,17 +237,21 @@ class Membership:
 
     def leave(self, why: str) -> asyncio.Future[None]:
         """Leave the run of this peer's own will: see `Departure.leave`."""
-        return self.departure.leave(why)
+        return self._departure.leave(why)
+
+    def take_back(self, contact: PeerId | None) -> None:
+        """This peer has left, and is to join again: see `Departure.take_back`."""
+        self._departure.take_back(contact)
 
     async def finish(self) -> None:
         """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
-        await self.departure.finish(lambda: self._change.leads)
+        await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
         self._edges.stop()
         self._change.stop()
         self._ledger.close()
-        self.departure.go()
+        self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
         """Whether a message counts: its sender is a member, and its `generation` present and not being changed. A
@@ -263,7 +263,7 @@ class Membership:
 
     def _on_expelled(self) -> None:
         self._change.stop()
-        self.departure.go()
+        self._departure.go()
 
     def _take(self, decree: Decree, teller: PeerId) -> None:
         """The decree holds: go on to its view."""
@@ -289,7 +289,7 @@ class Membership:
         if view.holds(self.me):
             if not led:
                 self._change.pass_on(decree, new)
-            self.departure.tell_again()
+            self._departure.tell_again()
             self._attached.installed(decree)
             for listener in self.on_view:
                 listener(view)

@@ -147,6 +147,11 @@ class RunMembers(Members, Protocol):
         """Tell the others that this peer has finished, and return when none of them needs it any more."""
         ...
 
+    def take_back(self, contact: PeerId | None) -> None:
+        """This peer has left, and is to join again: its waiters raise Expelled, which makes it join through a member
+        that it knows, or else through `contact`. If there is neither, it only counts as not leaving."""
+        ...
+
     def current(self, envelope: Envelope, generation: int) -> bool:
         """Whether a message counts, whose sender names the `generation` of its view."""
         ...

@@ -91,6 +91,15 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
 
+    def begin_anew(self) -> None:
+        """After `close`: begin to probe again, without the members that were known. `changed` is not called for
+        them."""
+        self._closed, self._timer = False, None
+        for entry in list(self.swim.table):
+            self.swim.suspicion.unlink(entry)
+        self._is_changed = False
+        self.begin()
+
     def _set_timer(self) -> None:
         wake_s, timer = self.swim.wake_s, self._timer
         if wake_s == math.inf or (timer is not None and not timer.cancelled() and timer.when() <= wake_s):

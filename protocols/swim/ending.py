@@ -54,6 +54,15 @@ class Ending:
             async with asyncio.timeout(2 * self._channel.endpoint.patience_s):
                 await self._channel.endpoint.drain()
 
+    def take_back(self) -> None:
+        """This peer has left, and is to join again."""
+        self.leaves = False
+        self._moves(State.OUTSIDE)
+
+    def came_back(self) -> None:
+        """This peer has joined again."""
+        self._moves(State.MEMBER)
+
     async def finish(self, me: PeerId) -> None:
         """Tell the other members that this peer, `me`, has finished. Returns when all members that it knows have
         finished too, or are gone: until then one of them may need data that only this peer has. Peers that told this

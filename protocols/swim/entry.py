@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from typing import TYPE_CHECKING
 
 from ..endpoint import Endpoint
 from ..link.link import PeerLost
-from ..members.errors import Expelled, MembershipError
+from ..members.errors import Expelled, JoinRefused, MembershipError
 from ..members.roster import TRY_FOR
 from ..transport import PeerId
 from .membership import SwimMembership
@@ -50,8 +51,21 @@ class SwimEntry:
                 )
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Raises MembershipError always: under SWIM no peer decides for all others, so no peer is ever expelled."""
-        raise MembershipError(str(expelled))
+        """Join again, after this peer has left for a while. Under SWIM no peer decides for all others, so that is the
+        only reason."""
+        endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
+        limit_s = membership.terms.give_up_after_s
+        until_s = math.inf if limit_s is None else clock() + limit_s
+        while True:
+            endpoint.retry(expelled.contact)
+            try:
+                return await membership.come_back(expelled.contact)
+            except (PeerLost, JoinRefused) as error:
+                if isinstance(error, JoinRefused) or clock() >= until_s:
+                    raise MembershipError(
+                        f"{expelled.why}, and it cannot come back; is the run over? {error}"
+                    ) from error
+            await asyncio.sleep(endpoint.interval_s * self._chance.uniform(0.5, 1.5))
 
 
 if TYPE_CHECKING:

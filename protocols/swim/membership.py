@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..channel import Channel, Envelope
 from ..link.link import BEGAN_ANEW
 from ..members.backoff import Backoff
+from ..members.errors import Expelled
 from ..members.invitation import Invitation
 from ..members.neighbours import UNLINKED, UNREACHABLE, Neighbours
 from ..members.removals import RemovalLog, removal_of
@@ -119,6 +120,28 @@ class SwimMembership(Waiting):
         after two patiences."""
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
+    def take_back(self, contact: PeerId | None) -> None:
+        """See the port. This peer's knowledge of the members is old by now: it forgets it, and hears of them again from
+        the one that lets it in. Until then its view stays as it was. Only where each peer knows all members."""
+        swim = self._driver.swim
+        known = [entry.member for entry in swim.table if entry.member.dialable]
+        self._ending.take_back()
+        self._driver.begin_anew()
+        swim.table.shunned.clear()
+        self._went.clear()
+        if known:
+            self._driver.reach(known[0])
+            contact = known[0].id
+        if contact is not None:
+            self.fail(Expelled(contact, "this peer was away"))
+
+    async def come_back(self, contact: PeerId) -> None:
+        """After `take_back`: ask `contact` once to let this peer in again. Raises as `knock`."""
+        await self.knock(contact)
+        self.failed = None
+        self._ending.came_back()
+        self._refresh(enters=True)
+
     async def finish(self) -> None:
         """Tell the others that this peer has finished, and wait for them: see `Ending.finish`."""
         await self._ending.finish(self.me.id)
@@ -189,10 +212,11 @@ class SwimMembership(Waiting):
         self._admission.knock_again(peer)
 
     def _refresh(self, *, enters: bool = False) -> None:
-        """Make a new view if members have come or gone, or the run has started. `enters`: this peer enters the run."""
+        """Make a new view if members have come or gone, or the run has started, and this peer is in the run. `enters`:
+        it enters the run."""
         swim, now = self._driver.swim, self._now()
         table = swim.table
-        if not (enters or self.view.generation or table.entries):
+        if not (enters or self.view.generation or table.entries) or self.failed is not None:
             return
         if not self.view.generation:
             witness(Moved(State.OUTSIDE, State.MEMBER))

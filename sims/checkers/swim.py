@@ -127,6 +127,7 @@ class _Runs:
         for time_s, life, event in entries:
             if isinstance(event, Begun):
                 self._named[event.life] = life
+                self._ends.pop(life, None)  # it had left for a while
             elif isinstance(event, Gone) or (isinstance(event, Moved) and event.now is State.LEAVING):
                 self._ends.setdefault(life, time_s)
 

@@ -93,7 +93,7 @@ def test_over_links_that_break_no_share_is_lost_and_none_counts_twice(monkeypatc
     for folder in ("benchmarks", "benchmarks/papers"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     found = importlib.import_module("_cut_links").conserved(6, 40, broken=0.3, seed=2)
-    assert found.broken > 10
+    assert found.broken == round(0.3 * found.transfers) > 100, "each of those that were drawn was under way"
     assert found.back > 0
     assert found.exact
     assert found.error < 1e-6
