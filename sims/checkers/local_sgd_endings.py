@@ -37,15 +37,21 @@ def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
 
 def _over_s(entries: Sequence[Entry]) -> float | None:
     """The time at which more than half of the newest view's members had finished; infinite: fewer have; None: no peer
-    has."""
+    has. A member that crashed after the last round had finished too."""
     members: tuple[str, ...] = ()
     generation, over_s, finished = 0, None, set[str]()
+    committed, crashed_at = Counter[str](), Counter[str]()
     for time_s, life, event in entries:
+        peer = f"peer-{peer_of(life)}"
         if isinstance(event, Installed) and event.generation > generation:
             generation, members = event.generation, event.members
+        elif isinstance(event, Committed):
+            committed[peer] = event.round
+        elif isinstance(event, Gone) and event.crashed:
+            crashed_at[peer] = max(crashed_at[peer], committed[peer])
         elif isinstance(event, Gone) and event.finished:
             over_s = math.inf
-            finished.add(f"peer-{peer_of(life)}")
+            finished |= {peer, *(other for other, round in crashed_at.items() if round >= committed[peer] > 0)}
             if 2 * len(finished.intersection(members)) > len(members):
                 return time_s
     return over_s

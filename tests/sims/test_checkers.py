@@ -291,6 +291,16 @@ def test_a_peer_that_ends_silently_or_gives_up_too_early_is_noticed() -> None:
     assert "1.0 gave up: why" in broken(QUIET, few + [entry._replace(time_s=entry.time_s + 100) for entry in one])
 
 
+def test_a_peer_may_give_up_when_most_have_the_last_round_though_one_crashed_with_it() -> None:
+    check = PROMISES["living peers finish"]
+    rest = [entry for entry in good_log() if not isinstance(entry.event, Gone)]
+    ends = [("1.0", Gone(crashed=True)), ("0.0", Gone(finished=True)), ("2.0", Gone(error="why"))]
+    gone = [entry._replace(time_s=entry.time_s + 100) for entry in log(*ends)]
+    last = max(index for index, (_, life, event) in enumerate(rest) if life == "1.0" and isinstance(event, Committed))
+    assert list(check(QUIET, rest + gone)) == []
+    assert list(check(QUIET, rest[:last] + rest[last + 1 :] + gone)) == ["2.0 gave up: why"]
+
+
 def test_after_the_heal_every_live_peer_must_finish() -> None:
     """A fault that makes a scenario unfit to be judged does not matter then if it came before the heal."""
     cut = Fault(kind=Kind.CUT_OFF, who=(2,), at_s=1.0, for_s=100.0)
