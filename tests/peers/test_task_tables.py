@@ -112,14 +112,14 @@ def test_batches_that_are_drawn_ahead_come_in_their_order_and_passes_are_counted
     plain, ahead = trainer(load_task(WORDS)), trainer(load_task(WORDS))
     for steps in (3, 4, 5, 2):
         ahead.foresee(steps)
-        used = [ahead._batches.next() for _ in range(steps)]
-        expected = [plain._batches.next() for _ in range(steps)]
+        used = [ahead.batches.next() for _ in range(steps)]
+        expected = [plain.batches.next() for _ in range(steps)]
         assert all(
             torch.equal(one, other)
             for mine, its in zip(used, expected, strict=True)
             for one, other in zip(mine, its, strict=True)
         )
-        here, there = ahead._batches.to_plain()[1], plain._batches.to_plain()[1]
+        here, there = ahead.batches.to_plain()[1], plain.batches.to_plain()[1]
         assert all(here[place] == there[place] for place in ("epoch", "batch", "passes"))
 
 
@@ -129,12 +129,12 @@ def test_a_checkpoint_amid_batches_that_were_drawn_ahead_loses_none(used: int) -
     task = load_task(WORDS)
     one = trainer(task)
     for _ in range(used):
-        one._batches.next()
+        one.batches.next()
     one.foresee(4)
     again = trainer(task)
     again.restore(one.snapshot())
     for _ in range(8):
-        mine, its = again._batches.next(), one._batches.next()
+        mine, its = again.batches.next(), one.batches.next()
         assert all(torch.equal(here, there) for here, there in zip(mine, its, strict=True))
 
 
