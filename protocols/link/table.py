@@ -117,10 +117,12 @@ class Links:
 
     def tell(self, channel: str, peer: PeerId, message: object) -> None:
         """Send a loose message, one that may be lost, to `peer`: without a link, over the connection that there is, or
-        over a new one if `peer` has an address. Does nothing when this endpoint is closed."""
+        over a new one if `peer` has an address, or both can be reached through a relay. Does nothing when this endpoint
+        is closed."""
         if self.closed:
             return
-        if (address := self._addresses.get(peer, NOWHERE)) != NOWHERE:
+        address = self._addresses.get(peer)
+        if address is not None and (address != NOWHERE or self._transport.pipes is not None):
             self._transport.dial(peer, address)
         self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 

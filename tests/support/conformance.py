@@ -264,10 +264,6 @@ class World(ABC):
             if isinstance(lossy := self.ways[name].inner, Lossy):
                 lossy.spared |= {self.ways[other].id for other in names}
 
-    def joined(self, sender: Endpoint, to: Endpoint) -> bool:
-        """Whether what `sender` says to `to` now has a way, as far as this world knows."""
-        return True
-
     async def three(self) -> tuple[Endpoint, Endpoint, Endpoint]:
         return await self.endpoint("a"), await self.endpoint("b"), await self.endpoint("c")
 

@@ -246,21 +246,24 @@ async def a_loose_message_is_one_frame_without_a_link_and_is_never_sent_again(wo
     a, b, _ = await world.three()
     heard = list[int]()
     over(b).on(Whisper, lambda envelope: heard.append(envelope.message.n))
-    await eventually(lambda: world.joined(a, b))
+    while not heard:  # until there is a way, a loose message may be lost in any world
+        over(a).tell(b.id, Whisper(1000))
+        await asyncio.sleep(0.01)
+    first = world.ways["a"].posted[b.id]
     for n in range(100):
         over(a).tell(b.id, Whisper(n))
     if world.lossy:
-        await eventually(lambda: len(heard) > 80)
+        await eventually(lambda: len({*heard} - {1000}) > 80)
     else:
-        await eventually(lambda: len(heard) == 100)
-        assert heard == [*range(100)]
+        await eventually(lambda: heard[-1] == 99)
+        assert [n for n in heard if n < 100] == [*range(100)]
     assert a.links.get(b.id) is None
     assert b.links.get(a.id) is None
-    assert world.ways["a"].posted[b.id] == 100
+    assert world.ways["a"].posted[b.id] == first + 100
     assert over(a).bytes_sent > 0
     await over(a).send(b.id, Postcard(1))
     await a.drain()
-    assert len({*heard}) >= 80
+    assert len({*heard} - {1000}) >= 80
     with pytest.raises(ValueError, match="for certain"):
         over(a).tell(b.id, Postcard(1))
     with pytest.raises(ValueError, match="control"):

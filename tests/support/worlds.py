@@ -9,7 +9,6 @@ from conformance import World
 from town import LOCAL
 
 from samovar.protocols.addresses import NOWHERE
-from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.shaping.shaped_transport import Shaped
@@ -48,10 +47,6 @@ class Simulated(Virtual):
         if name in self.outbound:
             self.network.doors.outbound.add(name)
         return transport_of(self.network, name)
-
-    def joined(self, sender: Endpoint, to: Endpoint) -> bool:
-        called = self.network.can_be_dialled(sender.id) and not self.network.can_be_dialled(to.id)
-        return not called or self.network.joined(to.id, sender.id)
 
 
 class ShapedInProcess(InProcess):
