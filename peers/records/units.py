@@ -126,6 +126,11 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
     return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
 
 
+def capital(text: str) -> str:
+    """`text` as a heading: with a capital first letter, unless its first word has capitals of its own, as mAP has."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
+
+
 def plain(text: str, most: int = 200) -> str:
     """`text` from another peer, made safe to show: control characters and line breaks are replaced, and it is cut to
     `most` characters."""
