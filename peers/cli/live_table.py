@@ -194,7 +194,14 @@ class Board:
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
         rows = [self._cells(peer) for peer in self._rows()]
-        return Group(Phrases(self._phrases(elapsed_s)), fitted(self._columns, rows, width))
+        return Group(Phrases(self._phrases(elapsed_s)), fitted(self._columns, rows, width), *self._too_few())
+
+    def _too_few(self) -> list[Text]:
+        """The reason for which peers wait, whole: the table cuts it, or has no column for it. All of them wait for the
+        same peers, so the latest reason is enough."""
+        waiting = (peer for peer in self.peers.values() if peer.state == "waiting")
+        latest = max(waiting, key=lambda peer: peer.event_number, default=None)
+        return [Text(latest.event, style=INK["waiting"])] if latest else []
 
     def _rows(self) -> list[PeerState]:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))

@@ -18,7 +18,7 @@ class Elsewhere:
     joined_s: float
     """When it joined."""
     gone: str = ""
-    """"left" or "lost"; empty: it stayed to the end."""
+    """"left" or "lost"; empty: it was a member at the end."""
     gone_s: float | None = None
     """When it left or was lost."""
     why: str = ""

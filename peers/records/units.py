@@ -119,11 +119,17 @@ def first_metrics(metrics: Iterable[T]) -> list[T]:
 
 
 def stay_text(one: Elsewhere, noun: Noun) -> str:
-    """'in 34 rounds from 3.10 s on, there at the end' for a peer without records here. For one that left or was lost,
-    the time and the reason stand at the end."""
-    end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "there at the end"
+    """'in 34 rounds from 3.10 s on, a member at the end' for a peer without records here. For one that left or was
+    lost, the time and the reason stand at the end. A member need not have answered at the end: a run with too few peers
+    waits for those that do not, and keeps them as members."""
+    end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "a member at the end"
     why = f": {plain(one.why)}" if one.why else ""
     return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
+
+
+def capital(text: str) -> str:
+    """`text` as a heading: with a capital first letter, unless its first word has capitals of its own, as mAP has."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
 
 
 def plain(text: str, most: int = 200) -> str:

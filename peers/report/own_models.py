@@ -11,7 +11,16 @@ from html import escape
 from ..records.metrics import scale_of
 from ..records.records import ExchangeRecord
 from ..records.run import Run, natural
-from ..records.units import first_metrics, loss_text, metric_label, metric_text, moment_text, number_text, plain
+from ..records.units import (
+    capital,
+    first_metrics,
+    loss_text,
+    metric_label,
+    metric_text,
+    moment_text,
+    number_text,
+    plain,
+)
 from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout
 from .overview import Absence
 
@@ -54,7 +63,7 @@ def _of_metric(run: Run, axis: Axis, missing: Sequence[Absence], name: str) -> t
     if scale.unit == "%":
         figure["layout"]["yaxis"] |= {"tickformat": ".0%"}
     also = ", and the mean model's" if of_mean else ""
-    return f"{label[:1].upper()}{label[1:]}: each peer's own{also}", figure
+    return f"{capital(label)}: each peer's own{also}", figure
 
 
 def _loss(record: ExchangeRecord) -> float | None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from ..records.columns import Noun, heading, shown, unit
 from ..records.metrics import Scale, scale_of
 from ..records.run import Run
-from ..records.units import first_metrics, loss_text, metric_label, metric_text, number_text, plain
+from ..records.units import capital, first_metrics, loss_text, metric_label, metric_text, number_text, plain
 from .overview import Point
 
 MOST_COLUMNS: Final = 6
@@ -67,7 +67,7 @@ def _metric(name: str, scale: Scale, noun: Noun) -> Quantity:
     label, share = metric_label(name), scale.unit == "%"
     unit_ = f" ({plain(scale.unit, 12)})" if scale.unit and not share else ""
     return Quantity(
-        heading=label[:1].upper() + label[1:],
+        heading=capital(label),
         title=label + unit_,
         ink=_SHARE_INK if share else _METRIC_INK,
         kind="share" if share else "metric",

@@ -16,6 +16,7 @@ from ..records.tally import Tally
 from ..records.units import (
     after_text,
     bytes_text,
+    capital,
     first_metrics,
     loss_text,
     metric_label,
@@ -47,9 +48,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     result = run.result
     told = result or Tally(run.exchanges)
     metrics = [
-        _tile(
-            _capital(metric_label(name)), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name)
-        )
+        _tile(capital(metric_label(name)), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
         for name, value in first_metrics(told.metrics.items())
     ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)
@@ -71,7 +70,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
                 *(metrics or [_tile("Evaluation", "-", "not measured")]),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
                 _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=lost > 0),
-                _tile(_capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
+                _tile(capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
             )
@@ -196,7 +195,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
     )
     moved = ("Sent", "Received", *(["Shared"] if shared else []), *(["Averaged"] if averaged else []))
     spent = (*(phase.capitalize() for phase in phases), *(["Hidden"] if hidden else []))
-    heads = ("*Peer", _capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Time", "Last loss")
+    heads = ("*Peer", capital(f"{run.noun}s"), "Local steps", *moved, *spent, "*Time", "Last loss")
     notes = ["Shared: in memory that peers on one machine share."] if shared else []
     notes += ["Averaged: bytes of the model, before a codec made them fewer."] if averaged else []
     told = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
@@ -229,10 +228,6 @@ def event_table(run: Run) -> str:
     )
     table = _table(("Time", "*Event", "*Peer", "*Told by", "*Why"), body) + _cut(len(run.events), MOST_EVENTS, "events")
     return f'<h2>Events</h2><details class="card"><summary>{len(run.events):,} events</summary>{table}</details>'
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _tile(label: str, value: str, more: str, *, bad: bool = False) -> str:

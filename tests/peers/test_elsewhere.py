@@ -63,6 +63,7 @@ def test_a_peer_from_another_machine_is_in_the_result_and_the_report(tmp_path: P
         console.print(final_table(result))
     assert "3 peers on this machine, 1 elsewhere" in shown.get()
     assert f"elsewhere {LATE}: {said}" in shown.get()
+    assert (" s on, a member at the end" in shown.get()) != crashes
     (tmp_path / RESULT_FILE).write_text(result.to_json())
     assert read_run(tmp_path).result == result
     shown_page = page(read_run(tmp_path), "")

@@ -316,6 +316,19 @@ def test_a_run_that_was_not_evaluated_says_so_and_names_no_metric() -> None:
     assert "ccuracy" not in shown
 
 
+def test_a_metric_s_name_keeps_its_capitals_in_the_report() -> None:
+    files = synthetic_records(peers=2, lost=None, rounds=8)
+    first = next(one for one in files["p0"] if isinstance(one, ExchangeRecord))
+    shown = page(in_memory({"p0": [dataclasses.replace(first, metrics={"mAP": 0.5, "mean error": 2.0})]}), "")
+    for part in (
+        "<span>mAP</span>",
+        "<h3>mAP over time</h3>",
+        "<span>Mean error</span>",
+        "<h3>Mean error over time</h3>",
+    ):
+        assert part in shown
+
+
 def test_a_metric_s_name_can_do_no_harm_and_takes_no_other_s_place() -> None:
     files = synthetic_records(peers=2, lost=None, rounds=8)
     first = next(one for one in files["p0"] if isinstance(one, ExchangeRecord))

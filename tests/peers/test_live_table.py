@@ -119,6 +119,19 @@ def test_a_stalled_peer_is_named_in_the_line_until_it_goes_on_or_has_made_a_roun
     assert "waiting for c, d, e " in found.headline(1)
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_run_with_too_few_peers_names_those_that_do_not_answer_on_any_terminal(width: int) -> None:
+    why = "only 2 of 4 peers answer, laptop and office-machine not; it waits for them"
+    found = board(committed("a", 1), committed("b", 1), happened("a", "waiting", why=why))
+    found.update(happened("b", "waiting", why=why))
+    text = drawn(found.render(1, width), width)
+    assert " ".join(text.split()).endswith(f"waiting: {why}")
+    assert " ".join(text.split()).count("it waits for them") == 1
+    for name in ("a", "b"):
+        found.update(committed(name, 2))
+    assert "it waits for them" not in drawn(found.render(1, width), width)
+
+
 def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:
     found = board(committed("a", 1), committed("b", 1), committed("c", 1))
     found.update(happened("b", "stalled", about="a", why="60 s of evaluation, the first", work="evaluation"))
