@@ -245,11 +245,18 @@ class AskDone:
 
 def check_beat(beat: Beat) -> None:
     """Raises PeerMisbehaved for a beat that no honest peer can send."""
-    if max(beat.incarnation, beat.accuses - 1) > INCARNATION_MAX or beat.life == 0:
-        raise PeerMisbehaved(f"claims incarnation {beat.incarnation} of life {beat.life}, and accuses {beat.accuses}")
+    if beat.incarnation > INCARNATION_MAX or beat.life == 0:
+        raise PeerMisbehaved(f"claims incarnation {beat.incarnation} of life {beat.life}")
+    check_accusation(beat.accuses)
     check_words(beat.words, WORDS_MAX)
     if len(beat.marks) > MARKS_MAX:
         raise PeerMisbehaved(f"told {len(beat.marks)} marks at once, at most {MARKS_MAX} are read")
+
+
+def check_accusation(accuses: int) -> None:
+    """Raises PeerMisbehaved for an accusation, 1 + an incarnation or 0, of an incarnation that no peer comes to."""
+    if accuses > INCARNATION_MAX + 1:
+        raise PeerMisbehaved(f"accuses incarnation {accuses - 1}")
 
 
 def check_words(words: tuple[Word, ...], most: int) -> None:

@@ -31,7 +31,7 @@ from .dissemination import Dissemination
 from .effects import Effects, Known
 from .gathering import Gathering
 from .member_table import MemberTable
-from .messages import WORDS_SENT, Ack, AskProbe, Beat, Probe, Probed, Table, Tell, check_beat
+from .messages import WORDS_SENT, Ack, AskProbe, Beat, Probe, Probed, Table, Tell, check_accusation, check_beat
 from .overlay import Overlay
 from .push_sync import PushSync
 from .suspicion import Suspicion
@@ -153,6 +153,8 @@ class Swim:
         """Handle a message from `sender`. Raises PeerMisbehaved for one that no honest peer can send."""
         if isinstance(message, Probe | Ack | Tell):
             check_beat(message.beat)
+        elif isinstance(message, AskProbe):
+            check_accusation(message.accuses)  # this peer passes it on in its own name
         if isinstance(message, Probe):
             self._take(sender, message.beat)
             self._effects.send(sender, Ack(message.number, self.beat(sender)))

@@ -8,7 +8,7 @@ from crowds import TEMPO, all_know_all, crowd_of, members_of, told
 
 from samovar.protocols.members.view import Attributes, Member
 from samovar.protocols.swim.effects import DeclaredDead, Known
-from samovar.protocols.swim.messages import MARKS_MAX, SWIM, TABLE_MAX, WORDS_MAX, Beat, Probe, Table, Tell
+from samovar.protocols.swim.messages import MARKS_MAX, SWIM, TABLE_MAX, WORDS_MAX, AskProbe, Beat, Probe, Table, Tell
 from samovar.protocols.swim.words import AHEAD_MAX, INCARNATION_MAX, Kind, Word
 from samovar.protocols.wire.frames import PeerMisbehaved
 from samovar.sims.world.crowd import Crowd
@@ -164,6 +164,7 @@ WELL = Beat(1, 0, 0, True, True, 0, ())
     [
         Tell(replace(WELL, incarnation=INCARNATION_MAX + 1)),
         Tell(replace(WELL, accuses=INCARNATION_MAX + 2)),
+        AskProbe(1, "peer", INCARNATION_MAX + 2),
         Tell(replace(WELL, life=0)),
         Tell(replace(WELL, words=(SOUND,) * (WORDS_MAX + 1))),
         Tell(replace(WELL, marks=(1,) * (MARKS_MAX + 1))),
