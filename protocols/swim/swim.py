@@ -153,8 +153,6 @@ class Swim:
         """Handle a message from `sender`. Raises PeerMisbehaved for one that no honest peer can send."""
         if isinstance(message, Probe | Ack | Tell):
             check_beat(message.beat)
-        elif isinstance(message, AskProbe):
-            check_accusation(message.accuses)  # this peer passes it on in its own name
         if isinstance(message, Probe):
             self._take(sender, message.beat)
             self._effects.send(sender, Ack(message.number, self.beat(sender)))
@@ -205,11 +203,11 @@ class Swim:
 
     def _help(self, asker: PeerId, asked: AskProbe) -> None:
         """Probe the target for `asker`, if it is a member here; else answer that it has not responded."""
+        check_accusation(asked.accuses)  # it goes on in this peer's name
         if asker not in self.table.entries and self.overlay is None:
             return
-        entry = self.table.entries.get(asked.target)
         number = None
-        if entry is not None:
+        if self.table.entries.get(asked.target) is not None:
             number = self.detector.errand(asker, asked.number, asked.target, self._effects.now())
         if number is None:
             self._effects.send(asker, Probed(asked.number, 0, 0))
