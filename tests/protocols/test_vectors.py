@@ -219,7 +219,7 @@ def test_half_a_vector_of_a_sender_that_nobody_watches_is_not_waited_for_for_eve
     async def scene() -> None:
         await over(crowd.endpoints[0]).send("p1", Chunk(*STAGE_ID, 0, 0, 3), bytes(12))
         waiting = asyncio.create_task(crowd.vectors[1].receive("p0", torch.empty(5), STAGE_ID))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(10 * crowd.endpoints[1].patience_s)
         if dies:
             crowd.network.close("p0")
         else:
