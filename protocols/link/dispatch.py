@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,14 +71,16 @@ class Reception:
         self.bytes_received_by = Counter[str]()
         """Bytes of the messages that were dispatched, by channel."""
         self.on_ended: list[Callable[[PeerId], None]] = []
+        self.awaited: list[Callable[[], Iterable[PeerId]]] = []
+        """Functions that return the peers from which a conversation waits for data that no question asks for."""
         self.guests_say: _Kind | None = None
         """The only kind of message that is taken from guests, which are peers that share an invite's key; None: none
         is."""
 
     @property
     def asked(self) -> set[PeerId]:
-        """The peers that this endpoint has asked a question and that have not answered it yet."""
-        return {question.to for question in self._asks.values()}
+        """The peers that this endpoint has asked a question and that have not answered it yet, and those `awaited`."""
+        return {question.to for question in self._asks.values()}.union(*(peers() for peers in self.awaited))
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
         """Set the handler for messages of one class on a channel. Messages of that class that were kept are handed to

@@ -14,8 +14,8 @@ from .table import Links
 
 class Heartbeats:
     """The heartbeats of one endpoint on its `links`. `asked` returns the peers that this endpoint waits for an answer
-    from; they are watched, too. `ticked` is called each interval. `silent` is called with each link that is watched, or
-    has a message waiting to be sent or acknowledged, and on which nothing has arrived for the patience."""
+    or for data from; they are watched, too. `ticked` is called each interval. `silent` is called with each link that is
+    watched, or has a message waiting to be sent or acknowledged, and on which nothing has arrived for the patience."""
 
     def __init__(
         self,

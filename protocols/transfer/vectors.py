@@ -36,6 +36,7 @@ class Vectors:
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox
         self._receiving: dict[PeerId, list[asyncio.Future[None]]] = {}
+        channel.endpoint.reception.awaited.append(self._receiving.keys)  # the channel need not watch a sender
         channel.endpoint.on_lost.append(self._lost)
         channel.endpoint.on_ended.append(lambda peer: self._lost(peer, "it began anew"))
 

@@ -211,6 +211,41 @@ def test_a_sender_that_dies_or_begins_anew_ends_the_wait() -> None:
     assert all(isinstance(error, PeerLost) for error in crowd.play(scene))
 
 
+@pytest.mark.parametrize("dies", [True, False])
+def test_half_a_vector_of_a_sender_that_nobody_watches_is_not_waited_for_for_ever(dies: bool) -> None:
+    """The sender dies, or gives up the link; a peer outside of the view has no other reason to watch it."""
+    crowd = Crowd(2)
+
+    async def scene() -> None:
+        await over(crowd.endpoints[0]).send("p1", Chunk(*STAGE_ID, 0, 0, 3), bytes(12))
+        waiting = asyncio.create_task(crowd.vectors[1].receive("p0", torch.empty(5), STAGE_ID))
+        await asyncio.sleep(10 * crowd.endpoints[1].patience_s)
+        if dies:
+            crowd.network.close("p0")
+        else:
+            crowd.endpoints[0].forget("p1")
+        async with asyncio.timeout(10 * crowd.endpoints[1].patience_s):
+            with pytest.raises(PeerLost):
+                await waiting
+
+    crowd.play(scene)
+    assert not crowd.endpoints[1].reception.asked
+
+
+def test_a_slow_sender_of_a_vector_is_waited_for() -> None:
+    crowd, into = Crowd(2), torch.empty(5)
+
+    async def scene() -> None:
+        await over(crowd.endpoints[0]).send("p1", Chunk(*STAGE_ID, 0, 0, 3), bytes(12))
+        waiting = asyncio.create_task(crowd.vectors[1].receive("p0", into, STAGE_ID))
+        await asyncio.sleep(10 * crowd.endpoints[1].patience_s)
+        await over(crowd.endpoints[0]).send("p1", Chunk(*STAGE_ID, 0, 3, 2), bytes(8))
+        await waiting
+
+    crowd.play(scene)
+    assert not into.any()
+
+
 def test_a_failed_send_ends_an_exchange() -> None:
     crowd, codec = Crowd(2), parse_codec("int8")
     assert codec.family == "hop"
