@@ -69,7 +69,7 @@ def test_drawn_joiners_join_at_once_and_at_least_two_peers_are_there_before() ->
 
 def test_a_slow_link_sends_a_range_of_a_large_model_within_the_patience() -> None:
     """A range is sent whole, and heartbeats wait behind it."""
-    large = [one for one in (draw(seed, "parameter_server") for seed in range(120)) if one.toy_size > 2_000]
+    large = [one for one in (draw(seed, "parameter_server") for seed in (54, 412, 2903)) if one.toy_size > 2_000]
     slow = [one for one in large if min(group.link.bandwidth_Bps for group in one.groups) <= 1.25e5]
     assert slow
     for scenario in slow:
