@@ -23,6 +23,15 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubted:
+    """the head of `range` goes on in the term `term` from an older copy than the `workers` of the view have told of."""
+
+    range: int
+    term: int
+    workers: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Entered:
     """a server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k,
     width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in

@@ -40,6 +40,10 @@ class Found:
         believed = workers[: max(0, len(workers) - doubted)]
         return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
 
+    def newer(self, number: int, standing: int) -> tuple[PeerId, ...]:
+        """The workers that have told of a higher standing of a range."""
+        return tuple(worker for worker, one in self.workers.items() if one.knows[number] > standing)
+
 
 class Surveys:
     """One server's questions. `on_wrong` is called with a peer and the reason when that peer's answer is invalid."""

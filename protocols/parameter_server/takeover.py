@@ -32,6 +32,7 @@ from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
+from .events import Doubted
 from .handover import Handover
 from .held import Held
 from .holdings import Answers
@@ -173,6 +174,8 @@ class Takeover:
             store.copies[number] = own
         else:
             return False
+        if newer := found.newer(number, best[0]):
+            witness(Doubted(number, tenure.epoch, newer))
         own.enlisted = own.enlisted & {*tenure.workers} | store.fixed
         store.forget(number, tenure.workers)
         chain = tenure.placement.chain(number)

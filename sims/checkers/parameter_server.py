@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
-from ...protocols.parameter_server.events import Acknowledged, Entered, Read, Took
+from ...protocols.members.view import Decided
+from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Read, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
-from ..world.event_log import Entry, Gone, Resumed
+from ..world.event_log import Entry, Gone, Resumed, peer_of
 from .common import Check
 
 Push = tuple[PeerId, int]
@@ -39,6 +40,15 @@ class _Term:
             if number <= version:
                 found.update(pushes)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An acknowledged push, the term in which it was, and the processes that held a copy of that term."""
+
+    push: Push
+    since: int
+    lives: frozenset[str]
 
 
 class _Histories:
@@ -69,28 +79,40 @@ class _Histories:
 
 def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """When a push is acknowledged, it is in the range, unless backup workers made its step without it. It is also in
-    every later term of the range, as long as one of the servers that held it then is running."""
+    every later term of the range, as long as one of the servers that held it then is running. There is one exception:
+    the servers do not believe a worker that alone tells of a newer copy, so a copy is lost whose servers are all
+    outside of the view, and of which one worker alone has told."""
     backup = bool(getattr(ParameterServerSettings.of(scenario.settings).algorithm.value, "backup", 0))
     histories, gone = _Histories(), set[str]()
-    kept: defaultdict[int, list[tuple[Push, int, frozenset[str]]]] = defaultdict(list)
+    kept: defaultdict[int, list[_Kept]] = defaultdict(list)
+    members, alone = dict[int, tuple[PeerId, ...]](), set[tuple[int, int]]()
     for _, life, event in entries:
         if isinstance(event, Resumed):
             histories, kept = _Histories(), defaultdict(list)
         elif isinstance(event, Gone):
             gone.add(life)
+        elif isinstance(event, Decided):
+            members[event.generation] = event.members
+        elif isinstance(event, Doubted) and len(event.workers) == 1:
+            alone.add((event.range, event.term))
         elif isinstance(event, Entered):
             histories.entered(event)
         elif isinstance(event, Acknowledged):
             number = histories.present[life, event.range]
             term, push = histories.terms[event.range, number], (event.worker, event.seq)
             if push in term.content():
-                kept[event.range].append((push, number, frozenset(term.lives)))
+                kept[event.range].append(_Kept(push, number, frozenset(term.lives)))
             elif not backup and event.seq > term.restored.get(event.worker, 0):
                 yield f"{life} acknowledged push {event.seq} of {event.worker} to range {event.range} without it"
         elif isinstance(event, Took) and (new := histories.took(life, event)) is not None:
-            for push, since, lives in kept[event.range]:
-                if event.term > since and push not in new.before and not lives <= gone:
-                    yield f"range {event.range} has lost push {push[1]} of {push[0]} in term {event.term} at {life}"
+            before = [one for one in kept[event.range] if event.term > one.since and not one.lives <= gone]
+            for one in [one for one in before if one.push not in new.before]:
+                there = {f"peer-{peer_of(holder)}" for holder in one.lives - gone} & {*members.get(event.term, ())}
+                if (event.range, event.term) in alone and not there:
+                    kept[event.range].remove(one)
+                    continue
+                worker, seq = one.push
+                yield f"range {event.range} has lost push {seq} of {worker} in term {event.term} at {life}"
 
 
 def nothing_is_applied_twice(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:

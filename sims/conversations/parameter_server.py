@@ -57,5 +57,6 @@ SIMULATION = Simulation(
     messages=("Push", "Pushed", "Pull", "Pulled", "Apply", "Applied", "Install", "Settled", "Survey", "Holdings"),
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
+    of_large={"ranges": 16},
     simpler=({"copies": None}, {"ranges": 16}, {"algorithm": "sync"}, {"consistency": None}, {"server_update": None}),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +29,9 @@ class Simulation:
     its `sometimes` places (`protocols.testpoints`) that a sweep of 300 seeds of this conversation must reach;
     `too_rare`: its other ones; `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches.
     `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`:
-    number of local steps between two exchanges. `simpler`: settings to try when a failing scenario is minimised.
+    number of local steps between two exchanges. `of_large`: settings of a scenario with a large model, without which a
+    message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
+    scenario is minimised.
     """
 
     checkers: tuple[Check, ...] = ()
@@ -40,6 +42,7 @@ class Simulation:
     messages: tuple[str, ...] = ()
     draw: Draw = lambda chance, seed, groups: {}
     steps_an_exchange: Callable[[Settings], int] = lambda settings: 1
+    of_large: Mapping[str, Any] = field(default_factory=dict)
     simpler: tuple[Mapping[str, Any], ...] = ()
 
     @property

@@ -77,7 +77,7 @@ def draw(seed: int, protocol: str | None = None) -> Scenario:
     toy_size = chance.choices((TOY_SIZE, 2_000, 100_000), (14, 5, 1))[0]
     if toy_size > 2_000:
         few = 3 * conversation.steps_an_exchange(settings)
-        settings = settings.changed(steps=min(settings.steps_max or few, few))
+        settings = settings.changed(steps=min(settings.steps_max or few, few), **conversation.of_large)
     scenario = Scenario(
         settings=settings,
         toy_size=toy_size,

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from samovar.peers.conversations.parameter_server_settings import ParameterServerSettings
+from samovar.protocols.parameter_server.placement import ranges_of
 from samovar.sims.frames import names
 from samovar.sims.scenarios.scenario import Kind, Scenario
 from samovar.sims.sweeps.draw import draw
@@ -63,3 +65,15 @@ def test_drawn_joiners_join_at_once_and_at_least_two_peers_are_there_before() ->
         assert scenario.settings.founders == scenario.peers - len(times_s) >= 2
         most = max(most, len(times_s))
     assert most >= 4
+
+
+def test_a_slow_link_sends_a_range_of_a_large_model_within_the_patience() -> None:
+    """A range is sent whole, and heartbeats wait behind it."""
+    large = [one for one in (draw(seed, "parameter_server") for seed in (54, 412, 2903)) if one.toy_size > 2_000]
+    slow = [one for one in large if min(group.link.bandwidth_Bps for group in one.groups) <= 1.25e5]
+    assert slow
+    for scenario in slow:
+        settings = scenario.settings
+        ranges = ranges_of(scenario.toy_size, scenario.toy_size, ParameterServerSettings.of(settings).ranges)
+        nbytes = 4 * max(stop - start for start, stop in ranges)
+        assert nbytes < 1.25e5 * settings.patience_s / 2, settings.seed

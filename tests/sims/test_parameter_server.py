@@ -1,6 +1,6 @@
 """The parameter server in simulations: it trains, servers and workers come and go, and its promises can be broken."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.parameter_server.events import Acknowledged, Entered, Read, Took
+from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.placement import Placement
 from samovar.protocols.parameter_server.serving import Serving, restored, saved
@@ -27,7 +27,7 @@ from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
-from samovar.sims.world.event_log import Entry, Gone
+from samovar.sims.world.event_log import Gone
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
@@ -145,73 +145,6 @@ def test_the_parameter_server_keeps_its_promises_under_drawn_faults(seeds: Seque
     assert {seed: how for seed, how in wrong.items() if how} == {}
 
 
-ONE = torch.ones(1)
-
-
-def found(promise: Callable[..., Any], log: Sequence[Entry], **own: object) -> list[str]:
-    settings = Settings(**{**OWN, **own})  # type: ignore[arg-type]
-    return list(promise(Scenario.plain(settings), log))
-
-
-def at(life: str, event: object) -> Entry:
-    return Entry(0.0, life, event)
-
-
-HISTORY = [
-    at("3.0", Took(0, 1, 0, 0, ONE, {})),
-    at("3.0", Entered(0, 1, 1, (("peer-0", 1),), ONE, {"peer-0": 1})),
-    at("4.0", Entered(0, 1, 1, (), ONE, {"peer-0": 1})),
-    at("3.0", Acknowledged(0, "peer-0", 1)),
-]
-
-
-def test_a_lost_push_is_found_unless_all_its_servers_are_gone() -> None:
-    back, kept = Took(0, 2, 1, 0, ONE, {}), Took(0, 2, 1, 1, ONE, {})
-    promise, crash = promises.an_acknowledged_push_is_never_lost, Gone(False, True, "", True)
-    assert found(promise, [*HISTORY, at("4.0", kept)]) == []
-    assert found(promise, [*HISTORY, at("4.0", back)]) == ["range 0 has lost push 1 of peer-0 in term 2 at 4.0"]
-    assert found(promise, [*HISTORY, at("3.0", crash), at("4.0", back)]) == []
-
-
-def test_an_acknowledgement_of_an_unapplied_push_is_found() -> None:
-    log = [*HISTORY, at("3.0", Acknowledged(0, "peer-1", 1))]
-    promise = promises.an_acknowledged_push_is_never_lost
-    assert found(promise, log) == ["3.0 acknowledged push 1 of peer-1 to range 0 without it"]
-    assert found(promise, log, algorithm="backup:1") == [], "its step went on without it"
-
-
-def test_a_range_of_a_resumed_run_has_the_pushes_that_its_first_clocks_tell() -> None:
-    took = at("3.0", Took(0, 5, 4, 1, ONE, {"partition 0": 1}))
-    again, new = (at("3.0", Acknowledged(0, "partition 0", seq)) for seq in (1, 2))
-    promise = promises.an_acknowledged_push_is_never_lost
-    assert found(promise, [took, again]) == []
-    assert found(promise, [took, new]) == ["3.0 acknowledged push 2 of partition 0 to range 0 without it"]
-
-
-def test_a_push_that_is_applied_twice_is_found() -> None:
-    twice = at("3.0", Entered(0, 1, 2, (("peer-0", 1),), ONE, {"peer-0": 1}))
-    assert found(promises.nothing_is_applied_twice, HISTORY) == []
-    assert found(promises.nothing_is_applied_twice, [*HISTORY, twice]) == [
-        "3.0 applied push 1 of peer-0 to range 0 2 times"
-    ]
-
-
-def test_clocks_beyond_the_bound_are_found() -> None:
-    wide = at("3.0", Entered(0, 1, 1, (), ONE, {"peer-0": 5, "peer-1": 1}))
-    early = at("3.0", Read(0, "peer-0", 5, {"peer-0": 5, "peer-1": 1}))
-    promise = promises.the_clocks_of_workers_keep_the_bound
-    assert len(found(promise, [wide, early], consistency="ssp:2")) == 2
-    assert found(promise, [wide], consistency="ssp:3") == []
-    assert found(promise, [wide, early], consistency="async") == []
-
-
-def test_copies_that_differ_are_found() -> None:
-    other = at("4.0", Entered(0, 1, 1, (), ONE * 2, {}))
-    promise = promises.the_copies_of_a_range_agree
-    assert found(promise, HISTORY) == []
-    assert found(promise, [*HISTORY, other]) == ["4.0 holds another version 1 of range 0 in term 1"]
-
-
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
@@ -281,7 +214,7 @@ def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model()
 def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:
     keys = Keys((Part(0, 1), Part(1, 2)), 2, torch.float32)
     store = Store(keys, Add())
-    store.copies = {0: Copy(ONE, {}, term=3, restored=True), 1: Copy(ONE, {})}
+    store.copies = {0: Copy(torch.ones(1), {}, term=3, restored=True), 1: Copy(torch.ones(1), {})}
     store.begin_anew()
     tensors, numbers = saved(store)
     again = Store(keys, Add())
@@ -291,7 +224,7 @@ def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_
 
 def test_a_checkpoint_of_other_ranges_is_refused() -> None:
     held = Store(Keys((Part(0, 1), Part(1, 2)), 2, torch.float32), Add())
-    held.copies = {1: Copy(ONE, {}, term=3)}
+    held.copies = {1: Copy(torch.ones(1), {}, term=3)}
     for other in ((Part(0, 2),), (Part(0, 1), Part(1, 3))):
         with pytest.raises(ValueError, match="another model, --ranges"):
             restored(Store(Keys(other, other[-1].stop, torch.float32), Add()), *saved(held))

@@ -17,6 +17,7 @@ from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.client import Client, LostRange
+from samovar.protocols.parameter_server.events import Doubted
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
@@ -36,6 +37,7 @@ from samovar.protocols.parameter_server.messages import (
 )
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.store import CLOCKS_MAX, Copy, settled_at
+from samovar.protocols.testpoints import WITNESS
 
 Answer = Callable[[Channel, Envelope], None]
 
@@ -101,6 +103,22 @@ def test_two_workers_that_know_of_a_newer_copy_are_believed() -> None:
         with pytest.raises(PeerLost):
             await settled(server)
         assert server.parts.tenure.lost == {0}
+        server.parts.takeover.close()
+
+    with_server(copy_of({"b": 7}, {"b"}, updates=7), scene)
+
+
+def test_a_copy_of_which_one_worker_alone_tells_is_doubted_for_the_checkers_to_see() -> None:
+    async def scene(server: Server) -> None:
+        told: list[object] = []
+        copy = server.parts.store.copies[0]
+        copy.term, copy.restored = 1, True
+        witness = SimpleNamespace(saw=told.append, sometimes=lambda what: None, buggify=lambda site: False)
+        before = WITNESS.set(cast(Any, witness))
+        surveyed(server, {"a": partial(tell, 0, 0, settled_at(1)), "b": HONEST})
+        WITNESS.reset(before)
+        await settled(server)
+        assert [one for one in told if isinstance(one, Doubted)] == [Doubted(0, 2, ("a",))]
         server.parts.takeover.close()
 
     with_server(copy_of({"b": 7}, {"b"}, updates=7), scene)
