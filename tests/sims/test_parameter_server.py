@@ -26,7 +26,7 @@ from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.draw import draw
-from samovar.sims.sweeps.verdict import judge
+from samovar.sims.sweeps.verdict import judge, run_and_judge
 from samovar.sims.world.event_log import Gone
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
@@ -228,3 +228,14 @@ def test_a_checkpoint_of_other_ranges_is_refused() -> None:
     for other in ((Part(0, 2),), (Part(0, 1), Part(1, 3))):
         with pytest.raises(ValueError, match="another model, --ranges"):
             restored(Store(Keys(other, other[-1].stop, torch.float32), Add()), *saved(held))
+
+
+def test_a_server_is_not_lost_behind_its_ranges_on_slow_links() -> None:
+    """Of 65,000 parameters, with the default ranges and 1 Mbit/s: each of eight workers may have a range under way."""
+    settings = Settings(protocol="parameter-server", device="cpu", servers=1, peers=8, steps=3, patience_s=5.0)
+    plain = Scenario.plain(settings)
+    groups = tuple(replace(group, link=replace(group.link, bandwidth_Bps=125_000)) for group in plain.groups)
+    world = World(toy_task(65_000), replace(plain, toy_size=65_000, groups=groups))
+    assert run_and_judge(world, within_s=600)[1] is None
+    finished = [life for _, life, event in world.log.entries if isinstance(event, Gone) and event.finished]
+    assert len(finished) == 9
