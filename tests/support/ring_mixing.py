@@ -131,14 +131,15 @@ class RingMixing:
         return {ids[place - 1], ids[(place + 1) % len(ids)]} - {me}
 
     async def _model_of(self, peer: PeerId) -> Tensor | None:
-        """The neighbour's model; None: it does not answer, or not with a model."""
-        size_max, kept = bytes_max(self._expected), dict[bytes, bytes]()
+        """The neighbour's model; None: it has left, or does not answer, or not with a model."""
+        size_max, kept, blob = bytes_max(self._expected), dict[bytes, bytes](), None
         try:
-            blob = await fetch(
-                self._channel, peer, version=self.version, check=lambda version: None, size_max=size_max, kept=kept
-            )
+            async with self._members.only_while(lambda: peer in self._members.view.ids):
+                blob = await fetch(
+                    self._channel, peer, version=self.version, check=lambda version: None, size_max=size_max, kept=kept
+                )
             return None if blob is None else unpack(blob, self._expected).tensors["model"]
-        except (PeerLost, PeerMisbehaved):
+        except (PeerLost, PeerMisbehaved, Expelled):
             return None
 
     async def finish(self) -> None:
