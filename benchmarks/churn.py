@@ -24,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,15 +128,17 @@ class Run:
     def rounds(self) -> int:
         """The exchanges so far but those of peers that went on from the others' models. Records are not parsed here: of
         100 MB that would take half a minute, from the peers too."""
-        files = [file for run in self.all for file in run.folder.glob("peer-*.jsonl")]
-        lines = (line for file in files for line in file.read_bytes().splitlines())
-        return sum(line.startswith(b'{"kind":"exchange"') and b'"caught_up":false' in line for line in lines)
+        return sum(b'"caught_up":false' in line for line in self._lines() if line.startswith(b'{"kind":"exchange"'))
 
     def told(self) -> dict[str, dict[str, float]]:
         """The last metrics of each peer, by its name."""
-        files = [file for run in self.all for file in run.folder.glob("peer-*.jsonl")]
-        lines = (line for file in files for line in file.read_bytes().split(b"\n")[:-1] if b'"tasks"' in line)
-        return {row["peer"]: row["metrics"] for row in map(json.loads, lines)}
+        rows = map(json.loads, (line for line in self._lines() if b'"tasks"' in line))
+        return {row["peer"]: row["metrics"] for row in rows}
+
+    def _lines(self) -> Iterator[bytes]:
+        """The records of all peers as they are written; the last of a peer may be torn, and is left out then."""
+        files = (file for run in self.all for file in run.folder.glob("peer-*.jsonl"))
+        return (line for file in files for line in file.read_bytes().split(b"\n")[:-1])
 
     def longest_wait_s(self) -> float:
         rows = [row for run in self.all for row in run.records() if row["kind"] == "exchange"]

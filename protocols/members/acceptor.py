@@ -105,7 +105,7 @@ class Acceptor:
         that view. Otherwise do nothing: it votes on in the view before. The members of the new view may not know that
         this peer was restarted, and may wait for it, so it tells them."""
         view = decree.view
-        mine = next((member for member in view.members if member.id == self._me.id), None)
+        mine = view.member(self._me.id)
         if view.generation > self._view.generation and mine is not None and self.speaks_for(mine):
             sometimes("an acceptor went on for a former life")
             self._me = mine
@@ -204,9 +204,8 @@ class Acceptor:
 
     def _heeds(self, envelope: Envelope, question: Propose | Adopt) -> bool:
         if self._latest is None and envelope.sender in self._roster.addresses:
-            self.postponed.put_off(
-                envelope, self._channel.endpoint.patience_s
-            )  # this peer may be confirming its first view
+            # This peer may be confirming its first view.
+            self.postponed.put_off(envelope, self._channel.endpoint.patience_s)
             return False
         if question.generation == self._view.generation + 1 and envelope.sender in self._roster.view.ids:
             self.postponed.put_off(envelope, self._channel.endpoint.patience_s)

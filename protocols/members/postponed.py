@@ -66,10 +66,10 @@ class Postponed:
 
     def heed_all(self) -> None:
         """Another view holds here: handle all questions now."""
-        for timer, again in [*self._waiting.values()]:
-            timer.cancel()
+        waiting = [again for _, again in self._waiting.values()]
+        self.stop()
+        for again in waiting:
             asyncio.get_running_loop().call_soon(again)
-        self._waiting.clear()
 
     def stop(self) -> None:
         """Drop all questions."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from live import verb
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
+from two_servers import TWO_SERVERS
 
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
@@ -32,14 +32,7 @@ from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
 UNION = TASKS / "union.py"
-OWN: dict[str, Any] = {
-    "protocol": "parameter-server",
-    "device": "cpu",
-    "servers": 2,
-    "ranges": 16,
-    "peers": 3,
-    "steps": 12,
-}
+OWN = {**TWO_SERVERS, "steps": 12}
 
 
 def run(scenario: Scenario) -> World:

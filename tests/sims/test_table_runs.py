@@ -9,6 +9,7 @@ import torch
 from test_parameter_server import run as run_toy
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
+from two_servers import TWO_SERVERS
 
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.settings.settings import Settings
@@ -22,14 +23,7 @@ from samovar.sims.world.simulated_peer import Life
 from samovar.sims.world.world import World
 
 WORDS = TASKS / "words.py"
-OWN: dict[str, Any] = {
-    "protocol": "parameter-server",
-    "device": "cpu",
-    "servers": 2,
-    "ranges": 16,
-    "peers": 3,
-    "steps": 24,
-}
+OWN = {**TWO_SERVERS, "steps": 24}
 
 
 def play(scenario: Scenario, task: Task | None = None) -> World:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from test_simulated_runs import TASKS, simulate
+from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
 from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce
@@ -57,7 +58,7 @@ OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name),
 
 @pytest.mark.parametrize("name", [*OF_STEPS, "downpour:2:4:6"])
 def test_every_algorithm_brings_all_workers_to_the_end(name: str) -> None:
-    own = {"protocol": "parameter-server", "servers": 2, "ranges": 16, "peers": 3, "steps": 24, "algorithm": name}
+    own = {**TWO_SERVERS, "steps": 24, "algorithm": name}
     _, records, world = simulate(UNION, server_update="add", **own)
     workers = [life.peer.conversation for life in world.lives if isinstance(life.peer.conversation, Worker)]
     assert all(isinstance(worker, Worker) and worker.state.step == 24 for worker in workers)

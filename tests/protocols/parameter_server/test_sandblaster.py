@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor
+from two_servers import TWO_SERVERS
 
 from samovar.aggregation.lbfgs import Search, decide
 from samovar.aggregation.server.lbfgs import KeepBasis, gram, obeyed
@@ -29,10 +30,7 @@ from samovar.sims.world.event_log import Gone
 
 TASK = TASKS / "logistic_loss.py"
 ROWS = 128
-OWN: dict[str, Any] = {
-    "protocol": "parameter-server", "algorithm": "sandblaster:4", "device": "cpu", "servers": 2, "ranges": 16,
-    "peers": 3, "patience_s": 0.5, "steps": 16,
-}  # fmt: skip
+OWN = {**TWO_SERVERS, "algorithm": "sandblaster:4", "patience_s": 0.5, "steps": 16}
 
 
 def at(theta: Tensor) -> tuple[float, Tensor]:

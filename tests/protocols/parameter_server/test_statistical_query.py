@@ -11,6 +11,7 @@ import torch
 from live import verb
 from mapped import STEP_S, models, plain, run
 from test_simulated_runs import TASKS
+from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
 from samovar.peers.records.records import ExchangeRecord
@@ -23,14 +24,7 @@ from samovar.protocols.parameter_server.partitions import mappers
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
 
 NORMAL, LOGISTIC = TASKS / "normal_equations.py", TASKS / "logistic_query.py"
-OWN: dict[str, Any] = {
-    "protocol": "parameter-server",
-    "device": "cpu",
-    "servers": 2,
-    "ranges": 16,
-    "peers": 3,
-    "patience_s": 0.5,
-}
+OWN = {**TWO_SERVERS, "patience_s": 0.5}
 DESCENT = {**OWN, "algorithm": "statistical_query:descent", "server_update": "sgd:2.0", "steps": 8}
 
 
