@@ -151,6 +151,12 @@ class Client:
         for good, and the errors of the membership."""
         await self._until(lambda: len(self._pushing) <= pushes)
 
+    def give_up(self, seq: int) -> None:
+        """End the pushes with the numbers up to `seq`: others have brought the same. Raises the errors of pushes."""
+        self._look()
+        for push in [one for one in self._pushing if one[1] <= seq]:
+            self._pushing.pop(push).cancel()
+
     def _begun(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(lambda done: self._news.set())
@@ -167,10 +173,8 @@ class Client:
 
     def _look(self) -> None:
         """Forget the pushes that are over. Raises their errors."""
-        for push, task in list(self._pushing.items()):
-            if task.done():
-                del self._pushing[push]
-                task.result()
+        for push in [push for push, task in self._pushing.items() if task.done()]:
+            self._pushing.pop(push).result()
 
     def close(self) -> None:
         for task in self._pushing.values():

@@ -50,10 +50,10 @@ class Mapping:
 @dataclass(slots=True)
 class _Step:
     """What this worker has done in the present step. `mapped`: the partitions; `began_s`: when it had mapped the last
-    of them; `waited`: it has waited for the end of the step for long."""
+    of them; `waits`: how often it has waited long for the end of the step."""
 
     mapped: set[int] = field(default_factory=set)
-    waited: bool = False
+    waits: int = 0
     loss: float = 0.0
     weight: float = 0.0
     compute_s: float = 0.0
@@ -132,9 +132,9 @@ class Mapper:
         if not self._given:
             await self._end_step(view)
 
-    async def _ask(self, taker: Taker, view: View) -> None:
+    async def _ask(self, taker: Taker, view: View, *, again: bool = False) -> None:
         """Ask the coordinator for a portion to map in the present step."""
-        taken = await taker.take(view, self._done + 1, again=self._step.waited)
+        taken = await taker.take(view, self._done + 1, again=again)
         self._given = [taken] if taken >= 0 else []
 
     async def _begin_run(self) -> None:
@@ -171,18 +171,19 @@ class Mapper:
         )
 
     async def _last_values(self, view: View) -> Values | None:
-        """The values after the present step; None: it takes long, and there is a portion to map."""
-        taker = self._options.taker
+        """The values after the present step; None: it takes long, and there is a portion to map. Each such portion is
+        waited for longer, because all may only be slow to arrive, and one more on a full link makes them slower."""
+        taker, step = self._options.taker, self._step
         if taker is None:
             return await self._values(self._done + 1)
         pulling = asyncio.create_task(self._values(self._done + 1), name="pull")
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(taker.patience_s + self._step.compute_s):
+                    async with asyncio.timeout(taker.patience_s * (1 + step.waits) + step.compute_s):
                         return await asyncio.shield(pulling)
-                self._step.waited = True
-                await self._ask(taker, view)
+                step.waits += 1
+                await self._ask(taker, view, again=True)
                 if self._given:
                     return None
         finally:
@@ -191,6 +192,7 @@ class Mapper:
     def _take(self, pulled: Values) -> None:
         """Go on from the `pulled` values, which have had the updates of that many steps."""
         done = min(pulled.clocks)
+        self._client.give_up(done)
         self._model = self._options.algorithm.model(pulled.vector, self._model, done)
         self._begin, self._pulled, self._done, self._step = Load(self._model), pulled, done, _Step()
 

@@ -26,6 +26,7 @@ from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Acknowledged
 from samovar.protocols.parameter_server.tenure import workers_of
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
+from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.event_log import Gone
 
 TASK = TASKS / "logistic_loss.py"
@@ -120,6 +121,19 @@ def test_backup_tasks_make_up_for_a_slow_worker() -> None:
         return float(world.log.entries[-1].time_s)
 
     assert seconds(10.0) < 1.25 * 4 / 3.1 * seconds(1.0)
+
+
+def test_slow_links_do_not_have_every_worker_map_every_portion() -> None:
+    """Of 50,000 parameters over 320 kbit/s: the servers' links are busy for longer than a worker waits for a step."""
+    scenario = plain(
+        **{**OWN, "algorithm": "sandblaster:5", "steps": 1, "ranges": 16, "patience_s": 10.0, "servers": 1}
+    )
+    slow = tuple(replace(group, link=replace(group.link, down_Bps=40_000)) for group in scenario.groups)
+    world, _ = run(toy_task(50_000), replace(scenario, toy_size=50_000, groups=slow))
+    pushes = [entry.event for entry in world.log.entries if isinstance(entry.event, Acknowledged)]
+    again = len(pushes) - len({(push.range, push.worker, push.seq) for push in pushes})
+    assert len(models(world)) == 3
+    assert again < len(pushes) / 2
 
 
 def test_a_resumed_run_begins_anew_from_its_point() -> None:
