@@ -132,6 +132,18 @@ def test_a_run_with_too_few_peers_names_those_that_do_not_answer_on_any_terminal
     assert "it waits for them" not in drawn(found.render(1, width), width)
 
 
+def test_a_member_that_does_not_answer_is_silent_until_a_round_is_made() -> None:
+    found = board(committed("a", 1), committed("b", 1), happened("a", "joined", about="far"))
+    found.update(happened("b", "waiting"))
+    for name in ("b", "far"):
+        found.update(happened("a", "silent", about=name, why="no heartbeat for 5 s"))
+    found.update(happened("a", "waiting", why="only 1 of 3 peers answer, b, far not; it waits for them"))
+    text = drawn(found.render(1, 80), 80)
+    assert [row(text, name).split()[1] for name in ("a", "b", "far")] == ["waiting", "waiting", "silent"]
+    found.update(committed("a", 2))
+    assert row(drawn(found.render(1, 80), 80), "far").split()[1] == "training"
+
+
 def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:
     found = board(committed("a", 1), committed("b", 1), committed("c", 1))
     found.update(happened("b", "stalled", about="a", why="60 s of evaluation, the first", work="evaluation"))
