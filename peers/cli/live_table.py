@@ -194,7 +194,7 @@ class Board:
             self._marks.popleft()
         since_s, since_step = self._marks[0]
         taken, spent_s = step - since_step, elapsed_s - since_s
-        early = taken < 0.02 * self.steps and spent_s < LATELY_S
+        early = taken < 0.02 * (self.steps - since_step) and spent_s < LATELY_S
         return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:

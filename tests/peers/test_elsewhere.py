@@ -46,8 +46,10 @@ def test_members_that_do_not_answer_are_named_where_too_few_do() -> None:
     records: list[Record] = []
     plain = Scenario.plain(Settings(device="cpu", link="100mbit,5ms", peers=2, period="2", steps=40, patience_s=1.0))
     group = dataclasses.replace(plain.groups[0], peers=2, step_s=0.05)
-    freeze = Fault(kind=Kind.PAUSE, who=(1,), at_s=1.0, for_s=20.0)
-    run_virtual(World(noisy_task(), dataclasses.replace(plain, groups=(group,), faults=(freeze,)), records.append).run())
+    freeze = Fault(kind=Kind.PAUSE, who=(1,), at_s=1.0, for_s=5.0)
+    run_virtual(
+        World(noisy_task(), dataclasses.replace(plain, groups=(group,), faults=(freeze,)), records.append).run()
+    )
     told = [(one.peer, one.event, one.about) for one in records if isinstance(one, EventRecord)]
     assert told.index(("0", "silent", "1")) == told.index(("0", "waiting", "")) + 1
     assert ("0", "lost", "1") not in told

@@ -291,7 +291,7 @@ def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tm
         raise AssertionError(asked)
 
     said, task = Said(), Path("task.py")
-    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path, resumed=False)
+    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path)
     ways_in = WaysIn(task, tmp_path, None, asks)
     for port in (41, 41, 42):
         run._met(cast(Display, said), ways_in, [{"id": "a", "address": f"tcp://192.0.2.2:{port}"}])

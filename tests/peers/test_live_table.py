@@ -78,6 +78,13 @@ def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
     assert "about 40.0 s left" in found.headline(12)
 
 
+def test_a_newcomer_is_told_the_time_that_is_left_by_its_share_of_the_steps() -> None:
+    found = board(happened("late", "joined"), committed("late", 90, caught_up=True), steps=1000)
+    assert "left" not in found.headline(1.0)
+    found.update(committed("late", 91))
+    assert "about 900 ms left" in found.headline(1.1)
+
+
 def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
     found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
     assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))

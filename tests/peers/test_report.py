@@ -77,6 +77,14 @@ def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
     assert re.findall(r"<td>([^<]+)", cells[1]) == ["-", "-", "0 B", "0 B", "-", "-", "-", "-"]
 
 
+def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:
+    again = ("samovar train digits --resume run", "samovar train digits --resume run --steps 9")
+    text = page(dataclasses.replace(run, resumed_by=(again[0], again[0], again[1])), "")
+    rows = [f"<span>Resumed by</span><code>{command}</code>" for command in again]
+    assert f"<span>Run it again</span><code>{run.command}</code>{''.join(rows)}" in text
+    assert "Resumed" not in page(run, "")
+
+
 def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run) -> None:
     assert "Averaged" not in page(run, ""), "as the records of before"
     made = tuple(dataclasses.replace(record, model_bytes=25_000) for record in run.exchanges)
