@@ -19,13 +19,13 @@ from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, Result
+from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
 from .run_folder import (
-    SETTINGS_FILE,
     command_line,
     conclude,
     keep_resuming,

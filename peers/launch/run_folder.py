@@ -16,13 +16,12 @@ from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
 from ..records.result import Best, Lost, Result
-from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
+from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
 from ..report.trace import write_trace
 from ..report.write import write_report
 from ..settings.settings import Settings
 
-SETTINGS_FILE = "settings.json"
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"

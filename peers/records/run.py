@@ -21,6 +21,7 @@ from .result import Result, result_of
 from .scene import Scene, read_scene
 
 RESULT_FILE: Final = "result.json"
+SETTINGS_FILE: Final = "settings.json"
 COMMAND_FILE: Final = "command.txt"
 """The command line that started the run, as a person would type it, and a line for each that resumed it. Optional."""
 _QUOTED_MAX: Final = 120
