@@ -263,7 +263,9 @@ class Launch:
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:
             for peer in list(late):
-                if clock() > max(began_s, peer.kept_s) + (KEEP_S if peer.keeping else GRACE_S):
+                grace_s = KEEP_S if peer.keeping else GRACE_S
+                if clock() > max(began_s, peer.kept_s) + grace_s:
+                    peer.grace_s = grace_s
                     peer.signal(signal.SIGKILL)
                     late.remove(peer)
             await asyncio.sleep(_LOOK_EVERY_S)

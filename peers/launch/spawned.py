@@ -39,6 +39,8 @@ class Spawned:
     keeping: bool = False
     """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, on the event loop's clock."""
     kept_s: float = 0.0
+    grace_s: float | None = None
+    """Seconds after which it was killed because it had not ended since it was stopped; None: it was not."""
     _asked: dict[int, asyncio.Future[dict[str, Any] | None]] = field(default_factory=dict)
     """Requests that the peer has not answered yet, by number."""
     _asks: int = 0
@@ -97,8 +99,10 @@ class Spawned:
 
     @property
     def killed(self) -> str:
-        """The signal that killed it, in words. For SIGABRT the text names the memory limit, because libraries abort a
-        process without a reason when memory runs out."""
+        """Why it was killed, in words: by a signal, or because it was stopped and did not end. For SIGABRT the text
+        names the memory limit, because libraries abort a process without a reason when memory runs out."""
+        if self.grace_s is not None:
+            return f"stopped, and killed as it had not ended {self.grace_s:g} s later"
         number = -(self.exit_code or 0)
         if number == signal.SIGABRT and self.memory_limit is not None:
             return f"killed by signal {number}, perhaps at its memory limit of {self.memory_limit}"

@@ -274,6 +274,7 @@ until("the end of time") if name != "2" else None
     await run.run(stop=stop)
     await stopping
     assert [peer.exit_code for peer in run.launch.peers] == [-9, 0 if keeps else -9, 0]
+    assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.1 s later"
 
 
 class Said:
