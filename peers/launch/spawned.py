@@ -37,7 +37,8 @@ class Spawned:
     """Whether it failed because it lost contact with peers that it needed."""
     lives: int = 0
     keeping: bool = False
-    """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, on the event loop's clock."""
+    """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, or `ended` came, on the event loop's
+    clock."""
     kept_s: float = 0.0
     grace_s: float | None = None
     """Seconds after which it was killed because it had not ended since it was stopped; None: it was not."""

@@ -242,22 +242,33 @@ async def test_a_failed_peer_is_told_of_though_its_folder_is_gone(tmp_path: Path
         await run.run()
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-async def test_a_stopped_peer_may_write_its_checkpoint_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+KEEPING = """
+    tell("keeping", True)
+    await_files("killed", 1)
+    tell("keeping", False)
+    sys.exit()
+"""
+EXITING = """
+    while not glob.glob(orders["folder"] + "/killed"):
+        tell("ended", {"finished": False, "metrics": {}})
+        time.sleep(0.01)
+    sys.exit()
+"""
+
+
+@pytest.mark.parametrize("last", [KEEPING, EXITING, "pass"], ids=["keeping", "exiting", "hanging"])
+async def test_a_stopped_peer_may_write_its_checkpoint_to_the_end_and_has_time_to_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     """However long that takes; who does nothing of the kind is killed."""
-    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.1)
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.3)
     script = f"""
 ready()
 contact()
 touch("up-" + name)
 until("stop")
-if {keeps} and name == "1":
-    tell("keeping", True)
-    await_files("killed", 1)
-    tell("keeping", False)
-    sys.exit()
+if name == "1":
+    {last}
 until("the end of time") if name != "2" else None
 """
     run, stop = Fakes(tmp_path, script), asyncio.Event()
@@ -273,8 +284,8 @@ until("the end of time") if name != "2" else None
     stopping = asyncio.create_task(stopped())
     await run.run(stop=stop)
     await stopping
-    assert [peer.exit_code for peer in run.launch.peers] == [-9, 0 if keeps else -9, 0]
-    assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.1 s later"
+    assert [peer.exit_code for peer in run.launch.peers] == [-9, -9 if last == "pass" else 0, 0]
+    assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.3 s later"
 
 
 class Said:
