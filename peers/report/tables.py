@@ -17,6 +17,7 @@ from ..records.units import (
     after_text,
     bytes_text,
     capital,
+    count_text,
     first_metrics,
     loss_text,
     metric_label,
@@ -248,7 +249,7 @@ def _steps_each(run: Run) -> str:
     if not steps:
         return ""
     low, high = min(steps), max(steps)
-    return f"{low:,} steps each" if low == high else f"{low:,} to {high:,} steps each"
+    return f"{count_text(low, 'step')} each" if low == high else f"{low:,} to {high:,} steps each"
 
 
 def _share_bar(peer: PeerSummary) -> str:
