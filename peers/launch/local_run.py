@@ -167,7 +167,7 @@ class LocalRun:
                 why=peer.killed if peer.exit_code < 0 else peer.failure,
             )
             for peer in launch.peers
-            if peer.exit_code and not (peer.ended or {}).get("finished")
+            if peer.exit_code and not (peer.late or (peer.ended or {}).get("finished"))
         ]
         result = conclude(
             self.folder,
@@ -183,6 +183,8 @@ class LocalRun:
         for peer in launch.peers:
             if forgot := (peer.ended or {}).get("forgot"):
                 display.say(f"peer {peer.name}: {forgot}")
+            if peer.late:
+                display.say(f"peer {peer.name}: {peer.killed}")
         return Ended(result, "; ".join(wrong))
 
 

@@ -59,6 +59,11 @@ class Spawned:
         """Whether it finished the run, or exited with 0 after it was stopped."""
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
 
+    @property
+    def late(self) -> bool:
+        """Whether it had left the run in good order when it was stopped, and only its process was killed."""
+        return self.ended is not None and self.grace_s is not None
+
     def begin(self, process: Process, control: Control) -> None:
         """Take over a new process of the peer, and forget the state of the one before."""
         self.process, self.control = process, control

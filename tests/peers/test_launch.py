@@ -6,15 +6,12 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun
 from samovar.peers.launch.spec import founding_orders
-from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.settings.settings import Settings
 
@@ -286,25 +283,3 @@ until("the end of time") if name != "2" else None
     await stopping
     assert [peer.exit_code for peer in run.launch.peers] == [-9, -9 if last == "pass" else 0, 0]
     assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.3 s later"
-
-
-class Said:
-    """A display that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tmp_path: Path) -> None:
-    async def asks(asked: object) -> dict[str, object]:
-        raise AssertionError(asked)
-
-    said, task = Said(), Path("task.py")
-    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path)
-    ways_in = WaysIn(task, tmp_path, None, asks)
-    for port in (41, 41, 42):
-        run._met(cast(Display, said), ways_in, [{"id": "a", "address": f"tcp://192.0.2.2:{port}"}])
-    assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
