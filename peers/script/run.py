@@ -271,7 +271,8 @@ class Run:
         other peers do not wait for this one."""
         if os.getpid() == self._process:  # a forked child is not the peer
             if self._replica is not None and (steps := self._replica.steps) and not self._gone:
-                self._session.forgot = f"run.leave() was not called: {steps} local steps are lost"
+                lost = "1 local step is" if steps == 1 else f"{steps} local steps are"
+                self._session.forgot = f"run.leave() was not called: {lost} lost"
                 print(f"samovar: {self._session.forgot}", file=sys.stderr)
             self._fail(getattr(sys, "last_value", None))
 
