@@ -57,7 +57,7 @@ def train(
             settings,
             config=None if config is None else Path(config),
             resume=None if resume is None else Path(resume),
-            command=call_text("train", file.named, {**settings, "config": config}),
+            command=call_text("train", file.named, {"resume": resume, **settings, "config": config}),
             tell=tell,
         )
         run = replace(run, task=file.within(run.folder))

@@ -76,6 +76,16 @@ class CommandLine(click.Group):
             raise click.ClickException(_cannot_import(library, error)) from error
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with. For a completion, without the import of its module if possible."""
+        if ctx.resilient_parsing and args[0] in self._verbs:
+            completion = import_module(".completion", __package__)  # by name: other command lines need no table
+            if (sketch := completion.known(args[0], args[1:])) is not None:
+                return args[0], sketch, args[1:]
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`. No command's module is imported for its name."""
         named = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +13,10 @@ import click
 
 from ...aggregation.options import spelled
 from ..conversations.loading import of_another
-from ..launch.run_folder import SETTINGS_FILE
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, Spoken, checked
 from ..settings.names import fields_of
-from ..settings.toml_file import read_toml
+from .spoken import named_by, sources
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _COMMON = {field.name: field for field in dataclasses.fields(CommonSettings)}
@@ -154,22 +152,11 @@ def _chosen(ctx: click.Context) -> Spoken:
     return chosen
 
 
-_SOURCES: Final = ("protocol", "config", "scenario", "resume")
-"""The options that may choose the conversation; the first given one does."""
-
-
 def _spoken(args: list[str]) -> Spoken:
     """The conversation that a command line chooses, by itself or by a file that it names. Raises SettingsError for an
     invalid ``--protocol``. A file that cannot be read is passed over here; its error is raised when the command reads
     it."""
-    look = click.Command(
-        None,
-        params=[click.Option([f"--{name}"]) for name in _SOURCES],
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-        add_help_option=False,
-    )
-    with look.make_context("", [*args], resilient_parsing=True) as found:
-        said = {name: value for name in _SOURCES if (value := found.params[name]) is not None}
+    said = sources(args)
     field = _COMMON["protocol"]
     spoken: Spoken
     if "protocol" in said:
@@ -180,22 +167,13 @@ def _spoken(args: list[str]) -> Spoken:
         return spoken
     for source, value in said.items():
         try:
-            if (name := _in_file(source, Path(value))) is not None:
+            if (name := named_by(source, value)) is not None:
                 spoken = checked(field, name)
                 return spoken
         except (OSError, ValueError):
             continue
     spoken = checked(field, field.default)
     return spoken
-
-
-def _in_file(source: str, path: Path) -> object:
-    if source == "resume":
-        kept = json.loads((path / SETTINGS_FILE).read_text(encoding="utf-8"))
-        return kept.get("protocol") if isinstance(kept, dict) else None
-    table = read_toml(path).table
-    settings = table.get("settings", {}) if source == "scenario" else table
-    return settings.get("protocol") if isinstance(settings, dict) else None
 
 
 def _options(field: dataclasses.Field[Any]) -> list[tuple[list[str], dict[str, Any]]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from ...protocols.members.invite_change import REINVITE_S
-from ..launch.run_folder import SETTINGS_FILE
 from ..launch.run_socket import ask
 from ..launch.ways_in import asking
+from ..records.run import SETTINGS_FILE
 from ..records.units import plain
 from ..settings.fields import SettingsError
 from ..settings.settings import Settings

@@ -49,6 +49,7 @@ INK: Final[Mapping[str, str]] = {
     "lost": "red",
     "stalled": "red",
     "waiting": "yellow",
+    "silent": "red",
     "error": "red",
 }
 
@@ -70,6 +71,8 @@ class Board:
         """Whether a peer that founds the run has begun to train."""
         self._members = (0, 0)
         """Number of the latest exchange, and of its members, some of which may be unknown here."""
+        self._silent: list[PeerState] = []
+        """The members that do not answer while too few do."""
         self._marks: deque[tuple[float, float]] = deque()
         """Pairs (seconds since the start, mean steps of the peers) of the last `LATELY_S` seconds. Older ones would
         give a speed that may no longer hold."""
@@ -93,12 +96,18 @@ class Board:
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
         self._begun = self._begun or record.event == "started"
-        if not (record.event == "lost" and peer.state in GONE):  # a peer that has left is not lost
+        unsaid = {"lost": GONE, "silent": (*GONE, "waiting")}.get(record.event, ())  # what it said of itself holds
+        if peer.state not in unsaid:
             peer.state = STATES.get(record.event, peer.state)
+        if record.event == "silent":
+            self._silent.append(peer)
 
     def _exchange(self, record: ExchangeRecord) -> None:
         peer = self.peer(record.peer)
         peer.tells = True
+        while self._silent:  # enough answer now: a member that still does not is recorded as lost
+            silent = self._silent.pop()
+            silent.state = "training" if silent.state == "silent" else silent.state
         peer.state = "done" if 0 < self.steps <= record.step else "training"
         peer.version, peer.step, peer.details = record.version, record.step, record.details
         peer.loss = peer.loss if record.caught_up else record.loss
@@ -185,7 +194,7 @@ class Board:
             self._marks.popleft()
         since_s, since_step = self._marks[0]
         taken, spent_s = step - since_step, elapsed_s - since_s
-        early = taken < 0.02 * self.steps and spent_s < LATELY_S
+        early = taken < 0.02 * (self.steps - since_step) and spent_s < LATELY_S
         return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:

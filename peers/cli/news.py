@@ -13,8 +13,8 @@ from typing import Final
 from ..records.records import EventRecord
 from ..records.units import event_text
 
-ROUTINE: Final = ("started", "checkpoint")
-"""Events that are not printed."""
+ROUTINE: Final = ("started", "checkpoint", "silent")
+"""Events that are not printed. The reason of `waiting` names the silent members."""
 _ENDS: Final = ("error", "left", "lost")
 _NUMBER: Final = re.compile(r"\d+")
 

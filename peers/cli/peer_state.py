@@ -14,6 +14,7 @@ STATES: Final[Mapping[str, str]] = {
     "left": "left",
     "lost": "lost",
     "waiting": "waiting",
+    "silent": "silent",
     "stalled": "stalled",
     "goes_on": "training",
     "alone": "training",
@@ -22,7 +23,7 @@ STATES: Final[Mapping[str, str]] = {
 }
 """Event -> the state of its peer afterwards."""
 GONE: Final = ("left", "stopped")
-TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "error")
+TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "silent", "error")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

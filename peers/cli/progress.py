@@ -36,6 +36,7 @@ from ..records.units import (
     seconds_text,
     stay_text,
 )
+from .echo import UnechoedLive
 from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST, Board
 from .news import News
@@ -106,7 +107,9 @@ class Progress:
     def __enter__(self) -> Self:
         self._started = self._clock()
         if self.mode == "live":
-            self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
+            self._live = UnechoedLive(
+                get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
+            )
             self._live.start()
         elif self.mode == "notebook":
             self._live = Place()

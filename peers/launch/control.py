@@ -29,8 +29,9 @@ class Orders:
     `task`: path of the task file or script. `settings`: `Settings.to_json()`. `run`: name of the run; `folder`: path of
     its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`: the peer's secret
     key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's guest key.
-    `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from. `threads`: number of PyTorch
-    threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run (`Attributes`).
+    `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; `resumed_s`: the time of the
+    run's last record before that, in seconds since it began. `threads`: number of PyTorch threads. `restarted`: why
+    this peer was restarted; "": it was not. `role`: its role in the run (`Attributes`).
     """
 
     task: str
@@ -45,6 +46,7 @@ class Orders:
     founder: bool
     resume: str | None
     threads: int
+    resumed_s: float = 0.0
     restarted: str = ""
     role: str = ""
 

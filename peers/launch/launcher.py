@@ -167,7 +167,7 @@ class Launch:
             elif kind == "keeping":
                 peer.keeping, peer.kept_s = content, asyncio.get_running_loop().time()
             elif kind == "ended":
-                peer.ended = content
+                peer.ended, peer.kept_s = content, asyncio.get_running_loop().time()
                 self._await_stragglers(peer)
             elif kind == "cut off" and self._lacks_a_peer:
                 peer.cut_off, peer.failure, peer.error = True, content, f"peer {peer.name}: {content}"
@@ -258,12 +258,14 @@ class Launch:
 
     async def _kill_late(self) -> None:
         """Wait for all peers to end, and kill those that still run after `GRACE_S`, or after `KEEP_S` while they write
-        a checkpoint."""
+        a checkpoint. A process whose peer has left has `GRACE_S` from then on to end."""
         clock = asyncio.get_running_loop().time
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:
             for peer in list(late):
-                if clock() > max(began_s, peer.kept_s) + (KEEP_S if peer.keeping else GRACE_S):
+                grace_s = KEEP_S if peer.keeping else GRACE_S
+                if clock() > max(began_s, peer.kept_s) + grace_s:
+                    peer.grace_s = grace_s
                     peer.signal(signal.SIGKILL)
                     late.remove(peer)
             await asyncio.sleep(_LOOK_EVERY_S)

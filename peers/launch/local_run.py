@@ -19,12 +19,21 @@ from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, Result
+from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
-from .run_folder import SETTINGS_FILE, conclude, keep_settings, kept, make_folder, spent_s
+from .run_folder import (
+    command_line,
+    conclude,
+    keep_resuming,
+    keep_settings,
+    kept,
+    make_folder,
+    spent_s,
+)
 from .run_socket import answered
 from .spec import checkpoint_path, founding_orders, log_path
 from .ways_in import WaysIn
@@ -67,13 +76,17 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
     """A run that is ready to begin in its `folder`. `script`: its peers run the script `task`; else they train the
-    task. `resumed`: it goes on from its checkpoints."""
+    task. `resumed_by`: the command by which it goes on from its checkpoints; "": it begins anew."""
 
     task: Path
     script: bool
     settings: Settings
     folder: Path
-    resumed: bool
+    resumed_by: str = ""
+
+    @property
+    def resumed(self) -> bool:
+        return bool(self.resumed_by)
 
     @property
     def columns(self) -> Columns:
@@ -94,8 +107,10 @@ class LocalRun:
             return await self._train(display, stop, "" if self.script else again)
 
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
-        settings, folder, before_s, began = self.settings, self.folder, spent_s(self.folder), time.monotonic()
-        all_orders, invite = founding_orders(self.task, settings, folder, resume=self.resumed)
+        settings, folder, began = self.settings, self.folder, time.monotonic()
+        before_s, recorded_s = spent_s(folder)
+        resumed_s = recorded_s if self.resumed else None
+        all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
@@ -128,6 +143,8 @@ class LocalRun:
         unwritten = ways_in.met(members)
         if ways_in.lines == before:
             return  # a peer was restarted, and others join as before
+        if self.resumed:
+            keep_resuming(self.folder, self.resumed_by)
         display.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
@@ -150,7 +167,7 @@ class LocalRun:
                 why=peer.killed if peer.exit_code < 0 else peer.failure,
             )
             for peer in launch.peers
-            if peer.exit_code and not (peer.ended or {}).get("finished")
+            if peer.exit_code and not (peer.late or (peer.ended or {}).get("finished"))
         ]
         result = conclude(
             self.folder,
@@ -166,6 +183,8 @@ class LocalRun:
         for peer in launch.peers:
             if forgot := (peer.ended or {}).get("forgot"):
                 display.say(f"peer {peer.name}: {forgot}")
+            if peer.late:
+                display.say(f"peer {peer.name}: {peer.killed}")
         return Ended(result, "; ".join(wrong))
 
 
@@ -192,7 +211,7 @@ def prepared(
         raise TaskError(f"{task} is a training script: {idle}; arguments of its own go after --")
     if resume is not None:
         settings = _resumed(resume, config, given, tell)
-        folder = resume
+        folder, resumed_by = resume, command or command_line()
     else:
         settings = Settings.read(config, given, tell)
         settings.check_founding()
@@ -203,8 +222,8 @@ def prepared(
         else:
             check_trainable(task, settings.own.scripts_only())
             check_devices(settings.device, settings.peers)
-        folder = make_folder(settings.run, task, command)
-    return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed=resume is not None)
+        folder, resumed_by = make_folder(settings.run, task, command), ""
+    return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 
 
 def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:

@@ -32,7 +32,7 @@ from ..training.origin import whose_checkpoint
 from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
 from ..user_code import called_with
-from .control import LEAVE_S
+from .control import LEAVE_S, Orders
 from .session import Session, open_for_launcher, orders_of_launcher, tell_failure
 from .spec import checkpoint_path
 
@@ -106,8 +106,7 @@ def _keeper(session: Session, path: Path) -> Callable[[Snapshot], None]:
 def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoModel, Facts, Snapshot | None]:
     """The session's replica, its facts, and the checkpoint from which it goes on (None: none). A peer with a role, such
     as a server, gets the task's facts and a replica without a model."""
-    source = session.orders.resume
-    resumed = None if source is None else load(Path(source))
+    resumed = _resumed(session.orders)
     try:
         trainer = _build_trainer(session.settings, session)
     except TaskError as error:
@@ -119,6 +118,16 @@ def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoMo
     if resumed is not None:
         trainer.restore(resumed)
     return TaskReplica(trainer, compute), trainer.facts(), resumed
+
+
+def _resumed(orders: Orders) -> Snapshot | None:
+    """The checkpoint from which the peer goes on; None: it begins anew. The run's clock goes on from the last record of
+    any peer, which is later than the checkpoint, so that no event of the resumed run is before one of the stopped."""
+    if orders.resume is None:
+        return None
+    kept = load(Path(orders.resume))
+    elapsed_s = max(float(kept.numbers["elapsed_s"]), orders.resumed_s)
+    return replace(kept, numbers={**kept.numbers, "elapsed_s": elapsed_s})
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:

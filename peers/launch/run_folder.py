@@ -16,13 +16,12 @@ from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
 from ..records.result import Best, Lost, Result
-from ..records.run import COMMAND_FILE, RESULT_FILE, read_run
+from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
 from ..report.trace import write_trace
 from ..report.write import write_report
 from ..settings.settings import Settings
 
-SETTINGS_FILE = "settings.json"
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
@@ -34,7 +33,7 @@ def make_folder(wished: str | None, task: Path, command: str | None = None) -> P
     holds a run already, and when no folder can be made there."""
     try:
         folder = _empty_folder(wished, task)
-        (folder / COMMAND_FILE).write_text((command or _command_line()) + "\n", encoding="utf-8")
+        (folder / COMMAND_FILE).write_text(_line(command or command_line()), encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{error.filename}: no run can be kept there: {reason(error)}") from None
     return folder
@@ -52,8 +51,19 @@ def _empty_folder(wished: str | None, task: Path) -> Path:
     return folder
 
 
-def _command_line() -> str:
-    """The command line that started the run, without its secrets and its run folder."""
+def keep_resuming(folder: Path, command: str) -> None:
+    """Write the command that resumes the run in `folder` behind the one that started it. Raises OSError."""
+    if (file := folder / COMMAND_FILE).exists():
+        with file.open("a", encoding="utf-8") as commands:
+            commands.write(_line(command))
+
+
+def _line(command: str) -> str:
+    return command.replace("\n", " ") + "\n"
+
+
+def command_line() -> str:
+    """This process's command line, without the run's secrets and its folder."""
     given = sys.argv[1:]
     own = given.index("--") if "--" in given else len(given)  # behind it are the task's, which keeps them as they are
     words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *given[:own]]
@@ -98,15 +108,16 @@ def _next_free(stem: str) -> Path:
         return folder
 
 
-def spent_s(folder: Path) -> float:
-    """The seconds that a run has taken so far, including the time before it was resumed; 0 for a new run."""
+def spent_s(folder: Path) -> tuple[float, float]:
+    """The seconds that a run has taken so far, including the time before it was resumed, and the time of its last
+    record, in seconds since it began; 0 for a new run."""
     try:
         run = read_run(folder)
     except (OSError, ValueError):
-        return 0.0
-    recorded = [*(record.time_s for record in run.exchanges), *(record.time_s for record in run.events)]
-    concluded = [run.result.wall_s] if run.result else []  # up to the last end that was not a kill
-    return max([0.0, *recorded, *concluded])
+        return 0.0, 0.0
+    recorded_s = max([0.0, *(one.time_s for one in run.exchanges), *(one.time_s for one in run.events)])
+    concluded_s = run.result.wall_s if run.result else 0.0  # up to the last end that was not a kill
+    return max(recorded_s, concluded_s), recorded_s
 
 
 def conclude(

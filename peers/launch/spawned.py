@@ -37,8 +37,11 @@ class Spawned:
     """Whether it failed because it lost contact with peers that it needed."""
     lives: int = 0
     keeping: bool = False
-    """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, on the event loop's clock."""
+    """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, or `ended` came, on the event loop's
+    clock."""
     kept_s: float = 0.0
+    grace_s: float | None = None
+    """Seconds after which it was killed because it had not ended since it was stopped; None: it was not."""
     _asked: dict[int, asyncio.Future[dict[str, Any] | None]] = field(default_factory=dict)
     """Requests that the peer has not answered yet, by number."""
     _asks: int = 0
@@ -55,6 +58,11 @@ class Spawned:
     def done(self) -> bool:
         """Whether it finished the run, or exited with 0 after it was stopped."""
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
+
+    @property
+    def late(self) -> bool:
+        """Whether it had left the run in good order when it was stopped, and only its process was killed."""
+        return self.ended is not None and self.grace_s is not None
 
     def begin(self, process: Process, control: Control) -> None:
         """Take over a new process of the peer, and forget the state of the one before."""
@@ -97,8 +105,10 @@ class Spawned:
 
     @property
     def killed(self) -> str:
-        """The signal that killed it, in words. For SIGABRT the text names the memory limit, because libraries abort a
-        process without a reason when memory runs out."""
+        """Why it was killed, in words: by a signal, or because it was stopped and did not end. For SIGABRT the text
+        names the memory limit, because libraries abort a process without a reason when memory runs out."""
+        if self.grace_s is not None:
+            return f"stopped, and killed as it had not ended {self.grace_s:g} s later"
         number = -(self.exit_code or 0)
         if number == signal.SIGABRT and self.memory_limit is not None:
             return f"killed by signal {number}, perhaps at its memory limit of {self.memory_limit}"

@@ -32,11 +32,11 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 
 
 def founding_orders(
-    task: Path, settings: Settings, folder: Path, *, resume: bool = False
+    task: Path, settings: Settings, folder: Path, *, resumed_s: float | None = None
 ) -> tuple[list[Orders], Invite | None]:
     """The orders for each of a new run's first `settings.founders` peers, and the invite for later ones; None for an
-    insecure run. `resume`: peers resume from the checkpoints in `folder`. Raises KeyFileError for unusable key
-    files."""
+    insecure run. `resumed_s`: the time of the run's last record, if the peers resume from the checkpoints in
+    `folder`. Raises KeyFileError for unusable key files."""
     pairs: list[KeyPair | None] = [None] * settings.founders
     guest, admit, invite = None, [], None
     if not settings.insecure:
@@ -64,7 +64,8 @@ def founding_orders(
             admit=admit,
             guest=guest,
             founder=index == 0,
-            resume=_checkpoint_of(folder, str(index)) if resume else None,
+            resume=None if resumed_s is None else _checkpoint_of(folder, str(index)),
+            resumed_s=resumed_s or 0.0,
             threads=threads,
             role=role_of(settings, index),
         )

@@ -27,8 +27,9 @@ class Comings:
     and refused messages, are recorded at any time."""
 
     def __init__(self, endpoint: Endpoint, membership: RunMembers, clock: RunClock, tell: Tell) -> None:
-        self._own, self._membership, self._clock, self._tell = endpoint.id, membership, clock, tell
-        membership.on_waiting.append(lambda why: tell("waiting", why=why))
+        self._endpoint, self._membership, self._clock, self._tell = endpoint, membership, clock, tell
+        self._own = endpoint.id
+        membership.on_waiting.append(self._waits)
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
         self._removals_told = 0
@@ -52,6 +53,14 @@ class Comings:
         return Missing(
             peer=removal.name, address=removal.address, since_s=since, why=removal.why, advice=removal.advice
         )
+
+    def _waits(self, why: str) -> None:
+        """Write that this peer waits, and an event for each member that does not answer. Such a member is not removed
+        while too few answer."""
+        self._tell("waiting", why=why)
+        for member in self._membership.view.members:
+            if (lost := self._endpoint.is_lost(member.id)) is not None:
+                self._tell("silent", about=member.name, why=lost, key=member.id)
 
     def were_there(self, members: int) -> None:
         """Note the number of members of an exchange. Write an event when this peer is the only one left."""

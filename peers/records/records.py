@@ -26,6 +26,7 @@ EventName = Literal[
     "asleep",
     "awake",
     "waiting",
+    "silent",
     "stalled",
     "goes_on",
     "alone",
@@ -42,9 +43,10 @@ EventName = Literal[
     "invite",
 ]
 """`asleep`, `awake`: this peer has used up its budget of a day, and has left until it has enough again. `stalled`: a
-live peer's contribution is missing because its own work takes far longer than usual. `ended`: the run is over, and
-not by its number of local steps. `refused`: this peer refused the messages of another peer. `invite`: the run's
-invite was revoked or replaced. `apart`, `together`: two members can no longer reach each other, or can again."""
+live peer's contribution is missing because its own work takes far longer than usual. `silent`: a member does not
+answer, and is waited for, because too few others do. `ended`: the run is over, and not by its number of local steps.
+`refused`: this peer refused the messages of another peer. `invite`: the run's invite was revoked or replaced. `apart`,
+`together`: two members can no longer reach each other, or can again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

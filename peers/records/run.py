@@ -21,8 +21,9 @@ from .result import Result, result_of
 from .scene import Scene, read_scene
 
 RESULT_FILE: Final = "result.json"
+SETTINGS_FILE: Final = "settings.json"
 COMMAND_FILE: Final = "command.txt"
-"""The command line that started the run, as a person would type it. Optional."""
+"""The command line that started the run, as a person would type it, and a line for each that resumed it. Optional."""
 _QUOTED_MAX: Final = 120
 """Length of a peer's quoted name in a file name, before it is shortened."""
 
@@ -43,6 +44,8 @@ class Run:
     """None while the run goes on, and for a run that was killed."""
     command: str = ""
     """The command line that started it; empty when unknown."""
+    resumed_by: tuple[str, ...] = ()
+    """The command lines that resumed it, in order."""
     scene: Scene | None = None
     """Simulations only: the world around the peers."""
 
@@ -86,7 +89,7 @@ def read_run(folder: Path) -> Run:
     records.sort(key=lambda record: record.time_s)
     ended = result_of(parse(result.read_bytes(), str(result)), str(result)) if result.exists() else None
     names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
-    command = folder / COMMAND_FILE
+    command, *resumed_by = _commands(folder / COMMAND_FILE)
     return Run(
         folder=folder,
         peers=tuple(sorted(names, key=natural)),
@@ -94,9 +97,16 @@ def read_run(folder: Path) -> Run:
         exchanges=tuple(record for record in records if isinstance(record, ExchangeRecord)),
         events=tuple(record for record in records if isinstance(record, EventRecord)),
         result=ended,
-        command=command.read_text(encoding="utf-8", errors="replace").strip() if command.exists() else "",
+        command=command,
+        resumed_by=tuple(resumed_by),
         scene=read_scene(folder),
     )
+
+
+def _commands(file: Path) -> list[str]:
+    """The command lines in the file, at least one; empty text: there is none."""
+    text = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""
+    return text.split("\n")
 
 
 def read_records(file: Path) -> list[Record]:

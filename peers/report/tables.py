@@ -17,6 +17,7 @@ from ..records.units import (
     after_text,
     bytes_text,
     capital,
+    count_text,
     first_metrics,
     loss_text,
     metric_label,
@@ -93,9 +94,10 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
 
 
 def command(run: Run) -> str:
-    """The command that repeats the run, and the digest of a simulation, by which a repetition can be compared; "" if
-    neither is known."""
-    known = (("Run it again", run.command), ("Digest", run.result.digest if run.result else None))
+    """The command that repeats the run, those that resumed it, and the digest of a simulation, by which a repetition
+    can be compared; "" if none is known."""
+    known = [("Run it again", run.command), *(("Resumed by", text) for text in dict.fromkeys(run.resumed_by))]
+    known += [("Digest", run.result.digest or "")] if run.result else []
     rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
 
@@ -247,7 +249,7 @@ def _steps_each(run: Run) -> str:
     if not steps:
         return ""
     low, high = min(steps), max(steps)
-    return f"{low:,} steps each" if low == high else f"{low:,} to {high:,} steps each"
+    return f"{count_text(low, 'step')} each" if low == high else f"{low:,} to {high:,} steps each"
 
 
 def _share_bar(peer: PeerSummary) -> str:

@@ -23,7 +23,6 @@ import torch
 from torch import nn
 
 from ...protocols.filling import Filling
-from ..errors import one_line
 from ..launch.session import Session
 from ..peer import Peer
 from ..records.metrics import Measured
@@ -38,7 +37,7 @@ from ..training.stop import Stopped
 from .loop_thread import Background
 from .replica import ScriptReplica
 from .reports import Reports
-from .shutdown import shut_down
+from .shutdown import BY_USER, shut_down, why_left
 
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
@@ -264,7 +263,7 @@ class Run:
             self._stop()
 
     def _stop(self) -> NoReturn:
-        self._go("stopped by its user")
+        self._go(BY_USER)
         raise Stopped
 
     def _forgotten(self) -> None:
@@ -272,13 +271,14 @@ class Run:
         other peers do not wait for this one."""
         if os.getpid() == self._process:  # a forked child is not the peer
             if self._replica is not None and (steps := self._replica.steps) and not self._gone:
-                self._session.forgot = f"run.leave() was not called: {steps} local steps are lost"
+                lost = "1 local step is" if steps == 1 else f"{steps} local steps are"
+                self._session.forgot = f"run.leave() was not called: {lost} lost"
                 print(f"samovar: {self._session.forgot}", file=sys.stderr)
             self._fail(getattr(sys, "last_value", None))
 
     def _fail(self, error: BaseException | None) -> None:
-        failed = None if isinstance(error, SystemExit) else error
-        self._go("its script ended" if failed is None else f"its script failed: {one_line(failed)}", error=failed)
+        failed = None if isinstance(error, SystemExit | KeyboardInterrupt) else error
+        self._go(why_left(error), error=failed)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
         """Tell the other peers why this one leaves, and end the background thread. `done`: the run is over, and this

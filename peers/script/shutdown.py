@@ -7,9 +7,24 @@ import contextlib
 from collections.abc import Mapping
 
 from ...protocols.members.errors import Expelled, MembershipError
+from ..errors import one_line
 from ..launch.control import LEAVE_S
 from ..launch.session import Session
 from ..peer import Peer
+
+BY_USER = "stopped by its user"
+"""Why a peer leaves whose user stops it."""
+
+
+def why_left(error: BaseException | None) -> str:
+    """Why a peer leaves whose script ended by `error`, or without a call of `leave`, for the other peers' users."""
+    if isinstance(error, KeyboardInterrupt):
+        return BY_USER
+    return (
+        "its script ended"
+        if error is None or isinstance(error, SystemExit)
+        else f"its script failed: {one_line(error)}"
+    )
 
 
 async def shut_down(

@@ -118,12 +118,13 @@ def kind_of(path: Path) -> Literal["task", "script"]:
     if _calls_join(tree):  # a script may well have variables that are called model, data and loss
         return "script"
     if names.intersection(REQUIRED):
-        missing = [name for name in REQUIRED if name not in names]
-        if missing:
-            raise TaskError(
-                f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)} "
-                "(and a training script calls samovar.join())"
-            )
+        if missing := [name for name in REQUIRED if name not in names]:
+            if _functions(tree).intersection(REQUIRED):
+                script = "and a training script calls samovar.join()"
+                raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)} ({script})")
+            add = "add run = samovar.join() and optimizer = run.wrap(optimizer, model) before its loop"
+            instead = f"a task would have functions {_listed(REQUIRED)}"
+            raise TaskError(f"{path}: this training script does not call samovar.join(): {add} ({instead})")
         return "task"
     if _imports_samovar(tree):
         return "script"
@@ -167,7 +168,8 @@ def _fault(name: str, value: object) -> str | None:
     if name in _CALLS and callable(value):
         return None
     if name not in _CONSTANTS:
-        return "is not a function"
+        seeded = f"; a run is seeded by --seed {value!r:.20}" if name == "seed_everything" else ""
+        return f"is not a function {name}({', '.join(_CALLS[name][-1])}){seeded}"
     why = _CONSTANTS[name](value)
     return f"must be {why}, got {value!r:.60}" if why else None
 
@@ -249,14 +251,16 @@ def _parsed(path: Path) -> ast.Module:
         raise TaskError(f"{path}: not Python: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def _top_level_names(tree: ast.Module) -> set[str]:
+def _functions(tree: ast.Module) -> set[str]:
+    """The top-level names that are functions, or are imported and may be."""
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-    return names
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    return names.union(alias.asname or alias.name for node in imports for alias in node.names)
+
+
+def _top_level_names(tree: ast.Module) -> set[str]:
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return _functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
 
 
 def _imports_samovar(tree: ast.Module) -> bool:

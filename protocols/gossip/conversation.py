@@ -73,7 +73,7 @@ class Gossip:
         self._begin: Begin = Load(state.held.model)
         self._job: Job = Steps(0)
         self._taken = 0
-        """Local steps of the next round that a resumed replica has taken already."""
+        """Local steps of the next round that a resumed replica has taken already. No record has counted them yet."""
         self._over = False
         self._outcome: Outcome | None = None
         """The outcome of the round whose model is being evaluated."""
@@ -175,12 +175,12 @@ class Gossip:
         if isinstance(self._job, Evaluate):
             outcome, self._outcome = self._outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
-        taken_before, self._taken = self._taken, 0
+        self._taken = 0
         self._over = update.final
         began_s = self._now()
         if await self._inside():
             if await self._catch_up():
-                return self._evaluated_first(self._outcome_of(update, taken_before, NOTHING, began_s, caught_up=True))
+                return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
             self.state = replace(self.state, held=self._anew(self.state.held.model))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = self._options.periods.told(update)
@@ -188,7 +188,7 @@ class Gossip:
         taken = await self._neighbours.take(round, round)
         if self._far_behind(taken) and await self._go_on_from(taken, 0):
             sometimes("a peer goes on from far newer models")
-            return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, caught_up=True))
+            return self._evaluated_first(self._outcome_of(update, taken, began_s, caught_up=True))
         taken, mix = await self._neighbours.mix(mine, taken, self._algorithm.rest(held))
         given = mine.vector
         self._witness(round, given, taken, mixed := mix.vector)
@@ -201,7 +201,7 @@ class Gossip:
             self._neighbours.ask_ahead(round + 1)
         is_mix = given is update.vector and self.state.held.model is mix.vector
         moved = mix.moved if is_mix else None
-        return self._evaluated_first(self._outcome_of(update, taken_before, taken, began_s, moved=moved))
+        return self._evaluated_first(self._outcome_of(update, taken, began_s, moved=moved))
 
     async def _becomes(self, state: State) -> None:
         self.state, self._begin = state, Load(state.held.model)
@@ -221,7 +221,6 @@ class Gossip:
     def _outcome_of(
         self,
         update: Update,
-        taken_before: int,
         taken: Taken,
         began_s: float,
         *,
@@ -236,7 +235,7 @@ class Gossip:
             step=state.step,
             loss=update.loss,
             members=1 + len(taken.vectors),
-            steps=update.steps - taken_before,
+            steps=update.steps,
             compute_s=update.seconds,
             wait_s=taken.waited_s,
             transfer_s=max(0.0, spent_s - taken.waited_s),

@@ -99,7 +99,7 @@ class Worker:
         self._pulled: Values | None = None
         """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._taken = 0
-        """Local steps of the next turn that a resumed replica has taken already."""
+        """Local steps of the next turn that a resumed replica has taken already. No record has counted them yet."""
         self._waited: tuple[float, PeerId] = (0.0, "")
         """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
         self._returns = 0
@@ -241,7 +241,7 @@ class Worker:
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
         assert self._pulled is not None
-        taken_before, self._taken, state.needed, state.over = self._taken, 0, None, update.final
+        self._taken, state.needed, state.over = 0, None, update.final
         began_s, begun = self._now(), state.model
         if options.algorithm.meets:
             self._pulled = await self._pull()
@@ -260,7 +260,7 @@ class Worker:
             step=state.step,
             loss=update.loss,
             members=len(workers_of(await self._presence.view())),
-            steps=update.steps - taken_before,
+            steps=update.steps,
             compute_s=update.seconds,
             wait_s=wait_s,
             transfer_s=self._now() - began_s,

@@ -87,5 +87,5 @@ def test_ctrl_c_ends_a_completion_without_a_traceback(monkeypatch: pytest.Monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CommandLine, "get_command", interrupted)
+    monkeypatch.setattr(CommandLine, "resolve_command", interrupted)
     assert complete("samovar keys --", "samovar.peers.cli.tools", monkeypatch) == STOPPED

@@ -12,7 +12,7 @@ from test_trainer import noisy_task
 from samovar.peers.cli.progress import final_table
 from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.record_file import RecordFile
-from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally
@@ -40,6 +40,19 @@ def of_the_first_three(folder: Path, faults: tuple[Fault, ...]) -> tuple[Result,
                     file.append(record)
     rounds = [record for record in here if isinstance(record, ExchangeRecord)]
     return conclude(folder, Tally(), wall_s=1.0), rounds
+
+
+def test_members_that_do_not_answer_are_named_where_too_few_do() -> None:
+    records: list[Record] = []
+    plain = Scenario.plain(Settings(device="cpu", link="100mbit,5ms", peers=2, period="2", steps=40, patience_s=1.0))
+    group = dataclasses.replace(plain.groups[0], peers=2, step_s=0.05)
+    freeze = Fault(kind=Kind.PAUSE, who=(1,), at_s=1.0, for_s=5.0)
+    run_virtual(
+        World(noisy_task(), dataclasses.replace(plain, groups=(group,), faults=(freeze,)), records.append).run()
+    )
+    told = [(one.peer, one.event, one.about) for one in records if isinstance(one, EventRecord)]
+    assert told.index(("0", "silent", "1")) == told.index(("0", "waiting", "")) + 1
+    assert ("0", "lost", "1") not in told
 
 
 @pytest.mark.parametrize("crashes", [False, True])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import import_module
 
 import click
 import pytest
 from click.testing import CliRunner
+from completion_table import page as completion_table
 from live import ROOT
 
 from samovar.__main__ import main
+from samovar.peers.cli.completion import TABLE, known
 from samovar.peers.cli.flags import GROUPS, GroupedCommand
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
 from samovar.peers.settings.names import fields_of
@@ -80,6 +85,34 @@ def test_a_shell_completes_commands_settings_and_values_those_of_the_chosen_conv
     flags = {f"--{name.replace('_', '-')}" for name, field in fields_of(Settings().protocol).items()
              if "train" in field.metadata["verbs"]}  # fmt: skip
     assert flags <= {*completed("samovar train --")}
+
+
+def test_the_table_for_completions_has_the_parameters_of_every_command() -> None:
+    assert TABLE.read_text("utf-8") == completion_table(), "python tests/support/completion_table.py makes it anew"
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("samovar train --per", "plain,--period\nplain,--period-initial\nplain,--period-block-s\n"),
+        ("samovar simulate --protocol gossip --to", "plain,--topology\n"),
+        ("samovar train --inner ", "plain,kept\nplain,averaged\nplain,reset\n"),
+        ("samovar train dig", "file,dig\n"),
+        ("samovar report --j", "plain,--json\n"),
+    ],
+)
+def test_flags_values_and_paths_are_completed_without_pytorch(line: str, offered: str) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); " + (
+        "import samovar.__main__ as it; it.main(prog_name='samovar')"
+    )
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_SAMOVAR_COMPLETE": "bash_complete"}
+    told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **words}, capture_output=True, check=True)
+    assert told.stdout.decode() == f"{offered}False\n"
+
+
+def test_the_flags_of_a_conversation_of_ones_own_are_not_those_of_another() -> None:
+    assert known("train", ["task.py", "--protocol", "gossip"]) is not None
+    assert known("train", ["task.py", "--protocol", "mine.py"]) is None, "the command itself completes it"
 
 
 def test_an_option_of_no_group_is_told_all_the_same() -> None:

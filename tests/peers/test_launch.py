@@ -6,15 +6,12 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun
 from samovar.peers.launch.spec import founding_orders
-from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.settings.settings import Settings
 
@@ -242,22 +239,33 @@ async def test_a_failed_peer_is_told_of_though_its_folder_is_gone(tmp_path: Path
         await run.run()
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-async def test_a_stopped_peer_may_write_its_checkpoint_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+KEEPING = """
+    tell("keeping", True)
+    await_files("killed", 1)
+    tell("keeping", False)
+    sys.exit()
+"""
+EXITING = """
+    while not glob.glob(orders["folder"] + "/killed"):
+        tell("ended", {"finished": False, "metrics": {}})
+        time.sleep(0.01)
+    sys.exit()
+"""
+
+
+@pytest.mark.parametrize("last", [KEEPING, EXITING, "pass"], ids=["keeping", "exiting", "hanging"])
+async def test_a_stopped_peer_may_write_its_checkpoint_to_the_end_and_has_time_to_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     """However long that takes; who does nothing of the kind is killed."""
-    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.1)
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.3)
     script = f"""
 ready()
 contact()
 touch("up-" + name)
 until("stop")
-if {keeps} and name == "1":
-    tell("keeping", True)
-    await_files("killed", 1)
-    tell("keeping", False)
-    sys.exit()
+if name == "1":
+    {last}
 until("the end of time") if name != "2" else None
 """
     run, stop = Fakes(tmp_path, script), asyncio.Event()
@@ -273,26 +281,5 @@ until("the end of time") if name != "2" else None
     stopping = asyncio.create_task(stopped())
     await run.run(stop=stop)
     await stopping
-    assert [peer.exit_code for peer in run.launch.peers] == [-9, 0 if keeps else -9, 0]
-
-
-class Said:
-    """A display that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tmp_path: Path) -> None:
-    async def asks(asked: object) -> dict[str, object]:
-        raise AssertionError(asked)
-
-    said, task = Said(), Path("task.py")
-    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path, resumed=False)
-    ways_in = WaysIn(task, tmp_path, None, asks)
-    for port in (41, 41, 42):
-        run._met(cast(Display, said), ways_in, [{"id": "a", "address": f"tcp://192.0.2.2:{port}"}])
-    assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
+    assert [peer.exit_code for peer in run.launch.peers] == [-9, -9 if last == "pass" else 0, 0]
+    assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.3 s later"

@@ -78,6 +78,13 @@ def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
     assert "about 40.0 s left" in found.headline(12)
 
 
+def test_a_newcomer_is_told_the_time_that_is_left_by_its_share_of_the_steps() -> None:
+    found = board(happened("late", "joined"), committed("late", 90, caught_up=True), steps=1000)
+    assert "left" not in found.headline(1.0)
+    found.update(committed("late", 91))
+    assert "about 900 ms left" in found.headline(1.1)
+
+
 def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_back() -> None:
     found = board(committed("a", 1), committed("b", 1), happened("a", "lost", about="b", why="no heartbeat for 5 s"))
     assert re.search(r"lost .*lost: no heartbeat for 5 s", row(drawn(found.render(1, 120)), "b"))
@@ -130,6 +137,18 @@ def test_a_run_with_too_few_peers_names_those_that_do_not_answer_on_any_terminal
     for name in ("a", "b"):
         found.update(committed(name, 2))
     assert "it waits for them" not in drawn(found.render(1, width), width)
+
+
+def test_a_member_that_does_not_answer_is_silent_until_a_round_is_made() -> None:
+    found = board(committed("a", 1), committed("b", 1), happened("a", "joined", about="far"))
+    found.update(happened("b", "waiting"))
+    for name in ("b", "far"):
+        found.update(happened("a", "silent", about=name, why="no heartbeat for 5 s"))
+    found.update(happened("a", "waiting", why="only 1 of 3 peers answer, b, far not; it waits for them"))
+    text = drawn(found.render(1, 80), 80)
+    assert [row(text, name).split()[1] for name in ("a", "b", "far")] == ["waiting", "waiting", "silent"]
+    found.update(committed("a", 2))
+    assert row(drawn(found.render(1, 80), 80), "far").split()[1] == "training"
 
 
 def test_of_a_peer_that_is_waited_for_as_it_evaluates_the_line_says_so() -> None:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
+import pty
+import termios
+from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 from boards import Clock, committed, happened, terminal, written
@@ -138,3 +143,32 @@ def test_an_output_that_went_away_does_not_fail_the_run() -> None:
     for errors in (Gone(), closed):
         with Progress(console=Console(file=io.StringIO()), errors=errors, clock=Clock()) as progress:
             progress.update(committed("alice", 1))
+
+
+@pytest.fixture
+def tty() -> Iterator[TextIO]:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as screen, os.fdopen(ours, "rb"):
+        yield screen
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
+def test_typed_keys_do_not_mix_into_the_table_and_ctrl_c_goes_on_working(
+    tty: TextIO, error: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "tcgetpgrp", lambda terminal: os.getpgrp())
+    before = termios.tcgetattr(tty)
+    console = Console(file=tty, force_terminal=True, width=80, height=20, _environ={})
+    with contextlib.suppress(RuntimeError, KeyboardInterrupt), Progress(console=console, clock=Clock()):
+        changed = before[3] ^ termios.tcgetattr(tty)[3]
+        assert changed == termios.ECHO, "Ctrl-C is a signal, and lines are lines, as before"
+        if error is not None:
+            raise error
+    assert termios.tcgetattr(tty) == before
+
+
+def test_a_process_in_the_background_leaves_the_terminal_alone(tty: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "tcgetpgrp", lambda terminal: os.getpgrp() + 1)
+    before = termios.tcgetattr(tty)
+    with Progress(console=Console(file=tty, force_terminal=True, width=80, _environ={}), clock=Clock()):
+        assert termios.tcgetattr(tty) == before

@@ -27,6 +27,7 @@ from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
 from samovar.peers.records.result import Result as Written
+from samovar.peers.records.run import read_run
 from samovar.peers.task.tensors import tensors_of
 
 
@@ -234,6 +235,12 @@ def test_ctrl_c_stops_the_peers_in_good_order_and_the_run_can_be_resumed(here: P
     taken = int(checkpoint.numbers_of(here / "run/checkpoint/peer-0.safetensors")["steps"])
     resumed = samovar.train(STEADY, resume="run", steps=taken + 4, quiet=True)
     assert resumed.exchanges > result.exchanges
+    told = [event.event for event in resumed.events if event.event in ("stopped", "resumed")]
+    assert told == ["stopped"] * 2 + ["resumed"] * 2
+    begun, *gone_on = (here / "run/command.txt").read_text().splitlines()
+    assert "steps=100000" in begun
+    assert gone_on == [f"samovar.train({str(STEADY)!r}, resume='run', steps={taken + 4})"]
+    assert read_run(here / "run").resumed_by == tuple(gone_on)
 
 
 async def in_a_notebook() -> None:

@@ -75,6 +75,21 @@ def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
     cells = re.search(r"<td[^>]*>dora \(server\)(.*?)</tr>", text, re.DOTALL)
     assert cells is not None
     assert re.findall(r"<td>([^<]+)", cells[1]) == ["-", "-", "0 B", "0 B", "-", "-", "-", "-"]
+    (style,) = re.findall(r"\.tile b {(.*?)}", text, re.DOTALL)
+    assert "nowrap" not in style, "words go to the next line of a tile, not out of it"
+
+
+def test_exchanges_of_one_step_are_told_in_the_singular(run: Run) -> None:
+    ones = tuple(dataclasses.replace(record, step=record.version) for record in run.exchanges)
+    assert "1 step each" in Page(page(dataclasses.replace(run, exchanges=ones), "")).seen
+
+
+def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:
+    again = ("samovar train digits --resume run", "samovar train digits --resume run --steps 9")
+    text = page(dataclasses.replace(run, resumed_by=(again[0], again[0], again[1])), "")
+    rows = [f"<span>Resumed by</span><code>{command}</code>" for command in again]
+    assert f"<span>Run it again</span><code>{run.command}</code>{''.join(rows)}" in text
+    assert "Resumed" not in page(run, "")
 
 
 def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run) -> None:

@@ -119,6 +119,27 @@ def test_records_tell_of_the_local_steps_before_a_stop_too() -> None:
     assert [round(record.steps_per_s * record.compute_s) for record in rounds] == [8, 8]
 
 
+def stopped_amid(ended: Snapshot, part: int) -> Snapshot:
+    """The checkpoint of a gossiping peer that has taken 3 more local steps since its checkpoint `ended`."""
+    trainer = still_trainer(part)
+    trainer.restore(ended)
+    trainer.begin(Keep())
+    trainer.train(3)
+    kept = trainer.snapshot()
+    return Snapshot({**ended.tensors, **kept.tensors}, {**ended.numbers, **kept.numbers})
+
+
+def test_records_of_gossip_tell_of_the_local_steps_before_a_stop_too() -> None:
+    records: list[Record] = []
+    gossip = Settings(protocol="gossip", peers=2, period="8", steps=16, device="cpu")
+    first = run_virtual(trained(still_trainers(), [None, None], gossip))
+    stopped = [stopped_amid(kept, part) for part, (_, _, kept) in enumerate(first)]
+    second = run_virtual(trained(still_trainers(), stopped, replace(gossip, steps=32), records))
+    assert [steps for _, steps, _ in second] == [13, 13]
+    rounds = [record for record in records if isinstance(record, ExchangeRecord)]
+    assert [round(record.steps_per_s * record.compute_s) for record in rounds] == [8] * 4
+
+
 def test_a_run_that_has_gone_further_than_it_is_to_go_is_refused() -> None:
     beyond = [checkpoint(part, 11, 100.0, 0) for part in range(2)]
     with pytest.raises(ValueError, match="gone 88 local steps, and is to end after 80: give more --steps"):

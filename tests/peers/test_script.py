@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import math
 import os
@@ -10,6 +11,7 @@ import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,10 @@ from torch import Tensor, nn
 import samovar
 from samovar.peers.launch.join_target import JoinFailed, JoinTarget
 from samovar.peers.launch.script_target import JOIN_VARIABLE, ScriptTarget
+from samovar.peers.launch.session import Session
+from samovar.peers.peer import Peer
 from samovar.peers.records.run import read_run
+from samovar.peers.script.shutdown import shut_down
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.model_copy import Diverged
 from samovar.protocols.addresses import split_address
@@ -40,6 +45,32 @@ def unreachable(address: str) -> bool:
     except ConnectionRefusedError:
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (KeyboardInterrupt(), "stopped by its user"),
+        (SystemExit(1), "its script ended"),
+        (RuntimeError("out of\nluck"), "its script failed: RuntimeError: out of luck"),
+    ],
+    ids=repr,
+)
+def test_the_others_are_told_why_a_script_ended_ctrl_c_is_no_failure(
+    error: BaseException, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, bool]] = []
+
+    async def noted(session: Session, peer: Peer, why: str, *, error: BaseException | None, **more: Any) -> None:
+        told.append((why, error is not None))
+        await shut_down(session, peer, why, error=error, **more)
+
+    monkeypatch.setattr("samovar.peers.script.run.shut_down", noted)
+    run, model = begin(tmp_path / "run"), network()
+    with contextlib.suppress(type(error)), run:
+        run.wrap(torch.optim.SGD(model.parameters()), model)
+        raise error
+    assert told == [(why, isinstance(error, RuntimeError))]
 
 
 def test_an_exception_in_the_loop_leaves_no_thread_and_no_port(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def trainer_of(task: Task, steps: int | None = 10) -> Trainer:
         ("def on_round(): ...", "on_round() must take (record), got on_round()"),
         ("def clip(model, norm): ...", "clip() must take (model), got clip(model, norm)"),
         ("samples = 3", "samples is not a function"),
-        ("setup = 'x'", "setup is not a function"),
+        ("setup = 'x'", "setup is not a function setup(run)"),
+        ("seed_everything = 3", "seed_everything is not a function seed_everything(seed); a run is seeded by --seed 3"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, line: str) -> None:

@@ -214,6 +214,7 @@ def test_a_batch_counts_as_many_samples_as_its_first_tensor_is_long(batch: objec
         ("def model(): ...\ndef data(a, b): ...\n", r"it has no loss\(\)"),
         ("x = (", "not Python"),
         ("print('hello')\n", "neither a task"),
+        ("model = 3\n", r"this training script does not call samovar.join\(\): add run = samovar.join\(\) and "),
         ("import nothing_of_that_name\ndef model(): ...\ndef data(): ...\ndef loss(): ...\n", "cannot be imported"),
         ("loss = 3\ndef model(): ...\ndef data(): ...\n", "loss is not a function"),
         (

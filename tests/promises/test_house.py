@@ -466,7 +466,10 @@ def run(command: list[str], cwd: Path) -> str:
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     clone = wheel.parents[1]
     modules = [*clone.glob("*.py"), *(path for layer in LAYERS for path in (clone / layer).rglob("*.py"))]
-    wanted = {f"samovar/{path.relative_to(clone).as_posix()}" for path in modules} | {"samovar/py.typed"}
+    wanted = {f"samovar/{path.relative_to(clone).as_posix()}" for path in modules} | {
+        "samovar/py.typed",
+        "samovar/peers/cli/completions.json",
+    }
     told = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
     info = f"samovar-{samovar.__version__}.dist-info"
     assert set(zipfile.ZipFile(wheel).namelist()) == wanted | {f"{info}/{name}" for name in told}

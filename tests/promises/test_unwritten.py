@@ -101,13 +101,14 @@ def test_the_result_is_the_same_though_the_folder_is_gone(tmp_path: Path) -> Non
 
 
 def test_the_time_of_a_run_is_that_of_all_its_sessions(tmp_path: Path) -> None:
-    assert spent_s(tmp_path / "run") == 0
+    assert spent_s(tmp_path / "run") == (0, 0)
     heard = heard_run(tmp_path / "run")
     killed_s = max(record.time_s for records in WRITTEN.values() for record in records)
-    assert spent_s(tmp_path / "run") == killed_s > 0
+    assert spent_s(tmp_path / "run") == (killed_s, killed_s)
+    assert killed_s > 0
     for concluded_s in (killed_s / 2, killed_s + 5):
         keep_result(conclude(tmp_path / "run", heard, wall_s=concluded_s, report=False), heard)
-        assert spent_s(tmp_path / "run") == max(killed_s, concluded_s)
+        assert spent_s(tmp_path / "run") == (max(killed_s, concluded_s), killed_s)
 
 
 def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told(

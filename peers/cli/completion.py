@@ -1,0 +1,55 @@
+"""The completion of flags and values by a shell, without the import of PyTorch, which takes seconds.
+
+`completions.json` has the parameters of every command, a line for each. `tests/support/completion_table.py` makes it
+from the commands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from .spoken import named_by, sources
+
+TABLE: Final = Path(__file__).with_name("completions.json")
+USUAL: Final = "allreduce"
+"""The conversation of a command line that names none."""
+
+
+def known(command: str, args: Sequence[str]) -> click.Command | None:
+    """A command with the parameters of `command`, which only completes. `args`: its words so far. None: they name a
+    conversation that is not the library's, whose settings only its own code knows."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    protocol = _protocol(args)
+    if protocol not in table["protocols"]:
+        return None
+    rows = (row for row in table["commands"][command] if protocol in row.get("of", (protocol,)))
+    return click.Command(command, params=[_parameter(row) for row in rows])
+
+
+def _protocol(args: Sequence[str]) -> str:
+    for source, value in sources(args).items():
+        try:
+            if (name := named_by(source, value)) is not None:
+                return str(name).replace("-", "_")
+        except (OSError, ValueError):
+            continue
+    return USUAL
+
+
+def _parameter(row: Mapping[str, Any]) -> click.Parameter:
+    """The parameter in one row. `kind`: "text", "path", "flag" or "optional", an option whose value may be left out;
+    `choices`: all values of a text; `many`: an argument takes all words that are left."""
+    kind = click.Choice(row["choices"]) if "choices" in row else click.Path() if row["kind"] == "path" else click.STRING
+    if "argument" in row:
+        return click.Argument([row["argument"]], type=kind, nargs=-1 if row.get("many") else 1, required=False)
+    more: dict[str, Any] = {"help": row.get("help"), "hidden": row.get("hidden", False)}
+    if row["kind"] == "flag":
+        return click.Option(row["flags"], is_flag=True, **more)
+    if row["kind"] == "optional":
+        more |= {"is_flag": False, "flag_value": ""}
+    return click.Option(row["flags"], type=kind, **more)

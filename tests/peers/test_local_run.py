@@ -1,0 +1,60 @@
+"""What the user is told of a run on this machine: how others join it, and how its peers ended."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from samovar.peers.launch.launcher import Launch
+from samovar.peers.launch.local_run import Display, LocalRun
+from samovar.peers.launch.spawned import Spawned
+from samovar.peers.launch.spec import founding_orders
+from samovar.peers.launch.ways_in import WaysIn
+from samovar.peers.records.result import Result
+from samovar.peers.records.tally import Tally
+from samovar.peers.settings.settings import Settings
+
+
+class Said:
+    """A display that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.heard = Tally()
+
+    def end(self, result: Result) -> str:
+        return ""
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_stopped_peer_whose_process_takes_too_long_to_exit_is_lost_only_if_it_had_not_left(
+    tmp_path: Path, left: bool
+) -> None:
+    said, orders = Said(), founding_orders(Path("task.py"), Settings(peers=2), tmp_path)[0]
+    peers = [Spawned(one, ended={"finished": False, "metrics": {}}, exit_code=0) for one in orders]
+    peers[1].exit_code, peers[1].grace_s, peers[1].ended = -9, 5.0, peers[1].ended if left else None
+    run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
+    launch = cast(Launch, types.SimpleNamespace(met=True, peers=peers))
+    result = run._conclude(cast(Display, said), launch, 1.0, 0.0).result
+    why = "stopped, and killed as it had not ended 5 s later"
+    assert result is not None
+    assert [one.why for one in result.lost] == ([] if left else [why])
+    assert said.lines == ([f"peer 1: {why}"] if left else [])
+
+
+def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tmp_path: Path) -> None:
+    async def asks(asked: object) -> dict[str, object]:
+        raise AssertionError(asked)
+
+    said, task = Said(), Path("task.py")
+    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path)
+    ways_in = WaysIn(task, tmp_path, None, asks)
+    for port in (41, 41, 42):
+        run._met(cast(Display, said), ways_in, [{"id": "a", "address": f"tcp://192.0.2.2:{port}"}])
+    assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
