@@ -57,6 +57,7 @@ def run_seeds(protocol: str, *seeds: str) -> None:
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     try:
         import torch  # which a test that imports nothing need not wait for
+
         from samovar.sims.sweeps.sweep import judge_seed, unmet  # a mutant may make this fail
 
         torch.set_num_threads(1)  # as a worker of a sweep shares the processors with the others
