@@ -10,17 +10,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...aggregation.mixing.topology import Topology, Vertex, among
 from ...aggregation.mixing.weights import row, takers
 from ..members.port import Members
 from ..members.view import Member
+from ..testpoints import witness
 from ..transport import PeerId
 from .lent import Shown
 from .messages import Published
 
 Weights = Mapping[PeerId, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Event for a simulation's checkers: a peer has worked out its place in the undirected graph of a topology over
+    `peers`, each with its vertex, in their order, for `round`, or for all rounds (-1). `weights`: of its givers."""
+
+    round: int
+    peers: tuple[tuple[PeerId, Vertex], ...]
+    weights: Weights
 
 
 class Graph(Protocol):
@@ -75,12 +87,14 @@ class OfTopology:
         if known != self._known:
             ranked = sorted(members, key=lambda member: member.rank)
             peers, place = [member.id for member in ranked], ranked.index(members[0])
-            vertices = (Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked)
+            vertices = [Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked]
             topology = among(self._topology, vertices)
             weights = row(topology, len(peers), place, round)
             to = [peers[vertex] for vertex in takers(topology, len(peers), place, round)]
             of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
             self._known, self._found = known, (to, of)
+            if not topology.directed:
+                witness(Placed(known[1], tuple(zip(peers, vertices, strict=True)), of))
         return self._found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ...protocols.gossip.graph import Placed
 from ...protocols.gossip.messages import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
 from ...protocols.gossip.shares import BeganAnew, CameBack
@@ -57,6 +58,20 @@ def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) 
     return any(torch.allclose(event.vector.double(), one, rtol=1e-5, atol=1e-6) for one in sums)
 
 
+def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """In an undirected graph two neighbours that know the same peers give each other's model the same weight. Else a
+    mix would move the mean of all models (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
+    given: dict[tuple[object, str, str], float] = {}
+    for _, life, event in entries:
+        if isinstance(event, Placed):
+            me, graph = f"peer-{peer_of(life)}", (event.round, event.peers)
+            for peer, weight in event.weights.items():
+                other = given.get((graph, peer, me), weight)
+                if abs(other - weight) > 1e-9:
+                    yield f"{life} gives the model of {peer} the weight {weight:g}, which gives its model {other:g}"
+                given[graph, me, peer] = weight
+
+
 def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Where a vector is split into shares, each share is either in one mix of the peer that takes it, or counts for its
     sender again, never both. Not judged are: a taker that was restarted, that does not come to the end, or without
@@ -100,5 +115,6 @@ def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
 GOSSIP: tuple[Check, ...] = (
     rounds_are_mixed_one_by_one,
     a_mix_is_of_what_was_published,
+    neighbours_give_each_other_the_same_weight,
     a_share_is_taken_once_or_comes_back,
 )

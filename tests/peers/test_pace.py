@@ -211,7 +211,7 @@ def test_all_go_on_with_the_same_bits(outer: str, codec: str) -> None:
 
 
 def test_a_latecomer_knows_the_pace_of_the_others() -> None:
-    world, records = play(load_task(TASKS / "union.py"), (*SLOW, 0.02), late_s=1.0, steps=640, pace="own")
+    world, records = play(load_task(TASKS / "union.py"), (*SLOW, 0.02), late_s=1.0, steps=320, pace="own")
     assert [life.result is not None for life in world.lives] == [True] * 5
     assert len({(bits(life), life.peer.conversation.state.speeds) for life in world.lives}) == 1
     assert world.lives[0].peer.conversation.state.speeds.steps_per_s == pytest.approx((3 * 100 + 20 + 50) / 5, rel=1e-4)
@@ -221,7 +221,7 @@ def test_a_latecomer_knows_the_pace_of_the_others() -> None:
 
 def test_a_restarted_peer_goes_on_at_the_pace_of_the_others() -> None:
     fault = Fault(kind=Kind.RESTART, who=(1,), at_s=1.0, for_s=0.2)
-    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=800, pace="own", patience_s=1.0)
+    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=400, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
     assert [life.number for life in world.lives if life.index == 1] == [0, 1]
     assert len({(bits(life), life.peer.conversation.state.speeds) for life in ended}) == 1
@@ -231,7 +231,7 @@ def test_a_restarted_peer_goes_on_at_the_pace_of_the_others() -> None:
 
 def test_the_survivors_of_a_crash_end_with_one_model_and_find_their_pace() -> None:
     fault = Fault(kind=Kind.CRASH, who=(3,), at_s=2.0)
-    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=640, pace="own", patience_s=1.0)
+    world, records = play(load_task(TASKS / "union.py"), faults=(fault,), steps=400, pace="own", patience_s=1.0)
     ended = [life for life in world.lives if life.result is not None]
     assert len({bits(life) for life in ended}) == 1
     assert [life.index for life in ended] == [0, 1, 2]

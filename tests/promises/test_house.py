@@ -416,7 +416,7 @@ def test_a_definition_in_the_public_face_is_found() -> None:
 
 
 def test_the_files_that_are_run_first_are_there() -> None:
-    assert {name for name in LONGEST if not [*(ROOT / "tests").glob(f"*/{name}.py")]} == set()
+    assert {name for name in LONGEST if not [*(ROOT / "tests").rglob(f"{name}.py")]} == set()
 
 
 def cited(page: str) -> set[str]:

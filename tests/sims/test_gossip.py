@@ -11,10 +11,12 @@ from live import verb
 from test_simulated_runs import TASKS, simulate
 from tiers import soaked
 
+from samovar.aggregation.mixing.topology import Vertex
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.gossip.graph import Placed
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.protocols.gossip.neighbourhood import Neighbourhood
@@ -25,6 +27,7 @@ from samovar.protocols.members.view import Decided
 from samovar.sims.checkers.gossip import (
     a_mix_is_of_what_was_published,
     a_share_is_taken_once_or_comes_back,
+    neighbours_give_each_other_the_same_weight,
     rounds_are_mixed_one_by_one,
 )
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
@@ -153,6 +156,19 @@ def test_a_mix_of_unpublished_vectors_is_found() -> None:
         "0.0 mixed in round 1 what nobody had published"
     ]
     assert len(told(Mixed(1, ones, -0.6, {"peer-1": 1.5}, {"peer-1": 1}, 4 * ones))) == 1
+
+
+def test_neighbours_that_weigh_each_other_differently_are_found_where_both_know_the_same_peers() -> None:
+    both = (("peer-0", Vertex(0)), ("peer-1", Vertex(1)))
+    log = [
+        Entry(0.0, "0.0", Placed(-1, both, {"peer-1": 0.5})),
+        Entry(1.0, "1.0", Placed(-1, (*both, ("peer-2", Vertex(2))), {"peer-0": 0.25})),
+        Entry(2.0, "1.0", Placed(-1, both, {"peer-0": 0.5})),
+    ]
+    assert list(neighbours_give_each_other_the_same_weight(draw(0, "gossip"), log)) == []
+    log.append(Entry(3.0, "1.0", Placed(-1, both, {"peer-0": 0.25})))
+    found = list(neighbours_give_each_other_the_same_weight(draw(0, "gossip"), log))
+    assert found == ["1.0 gives the model of peer-0 the weight 0.25, which gives its model 0.5"]
 
 
 def test_a_share_that_is_taken_and_comes_back_too_is_found_unless_another_life_gave_it() -> None:

@@ -178,7 +178,7 @@ def test_a_written_scenario_reads_as_the_same(tmp_path: Path) -> None:
 
 
 def test_a_written_scenario_plays_to_the_same_digest(tmp_path: Path) -> None:
-    scenario = draw(11)
+    scenario = draw(20)
     again = read_scenario(write(tmp_path, scenario_text(scenario))).scenario
     assert judge(again).digest == judge(scenario).digest
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-import torch
 from mutant_list import SEED_S_MAX, TEST_S_MAX
 
 
@@ -57,8 +56,11 @@ def run_seeds(protocol: str, *seeds: str) -> None:
     reached, seed, held = Counter[str](), seeds[0], 0
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     try:
-        torch.set_num_threads(1)  # as a worker of a sweep shares the processors with the others
+        import torch  # which a test that imports nothing need not wait for
+
         from samovar.sims.sweeps.sweep import judge_seed, unmet  # a mutant may make this fail
+
+        torch.set_num_threads(1)  # as a worker of a sweep shares the processors with the others
 
         for seed in seeds:
             faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
