@@ -21,6 +21,7 @@ from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.tally import Tally
 from ..settings.settings import Settings, Tell, of_tasks
+from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
@@ -202,6 +203,7 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
+            check_defined(task, settings.own.asks_of_task())
             check_devices(settings.device, settings.peers)
         folder = make_folder(settings.run, task, command)
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed=resume is not None)

@@ -122,7 +122,7 @@ def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoMo
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:
-    task = load_task(Path(session.orders.task), settings.arguments)
+    task = load_task(Path(session.orders.task), settings.arguments, settings.own.asks_of_task())
     check_trainable(task.path, settings.own.scripts_only())
     if not settings.own.takes_rows():
         task = replace(task, rows=None)  # its tables are averaged as all parameters are
