@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..options import TEXT_MAX, OptionError, made_of, number, spelled
+from ..options import made_of, number
 from .adagrad import Adagrad
 from .adam import Adam
 from .add import Add
 from .function import ServerFunction
 from .momentum import Momentum
-from .own import OfTask
 from .sgd import SGD
 
 SERVER_FUNCTIONS: Mapping[str, tuple[Callable[..., ServerFunction], int]] = {
@@ -29,15 +28,3 @@ def parse_server_function(text: str) -> ServerFunction:
     """The server function that a user asks for: a name of `SERVER_FUNCTIONS` with its options after colons. Raises
     ValueError, in one line, on anything else."""
     return made_of(text, SERVER_FUNCTIONS, "server function")
-
-
-def chosen_server_function(text: str) -> ServerFunction | OfTask:
-    """As `parse_server_function`; a name that is not in the table is one of the task file. Raises ValueError for a text
-    that is no name with options."""
-    name, *options = spelled(text.strip()).split(":")
-    if name in SERVER_FUNCTIONS or not name.isidentifier() or len(text) > TEXT_MAX:
-        return parse_server_function(text)
-    try:
-        return OfTask(name, tuple(map(number, options)))
-    except ValueError as error:
-        raise OptionError(f"the options of {name} are numbers, and {error}") from None

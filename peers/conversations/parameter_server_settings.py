@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
 from ...aggregation.server.function import ServerFunction
-from ...aggregation.server.own import OfTask
-from ...aggregation.server.registry import SERVER_FUNCTIONS, chosen_server_function, parse_server_function
+from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
@@ -20,6 +19,7 @@ from ..settings.common import CommonSettings
 from ..settings.fields import OwnSettings, SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
 from ..task.definitions import Definition
+from .own_server_functions import OfTask, chosen_server_function
 
 _COPIES_MAX = 8
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from samovar.aggregation.options import OptionError
-from samovar.aggregation.server.own import OfTask
-from samovar.aggregation.server.registry import chosen_server_function, parse_server_function
+from samovar.aggregation.server.registry import parse_server_function
+from samovar.peers.conversations.own_server_functions import OfTask, chosen_server_function
 
 VALUES, PUSHES = torch.linspace(-2, 3, 10), torch.randn(4, 10, generator=torch.Generator().manual_seed(1))
 

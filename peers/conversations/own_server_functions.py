@@ -24,7 +24,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from .function import ServerFunction, State, Takes
+from ...aggregation.options import TEXT_MAX, OptionError, number, spelled
+from ...aggregation.server.function import ServerFunction, State, Takes
+from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,18 @@ class OfTask:
         return _Own(
             self.name, takes, lambda values: {}, lambda values, pushed, _: (found(values, pushed, *options), {})
         )
+
+
+def chosen_server_function(text: str) -> ServerFunction | OfTask:
+    """As `parse_server_function`; a name that is not of the library is one of the task file. Raises ValueError for a
+    text that is no name with options."""
+    name, *options = spelled(text.strip()).split(":")
+    if name in SERVER_FUNCTIONS or not name.isidentifier() or len(text) > TEXT_MAX:
+        return parse_server_function(text)
+    try:
+        return OfTask(name, tuple(map(number, options)))
+    except ValueError as error:
+        raise OptionError(f"the options of {name} are numbers, and {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
