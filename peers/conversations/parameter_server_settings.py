@@ -130,4 +130,11 @@ class ParameterServerSettings(OwnSettings):
         return not isinstance(self.algorithm.value, MapReduce)
 
     def tasks_only(self) -> str:
-        return "a server takes its model from a task: --protocol parameter-server trains tasks, not scripts"
+        algorithm, chosen = self.algorithm, self._chosen
+        if isinstance(algorithm.value, MapReduce):
+            return f"--algorithm {algorithm.text} maps the rows of a task's data(): a script has none"
+        if isinstance(chosen, OfTask):
+            return (
+                f"--server-update {chosen.name} is no server function of the library, and a script has none of its own"
+            )
+        return ""

@@ -20,6 +20,7 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.tally import Tally
+from ..records.units import count_text
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
@@ -68,13 +69,15 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
     """A run that is ready to begin in its `folder`. `script`: its peers run the script `task`; else they train the
-    task. `resumed`: it goes on from its checkpoints."""
+    task. `resumed`: it goes on from its checkpoints. `role`: of its first peers only those with this role are on this
+    machine, and the others join from elsewhere; None: all are."""
 
     task: Path
     script: bool
     settings: Settings
     folder: Path
     resumed: bool
+    role: str | None = None
 
     @property
     def columns(self) -> Columns:
@@ -96,7 +99,7 @@ class LocalRun:
 
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         settings, folder, before_s, began = self.settings, self.folder, spent_s(self.folder), time.monotonic()
-        all_orders, invite = founding_orders(self.task, settings, folder, resume=self.resumed)
+        all_orders, invite = founding_orders(self.task, settings, folder, resume=self.resumed, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
@@ -129,7 +132,8 @@ class LocalRun:
         unwritten = ways_in.met(members)
         if ways_in.lines == before:
             return  # a peer was restarted, and others join as before
-        display.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        waits = f"waiting for {count_text(settings.peers, 'worker')}; " if self.role else ""
+        display.say(f"{waits}join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
         if idle := settings.own.idle_sites(settings):

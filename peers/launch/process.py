@@ -115,7 +115,7 @@ def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoMo
             raise CheckpointError(f"the checkpoint is {whose}: {error}") from None
         raise
     if session.orders.role:
-        return NoModel(compute), replace(trainer.facts(), can=frozenset(), headline=None), resumed
+        return NoModel(compute), trainer.facts().without_model(), resumed
     if resumed is not None:
         trainer.restore(resumed)
     return TaskReplica(trainer, compute), trainer.facts(), resumed

@@ -37,6 +37,10 @@ class Facts:
     source: str = "task file"
     defined: Mapping[str, Definition] = field(default_factory=dict)
 
+    def without_model(self) -> Facts:
+        """The facts of a peer that trains nothing and holds the model for the others."""
+        return replace(self, can=frozenset(), headline=None)
+
     def on(self, defined: Mapping[str, Definition]) -> Facts:
         """These facts with the definitions `defined`, of which all peers must have the same."""
         agreement = agreed(self.agreement or Agreement.on(self.layout), defined)
