@@ -36,6 +36,7 @@ QUICK = {
     "downpour": set(),
     "glove": {"at least 90 %", "in step: the curve within 2 % of one process"},
     "hierarchical": set(),
+    "hogwild": set(),
     "large_minibatch": set(),
     "heterogeneous": {
         "steps/s of the others at least 0.95 of those without the slow peer",
