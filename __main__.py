@@ -8,6 +8,7 @@ from .peers.cli.command_line import CommandLine, Verb
 _VERBS = {
     "train": Verb(f"{__package__}.peers.cli.train", "Train a task, or run a script, with peers on this machine."),
     "join": Verb(f"{__package__}.peers.cli.join", "Take part in a run, from this machine."),
+    "serve": Verb(f"{__package__}.peers.cli.serve", "Hold the model for the workers of a run, without training."),
     "invite": Verb(f"{__package__}.peers.cli.invite", "Show, end or renew the invite of a run that goes on."),
     "simulate": Verb(f"{__package__}.sims.cli", "Train a task with many peers in virtual time."),
     "plan": Verb(f"{__package__}.peers.cli.plan", "Predict how long an averaging takes on given links."),

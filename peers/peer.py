@@ -203,6 +203,7 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, facts: Fac
         layout=agreement.digest,
         model=f"{agreement.words} (peer {place.name})",
         founders=settings.founders,
+        servers=settings.own.server_count(),
         source=facts.source,
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,

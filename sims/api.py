@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +16,7 @@ import torch
 
 from ..peers.api.result import Result
 from ..peers.api.task_file import TaskFile, TaskLike, refuse_unguarded, refuse_within_import, task_file
-from ..peers.api.train import call_text
+from ..peers.api.train import asked_of_task, call_text
 from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
 from ..peers.errors import RunFailed
@@ -69,7 +69,9 @@ def simulate(
     """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
-    with in_python(), _wished(task, scenario) as file, _left_alone():
+    own = None if config is None else Path(config)
+    asked = asked_of_task(own, settings) if scenario is None else ()
+    with in_python(), _wished(task, scenario, asked) as file, _left_alone():
         named = "" if file is None else file.named
         command = call_text("simulate", named, {**settings, "scenario": scenario, "config": config})
         path = None if file is None else file.path
@@ -80,7 +82,7 @@ def simulate(
             wished = play_of_scenario(Path(scenario), path, given, tell, command)
         else:
             assert path is not None
-            read = Settings.read(None if config is None else Path(config), {"device": "cpu", **given}, tell)
+            read = Settings.read(own, {"device": "cpu", **given}, tell)
             wished = play_of_task(path, read, command)
         if file is not None:
             wished = replace(wished, task=replace(wished.task, path=file.within(wished.folder)))
@@ -110,12 +112,13 @@ def sweep(
 
 
 @contextmanager
-def _wished(task: TaskLike, scenario: PathText | None) -> Iterator[TaskFile | None]:
-    """The task as a file. None: no task is given, and the scenario names one or is of the toy task."""
+def _wished(task: TaskLike, scenario: PathText | None, asked: Collection[str]) -> Iterator[TaskFile | None]:
+    """The task as a file. None: no task is given, and the scenario names one or is of the toy task. `asked`: as for
+    `task_file`."""
     if task is None and scenario is not None:
         yield None
     else:
-        with task_file(task, "samovar.simulate") as file:
+        with task_file(task, "samovar.simulate", asked) as file:
             yield file
 
 

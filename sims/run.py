@@ -19,6 +19,7 @@ from ..peers.records.records import Record
 from ..peers.records.result import Result
 from ..peers.settings.settings import Settings, Tell
 from ..peers.settings.unit_rules import MEASURED
+from ..peers.task.definitions import defined
 from ..peers.task.task import Task, check_trainable, load_task
 from ..peers.user_code import called_with
 from .consensus import Observed
@@ -102,7 +103,7 @@ class Play:
 def play_of_task(task: Path, settings: Settings, command: str | None = None) -> Play:
     """A simulation of the task with these settings, without faults. `command`: how it was started, for its report;
     None: by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
-    functions = load_task(task, settings.arguments)
+    functions = load_task(task, settings.arguments, settings.own.asks_of_task())
     folder = make_folder(settings.run, task, command)
     if settings.step_time == MEASURED:
         settings = settings.changed(step_time=measured_step_time(functions, settings))
@@ -118,8 +119,12 @@ def play_of_scenario(
     task = task or found.task
     # The toy task has a known bound on its duration; a user's own task has none.
     within_s = None if task else bound_s(found.scenario)
-    functions = load_task(task, found.scenario.settings.arguments) if task else toy_task(found.scenario.toy_size)
-    folder = make_folder(found.scenario.settings.run, file, command)
+    settings = found.scenario.settings
+    asked = settings.own.asks_of_task()
+    functions = load_task(task, settings.arguments, asked) if task else toy_task(found.scenario.toy_size)
+    if task is None:
+        defined(file, {}, asked)
+    folder = make_folder(settings.run, file, command)
     return Play(task=functions, scenario=found.scenario, folder=folder, judged=True, within_s=within_s)
 
 

@@ -8,7 +8,7 @@ vector were updated, and rows [k, width] of a table the same as if each were upd
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -22,9 +22,11 @@ class ServerFunction(Protocol):
     """A function by which a parameter server changes its values at each push. It is pure: its state is an argument and
     a result."""
 
-    takes: ClassVar[Takes]
-    """What workers push after local steps from x to y: the "change" y - x, or the "gradient" (x - y) / learning rate.
-    With a plain SGD in the task the latter is the sum of the gradients of these steps."""
+    @property
+    def takes(self) -> Takes:
+        """What workers push after local steps from x to y: the "change" y - x, or the "gradient" (x - y) / learning
+        rate. With a plain SGD in the task the latter is the sum of the gradients of these steps."""
+        ...
 
     def start(self, values: Tensor) -> State:
         """The state before the first push, for values [..., n]. Its tensors share no memory, because a server that

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
@@ -47,10 +47,11 @@ class TaskFile:
 
 
 @contextlib.contextmanager
-def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
+def task_file(task: TaskLike, call: str, asked: Collection[str] = ()) -> Iterator[TaskFile]:
     """While in this context, the task is a file. `task`: a path, a module, a class or namespace with the task's
-    functions, or None for the functions of the main module; `call`: the function that the user called, for messages.
-    Collected source is imported once to check it. Raises TaskError."""
+    functions, or None for the functions of the main module; `call`: the function that the user called, for messages;
+    `asked`: names of other definitions of the main module that the file gets too, if they are there. Collected source
+    is imported once to check it. Raises TaskError."""
     refuse_within_import(call)
     if isinstance(task, str | os.PathLike):
         yield TaskFile(Path(task), None, repr(os.fspath(task)))
@@ -63,7 +64,7 @@ def task_file(task: TaskLike, call: str) -> Iterator[TaskFile]:
                 refuse_unguarded(call)
             yield TaskFile(_from_here(Path(file)), None, named)
         else:
-            with _checked(_of_main(module), "notebook", named) as found:
+            with _checked(_of_main(module, asked), "notebook", named) as found:
                 yield found
     elif isinstance(task, type | SimpleNamespace):
         name = task.__name__ if isinstance(task, type) else "namespace"
@@ -121,7 +122,7 @@ def _wanted() -> str:
     return ", ".join(f"{name}()" for name in REQUIRED)
 
 
-def _of_main(module: ModuleType) -> str:
+def _of_main(module: ModuleType, asked: Collection[str]) -> str:
     source, names = Source(vars(module)), [name for name in NAMES if name in vars(module)]
     if missing := [name for name in REQUIRED if name not in names]:
         raise TaskError(f"a task needs {_wanted()}; nothing here is called {missing[0]}")
@@ -130,6 +131,9 @@ def _of_main(module: ModuleType) -> str:
             kind = type(vars(module)[name]).__name__
             raise TaskError(f"a task may have {name}, which is a {kind} here: give one of the two another name")
         source.add(name, vars(module)[name], "the task")
+    for name in asked:
+        if name in vars(module):
+            source.add(name, vars(module)[name], "the settings")
     return source.text("The task, collected from a notebook.")
 
 

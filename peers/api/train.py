@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,7 +17,7 @@ from ..script.loop_thread import Background
 from ..script.main_script import errors_are_lines
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import PathText, TrainSettings
-from ..settings.settings import aloud, silently
+from ..settings.settings import Settings, aloud, silently
 from ..training.stop import Stopped
 from .result import Result
 from .task_file import TaskLike, task_file
@@ -50,12 +50,13 @@ def train(
     """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
-    with in_python(), task_file(task, "samovar.train") as file:
+    read = None if config is None else Path(config)
+    with in_python(), task_file(task, "samovar.train", asked_of_task(read, settings)) as file:
         run = prepared(
             file.path,
             tuple(map(str, arguments)),
             settings,
-            config=None if config is None else Path(config),
+            config=read,
             resume=None if resume is None else Path(resume),
             command=call_text("train", file.named, {"resume": resume, **settings, "config": config}),
             tell=tell,
@@ -64,6 +65,11 @@ def train(
     output = Output(steps=run.steps, columns=run.columns, quiet=quiet, words=python_words)
     again = call_text("train", file.named, {"resume": str(run.folder)})
     return finished(_until_done(run, output, again), again)
+
+
+def asked_of_task(config: Path | None, given: Mapping[str, object]) -> Collection[str]:
+    """The names that these settings take of the task beside the usual ones. Raises SettingsError."""
+    return Settings.read(config, given, silently).own.asks_of_task()
 
 
 def finished(ended: Ended, again: str) -> Result:

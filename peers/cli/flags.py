@@ -99,13 +99,14 @@ class SettingsCommand(GroupedCommand):
     have `verb` among their `verbs`. The command's function receives None for each option that is not given. A setting's
     former name is a hidden option."""
 
-    def __init__(self, *arguments: Any, verb: str, **options: Any) -> None:
+    def __init__(self, *arguments: Any, verb: str, protocol: str = "", **options: Any) -> None:
+        """`protocol`: the conversation where the command line chooses none; "": the usual one."""
         super().__init__(*arguments, **options)
-        self._verb = verb
+        self._verb, self._protocol = verb, protocol
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            spoken = _spoken(args)
+            spoken = _spoken(args, self._protocol)
         except SettingsError as error:
             raise click.ClickException(str(error)) from None
         ctx.meta[__name__], ctx.meta[_DASHED] = spoken, "--" in args
@@ -120,22 +121,35 @@ class SettingsCommand(GroupedCommand):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        fields = fields_of(_chosen(ctx)).values()
+        fields = fields_of(self._spoken(ctx)).values()
         declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field)]
         options = [click.Option(declarations, **attributes) for declarations, attributes in declared]
+        for option in options:
+            if self._protocol and option.name == "protocol":
+                option.help = f"{_COMMON['protocol'].metadata['help']} [default: {self._protocol}]"
         return [*options, *super().get_params(ctx)]
 
     def first(self, ctx: click.Context) -> tuple[str, ...]:
-        own = _chosen(ctx).value.first
+        own = self._spoken(ctx).value.first
         return tuple(name for place in super().first(ctx) for name in (own if place == OWN else (place,)))
 
     def purposes(self, ctx: click.Context) -> Mapping[str, tuple[str, ...]]:
-        spoken = _chosen(ctx)
+        spoken = self._spoken(ctx)
         own = dict(spoken.value.groups)
         grouped = {name for names in (*own.values(), *GROUPS.values()) for name in names}
         own[f"Of {spoken.name}"] = tuple(name for name in fields_of(spoken) if name not in grouped)
         before = {title: names for title, names in own.items() if title not in GROUPS}
         return before | {title: (*names, *own.get(title, ())) for title, names in GROUPS.items()}
+
+    def _spoken(self, ctx: click.Context) -> Spoken:
+        chosen: Spoken = ctx.meta[__name__] if __name__ in ctx.meta else _spoken([], self._protocol)
+        return chosen
+
+
+def chosen_protocol() -> Spoken:
+    """The conversation that the command line of the present `SettingsCommand` chooses, by itself or by a file."""
+    chosen: Spoken = click.get_current_context().meta[__name__]
+    return chosen
 
 
 def of_task(task: Path, arguments: Sequence[str]) -> str | None:
@@ -147,13 +161,9 @@ def of_task(task: Path, arguments: Sequence[str]) -> str | None:
     return shlex.join(arguments) if arguments else None
 
 
-def _chosen(ctx: click.Context) -> Spoken:
-    chosen: Spoken = ctx.meta[__name__] if __name__ in ctx.meta else _spoken([])
-    return chosen
-
-
-def _spoken(args: list[str]) -> Spoken:
-    """The conversation that a command line chooses, by itself or by a file that it names. Raises SettingsError for an
+def _spoken(args: list[str], usual: str) -> Spoken:
+    """The conversation that a command line chooses, by itself or by a file that it names, or else the `usual` one
+    ("": that of all settings). Raises SettingsError for an
     invalid ``--protocol``. A file that cannot be read is passed over here; its error is raised when the command reads
     it."""
     said = sources(args)
@@ -172,7 +182,7 @@ def _spoken(args: list[str]) -> Spoken:
                 return spoken
         except (OSError, ValueError):
             continue
-    spoken = checked(field, field.default)
+    spoken = checked(field, usual or field.default)
     return spoken
 
 

@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -28,23 +31,28 @@ from ..settings.settings import Settings, aloud, of_tasks, silently
 from ..task.task import TaskError, kind_of
 from ..training.stop import Stop
 from .command_line import STOPPED, fail, meanwhile
-from .flags import SettingsCommand, of_task
+from .flags import Command, SettingsCommand, of_task
 from .output import Output, exits, prints_aside, run_options
+
+
+def entry_options(command: Command) -> Command:
+    """A decorator that adds the options by which a peer enters a run: --invite, --peer-key and --name."""
+    invite = "The invite, or a file that has it, or - for stdin."
+    for option in (
+        click.option("--name", metavar="NAME", help="Name in the run. [default: this machine's]"),
+        click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key."),
+        click.option("--invite", metavar="TEXT|FILE|-", envvar="SAMOVAR_INVITE", help=invite),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(cls=SettingsCommand, verb="join", first=("invite", "name", "device", "run"))
 @click.argument("address")
 @click.argument("task", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1)
-@click.option(
-    "--invite",
-    metavar="TEXT|FILE|-",
-    envvar="SAMOVAR_INVITE",
-    help="The invite, or a file that has it, or - for stdin.",
-)
-@click.option("--peer-key", metavar="KEY", help="Public key of the peer at ADDRESS, with --key.")
+@entry_options
 @click.option("--insecure", is_flag=True, help="The run was started with --insecure.")
-@click.option("--name", metavar="NAME", help="Name in the run. [default: this machine's]")
 @run_options
 @exits
 def join(
@@ -66,26 +74,56 @@ def join(
     Period, steps, seed and protocol are the run's; only what concerns this machine is set here. Others on this machine
     can see an invite in the list of processes, but not one in a file, on stdin or in the variable SAMOVAR_INVITE.
     """
-    script, own, invite = kind_of(task) == "script", of_task(task, arguments), _read_invite(invite)
+    script, own, invite = kind_of(task) == "script", of_task(task, arguments), read_invite(invite)
     flags["arguments"] = None if script else own
     settings = Settings.read(config, flags, silently if quiet else aloud).changed(insecure=insecure)
     target, called = JoinTarget.of(address, invite, peer_key, settings), own_name(name)
     if script:
-        idle = of_tasks(settings.not_usual() | flags)
-        idle = idle or ("leave out --json: a script prints what it likes" if as_json else "")
-        if idle:
-            raise TaskError(f"{task} is a training script: {idle}")
-        given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
-        handed = ScriptTarget(address, invite, peer_key, name, settings.not_usual() | given, own or "")
-        os.execve(sys.executable, script_command(task, arguments), handed.environment())  # noqa: S606  # no shell needed
-    raise_file_limit()
+        check_of_script(task, settings, flags, as_json=as_json)
+        handed = ScriptTarget(address, invite, peer_key, name, given_of(settings, flags), own or "")
+        run_script(task, arguments, handed)
     if settings.edge:
         return_freed_memory()
         do_without_compiler()
-    return asyncio.run(_join(target, task, settings, called, as_json, quiet))
+    return joined(Joining(target, task, settings, called), as_json=as_json, quiet=quiet)
 
 
-def _read_invite(said: str | None) -> str | None:
+def check_of_script(task: Path, settings: Settings, flags: Mapping[str, object], *, as_json: bool) -> None:
+    """Raises TaskError for what a training script decides in its own code."""
+    idle = of_tasks({**settings.not_usual(), **flags})
+    if idle := idle or ("leave out --json: a script prints what it likes" if as_json else ""):
+        raise TaskError(f"{task} is a training script: {idle}")
+
+
+def given_of(settings: Settings, flags: Mapping[str, object]) -> dict[str, object]:
+    """Name -> value of the settings that a script is handed: those that flags or a file give."""
+    given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
+    return settings.not_usual() | given
+
+
+def run_script(task: Path, arguments: Sequence[str], target: ScriptTarget) -> NoReturn:
+    """Become the script, whose `samovar.join` joins the run at `target`."""
+    os.execve(sys.executable, script_command(task, arguments), target.environment())  # noqa: S606  # no shell needed
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A peer that is about to join a run, with the name `name` there. `role`: as in `open_at`."""
+
+    target: JoinTarget
+    task: Path
+    settings: Settings
+    name: str
+    role: str = ""
+
+
+def joined(joining: Joining, *, as_json: bool, quiet: bool) -> int:
+    """Take part in the run until it ends or a signal stops this peer. Returns the exit code."""
+    raise_file_limit()
+    return asyncio.run(_join(joining, as_json, quiet))
+
+
+def read_invite(said: str | None) -> str | None:
     """The text of the invite that `said` gives: the text itself, a file that holds it, or "-" for stdin. Raises
     SettingsError when the file cannot be read."""
     if said == "-":
@@ -98,12 +136,13 @@ def _read_invite(said: str | None) -> str | None:
         raise SettingsError(f"{said}: cannot be read: {one_line(error)}", "invite", "--invite") from None
 
 
-async def _join(target: JoinTarget, task: Path, settings: Settings, name: str, as_json: bool, quiet: bool) -> int:
-    began, stop = time.monotonic(), Stop()
+async def _join(joining: Joining, as_json: bool, quiet: bool) -> int:
+    began, stop, target, settings = time.monotonic(), Stop(), joining.target, joining.settings
+    name, task, role = joining.name, joining.task, joining.role
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with meanwhile(f"joining at {target.address} ...", sys.stderr):
-        session = await stop.unless(lambda: open_at(target, settings, stop, name=name, task=task))
+        session = await stop.unless(lambda: open_at(target, settings, stop, name=name, task=task, role=role))
     if session is None:
         if not quiet:
             print(f"stopped before this peer was in the run; {_again(settings)}", file=sys.stderr)

@@ -40,13 +40,18 @@ def train(
         of_task(task, arguments)
     run = prepared(task, arguments, flags, config=config, resume=resume, tell=silently if quiet else aloud)
     output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
-    ended = asyncio.run(_until_signalled(run, output))
+    return trained(run, output, "train")
+
+
+def trained(run: LocalRun, output: Output, verb: str) -> int:
+    """Train until the run ends or a signal stops it, and return the exit code. `verb`: the command that resumes it."""
+    ended = asyncio.run(_until_signalled(run, output, verb))
     code = fail(ended.wrong) if ended.wrong else 0
     return STOPPED if ended.stopped else code
 
 
-async def _until_signalled(run: LocalRun, output: Output) -> Ended:
+async def _until_signalled(run: LocalRun, output: Output, verb: str) -> Ended:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return await run.train(output, stop, f"samovar train {run.task} --resume {run.folder}")
+    return await run.train(output, stop, f"samovar {verb} {run.task} --resume {run.folder}")

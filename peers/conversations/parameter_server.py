@@ -74,7 +74,7 @@ def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int
     return Options(
         algorithm=algorithm,
         consistency=wished.bound,
-        function=wished.function,
+        function=wished.function(facts.defined),
         parameters=facts.layout.size if facts.parameters is None else facts.parameters,
         steps=setup.steps,
         evaluate_every=evaluate_every,
@@ -117,7 +117,7 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     wished, resumed = ParameterServerSettings.of(setup.settings), setup.resumed
     names = names_of(rule.partitions(setup.settings.peers)) if isinstance(rule, MapReduce) else ()
     coordinated = isinstance(rule, MapReduce) and rule.coordinated
-    store = Store(keys, wished.function, names, coordinated=coordinated)
+    store = Store(keys, wished.function(setup.facts.defined), names, coordinated=coordinated)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))

@@ -18,6 +18,8 @@ from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import OwnSettings, SettingsError, setting
 from ..settings.validators import Parsed, Rule, parsed
+from ..task.definitions import Definition
+from .own_server_functions import OfTask, chosen_server_function
 
 _COPIES_MAX = 8
 
@@ -33,8 +35,8 @@ def _consistency() -> Rule:
 
 
 def _server_update() -> Rule:
-    said = f"one of {', '.join(SERVER_FUNCTIONS)}, with options as in sgd:0.1"
-    return Rule(parsed(parse_server_function), said, "NAME", str)
+    said = f"one of {', '.join(SERVER_FUNCTIONS)}, or a name of the task's own, with options as in sgd:0.1"
+    return Rule(parsed(chosen_server_function), said, "NAME", str)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class ParameterServerSettings(OwnSettings):
     consistency: Parsed[Consistency] | None = setting(
         None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
     )
-    server_update: Parsed[ServerFunction] | None = setting(
+    server_update: Parsed[ServerFunction | OfTask] | None = setting(
         None, _server_update(), "What a push does. [default: the algorithm's]", agreed=True
     )
     copies: int | None = setting(
@@ -76,8 +78,12 @@ class ParameterServerSettings(OwnSettings):
     def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
         if (count := algorithm.partitions(peers)) > PARTITIONS_MAX:
             raise SettingsError(f"makes {count} portions for {peers} peers, beyond {PARTITIONS_MAX}", "algorithm")
+        if not isinstance(self._chosen, OfTask):  # else it is checked when the task is there
+            self._check_fits(algorithm, self.function({}))
+
+    def _check_fits(self, algorithm: MapReduce, function: ServerFunction) -> None:
         try:
-            algorithm.check(self.function)
+            algorithm.check(function)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "server_update") from None
 
@@ -88,11 +94,20 @@ class ParameterServerSettings(OwnSettings):
         return parse_consistency(usual) if self.consistency is None else self.consistency.value
 
     @property
-    def function(self) -> ServerFunction:
-        """The server function: the chosen one, or else the algorithm's usual one."""
-        if self.server_update is not None:
-            return self.server_update.value
-        algorithm = self.algorithm.value
+    def _chosen(self) -> ServerFunction | OfTask | None:
+        return None if self.server_update is None else self.server_update.value
+
+    def function(self, defined: Mapping[str, Definition]) -> ServerFunction:
+        """The server function: the chosen one, or else the algorithm's usual one. `defined`: the task's own. Raises
+        ValueError when the task's is none, or the algorithm has no use for it."""
+        algorithm, chosen = self.algorithm.value, self._chosen
+        if isinstance(chosen, OfTask):
+            function = chosen.made(defined[chosen.name].value)
+            if isinstance(algorithm, MapReduce):
+                self._check_fits(algorithm, function)
+            return function
+        if chosen is not None:
+            return chosen
         own = algorithm.keeps if isinstance(algorithm, MapReduce) else None
         return parse_server_function(algorithm.usual[1]) if own is None else own
 
@@ -105,8 +120,21 @@ class ParameterServerSettings(OwnSettings):
     def server_count(self) -> int:
         return self.servers
 
+    def asks_of_task(self) -> Mapping[str, str]:
+        if not isinstance(self._chosen, OfTask):
+            return {}
+        known = ", ".join(SERVER_FUNCTIONS)
+        return {self._chosen.name: f"--server-update {self._chosen.name} is none of {known}"}
+
     def takes_rows(self) -> bool:
         return not isinstance(self.algorithm.value, MapReduce)
 
     def tasks_only(self) -> str:
-        return "a server takes its model from a task: --protocol parameter-server trains tasks, not scripts"
+        algorithm, chosen = self.algorithm, self._chosen
+        if isinstance(algorithm.value, MapReduce):
+            return f"--algorithm {algorithm.text} maps the rows of a task's data(): a script has none"
+        if isinstance(chosen, OfTask):
+            return (
+                f"--server-update {chosen.name} is no server function of the library, and a script has none of its own"
+            )
+        return ""

@@ -24,6 +24,7 @@ from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.votes import votes_folder
 from ..settings.edge import begin_with
 from ..settings.fields import SettingsError
+from ..settings.roles import check_servers
 from ..settings.settings import Settings, Tell
 from ..training.stop import Stop
 from .control import Orders
@@ -156,16 +157,26 @@ def own_name(said: str | None) -> str:
 
 
 async def open_at(
-    target: JoinTarget, settings: Settings, stop: Stop, *, name: str, task: Path, tell: Tell | None = None
+    target: JoinTarget,
+    settings: Settings,
+    stop: Stop,
+    *,
+    name: str,
+    task: Path,
+    role: str = "",
+    tell: Tell | None = None,
 ) -> Session:
     """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
-    go on in the folder of an earlier process of this peer. `tell`: called with a line when this peer's arguments are
-    not the run's; None: that raises SettingsError. Raises JoinFailed and other ValueErrors, OSError."""
+    go on in the folder of an earlier process of this peer. `role`: of this peer in the run; "": it trains. `tell`:
+    called with a line when this peer's arguments are not the run's; None: that raises SettingsError. Raises JoinFailed
+    and other ValueErrors, OSError."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:
         run = await target.ask_run(endpoint)
         settings = settings.with_agreed(run.settings, tell)
+        if role:
+            check_servers(settings)
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
         if again:
             _go_on_with_budget(endpoint, Path(settings.run or "."), name)
@@ -189,6 +200,7 @@ async def open_at(
         founder=False,
         resume=None,
         threads=settings.threads or cores_for_one(target.address, settings.peers),
+        role=role,
     )
     return Session(endpoint, orders, settings, contact, stop)
 

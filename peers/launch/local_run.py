@@ -21,7 +21,9 @@ from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally
+from ..records.units import count_text
 from ..settings.settings import Settings, Tell, of_tasks
+from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
@@ -76,13 +78,15 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
     """A run that is ready to begin in its `folder`. `script`: its peers run the script `task`; else they train the
-    task. `resumed_by`: the command by which it goes on from its checkpoints; "": it begins anew."""
+    task. `resumed_by`: the command by which it goes on from its checkpoints; "": it begins anew. `role`: of its first
+    peers only those with this role are on this machine, and the others join from elsewhere; None: all are."""
 
     task: Path
     script: bool
     settings: Settings
     folder: Path
     resumed_by: str = ""
+    role: str | None = None
 
     @property
     def resumed(self) -> bool:
@@ -110,7 +114,7 @@ class LocalRun:
         settings, folder, began = self.settings, self.folder, time.monotonic()
         before_s, recorded_s = spent_s(folder)
         resumed_s = recorded_s if self.resumed else None
-        all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s)
+        all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
         launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
@@ -145,7 +149,8 @@ class LocalRun:
             return  # a peer was restarted, and others join as before
         if self.resumed:
             keep_resuming(self.folder, self.resumed_by)
-        display.say(f"join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        waits = f"waiting for {count_text(settings.peers, 'worker')}; " if self.role else ""
+        display.say(f"{waits}join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
         if idle := settings.own.idle_sites(settings):
@@ -221,6 +226,7 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
+            check_defined(task, settings.own.asks_of_task())
             check_devices(settings.device, settings.peers)
         folder, resumed_by = make_folder(settings.run, task, command), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)

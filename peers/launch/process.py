@@ -114,7 +114,7 @@ def _build(session: Session, compute: ThreadCompute) -> tuple[TaskReplica | NoMo
             raise CheckpointError(f"the checkpoint is {whose}: {error}") from None
         raise
     if session.orders.role:
-        return NoModel(compute), replace(trainer.facts(), can=frozenset(), headline=None), resumed
+        return NoModel(compute), trainer.facts().without_model(), resumed
     if resumed is not None:
         trainer.restore(resumed)
     return TaskReplica(trainer, compute), trainer.facts(), resumed
@@ -131,7 +131,7 @@ def _resumed(orders: Orders) -> Snapshot | None:
 
 
 def _build_trainer(settings: Settings, session: Session) -> Trainer:
-    task = load_task(Path(session.orders.task), settings.arguments)
+    task = load_task(Path(session.orders.task), settings.arguments, settings.own.asks_of_task())
     check_trainable(task.path, settings.own.scripts_only())
     if not settings.own.takes_rows():
         task = replace(task, rows=None)  # its tables are averaged as all parameters are

@@ -18,7 +18,8 @@ JOIN_VARIABLE = "SAMOVAR_JOIN"
 class ScriptTarget:
     """The arguments of `samovar.join`, from the command line or from the script itself: `settings` by name, and the
     others under their names there; `address` None: a new run. `arguments`: the script's own, from the command line,
-    which must be the run's; None: the script alone knows what they mean, one may be the address."""
+    which must be the run's; None: the script alone knows what they mean, one may be the address. `role`: of the peer in
+    the run; "": it trains."""
 
     address: str | None
     invite: str | None
@@ -26,6 +27,7 @@ class ScriptTarget:
     name: str | None
     settings: Mapping[str, Any]
     arguments: str | None = None
+    role: str = ""
 
     def environment(self) -> dict[str, str]:
         """The environment of the script's process."""

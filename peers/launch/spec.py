@@ -32,27 +32,29 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 
 
 def founding_orders(
-    task: Path, settings: Settings, folder: Path, *, resumed_s: float | None = None
+    task: Path, settings: Settings, folder: Path, *, resumed_s: float | None = None, role: str | None = None
 ) -> tuple[list[Orders], Invite | None]:
     """The orders for each of a new run's first `settings.founders` peers, and the invite for later ones; None for an
     insecure run. `resumed_s`: the time of the run's last record, if the peers resume from the checkpoints in
-    `folder`. Raises KeyFileError for unusable key files."""
-    pairs: list[KeyPair | None] = [None] * settings.founders
+    `folder`. `role`: only the peers with this role begin on this machine; None: all do. Raises KeyFileError for
+    unusable key files."""
+    places = [one for one in range(settings.founders) if role is None or role_of(settings, one) == role]
+    pairs: list[KeyPair | None] = [None] * len(places)
     guest, admit, invite = None, [], None
     if not settings.insecure:
         first = read_key(Path(settings.key)) if settings.key else KeyPair.new()
-        keys = [first, *(KeyPair.new() for _ in range(settings.founders - 1))]
+        keys = [first, *(KeyPair.new() for _ in places[1:])]
         invite = Invite.to(first.public)
         guest = invite.guest.public
         admit = [pair.public for pair in keys]
         admit += sorted(read_authorized(Path(settings.authorized))) if settings.authorized else []
         pairs = list(keys)
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.founders)
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // len(places))
     run = f"{folder.name}-{secrets.token_hex(4)}"
     all_orders = []
-    for index, pair in enumerate(pairs):
+    for index, pair in zip(places, pairs, strict=True):
         # A port has one listener: the first peer takes the port that was asked for, the others any free one.
-        listen = settings.listen if index == 0 else settings.listen.rpartition(":")[0] + ":0"
+        listen = settings.listen if index == places[0] else settings.listen.rpartition(":")[0] + ":0"
         orders = Orders(
             task=str(task),
             settings=settings.of_peer(index).changed(listen=listen).to_json(),
@@ -63,7 +65,7 @@ def founding_orders(
             secret=pair.secret if pair else None,
             admit=admit,
             guest=guest,
-            founder=index == 0,
+            founder=index == places[0],
             resume=None if resumed_s is None else _checkpoint_of(folder, str(index)),
             resumed_s=resumed_s or 0.0,
             threads=threads,

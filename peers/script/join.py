@@ -75,7 +75,7 @@ def join(
 
 def _run(background: Background, said: ScriptTarget) -> Run:
     if CONTROL_VARIABLE in os.environ:
-        session = background.call(_launched())
+        session = _of_role(background.call(_launched()))
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
         return Run(background, session, None)
     if idle := of_tasks(said.settings):
@@ -88,7 +88,15 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     way = {"invite": said.invite, "peer_key": said.peer_key, "insecure": wished.insecure or None}
     invitation = {"address": said.address, **{key: value for key, value in way.items() if value is not None}}
     target = JoinTarget.of(said.address, said.invite, said.peer_key, wished)
-    return Run(background, background.call(_joined(target, wished, said.name, _telling(said))), invitation)
+    return Run(background, _of_role(background.call(_joined(target, wished, said))), invitation)
+
+
+def _of_role(session: Session) -> Session:
+    """Seed PyTorch in a server's process, which trains nothing: all servers then make the same first model, unless the
+    script seeds it otherwise."""
+    if session.orders.role:
+        torch.manual_seed(0)
+    return session
 
 
 def _own_arguments() -> str:
@@ -136,17 +144,18 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
     if unwritten := ways_in.met([way]):
         print(f"samovar: {unwritten}", file=sys.stderr)
     await session.open_to_user(ways_in.answer)
-    waits = f"waiting for {settings.peers - 1} more; " if settings.peers > 1 else ""
+    waits = f"waiting for {settings.founders - 1} more; " if settings.founders > 1 else ""
     print(f"samovar: {waits}join from another machine: {ways_in.lines[0]}", file=sys.stderr)
     return session, invitation
 
 
-async def _joined(target: JoinTarget, settings: Settings, name: str | None, tell: Tell | None) -> Session:
+async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) -> Session:
     raise_file_limit()
+    name, tell, role = own_name(said.name), _telling(said), said.role
     line = f"dialling {target.address}: no answer yet ..."
     telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
     try:
-        session = await open_at(target, settings, Stop(), name=own_name(name), task=_this_script(), tell=tell)
+        session = await open_at(target, settings, Stop(), name=name, task=_this_script(), role=role, tell=tell)
     finally:
         telling.cancel()
     try:

@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
@@ -22,7 +21,6 @@ from typing import Any, NoReturn, Self, TypeVar
 import torch
 from torch import nn
 
-from ...protocols.filling import Filling
 from ..launch.session import Session
 from ..peer import Peer
 from ..records.metrics import Measured
@@ -33,7 +31,10 @@ from ..settings.in_python import in_python
 from ..task.facts import Facts
 from ..task.gradients import Gradients
 from ..training.loop import Ended, Training
+from ..training.no_model import NoModel
+from ..training.replica import Replica
 from ..training.stop import Stopped
+from .gradient_works import GradientWorks
 from .loop_thread import Background
 from .replica import ScriptReplica
 from .reports import Reports
@@ -52,7 +53,6 @@ class Run:
         self._reports = Reports()
         self._training: Future[Ended] | None = None
         self._gradients: Gradients | None = None
-        self._filling: Filling | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
@@ -63,6 +63,8 @@ class Run:
         before that in a run joined by address, because the members assign the index when the peer joins."""
         if self._peer is None and self._session.control is None and not self._session.orders.founder:
             raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
+        if self._session.orders.role:
+            return 0
         return self._session.orders.data_shard if self._peer is None else self._peer.membership.me.attributes.data_shard
 
     @property
@@ -104,9 +106,10 @@ class Run:
         ``average="gradients"`` average its gradients instead, while ``backward()`` computes them. `metrics`: scales of
         what `run.metrics` will report, by name, as the METRICS of a task: ``{"perplexity": "lower"}``.
 
-        Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself.
-        Raises JoinRefused when the run's model has another layout, and ValueError for a second call or for a model or
-        optimizer that cannot be averaged, or metrics that are no scales.
+        Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself. In
+        a server's process the script ends here, by SystemExit, when the run is over. Raises JoinRefused when the run's
+        model has another layout, and ValueError for a second call or for a model or optimizer that cannot be averaged,
+        or metrics that are no scales.
         """
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"
@@ -183,12 +186,13 @@ class Run:
         synchronous, inner = settings.own.brings_gradients(), settings.own.optimizer_state()
         losses = self._reports.losses
         replica = self._replica = ScriptReplica(optimizer, model, losses, gradients=synchronous, inner=inner)
-        self._training = self._background.start(self._train(replica, replica.facts()))
+        if self._session.orders.role:
+            self._serve(replica.facts().without_model())
+        self._training = self._background.start(self._train(replica, replica.facts(), replica.end))
         self._wait(replica)
         if synchronous:
-            gradients = self._gradients = Gradients(
-                model, guarded=self._within_backward, begin=self._begin_gradient, full=self._full, mean=self._mean
-            )
+            works = GradientWorks(self._background, replica, self._reports, lambda: self._wait(replica))
+            gradients = self._gradients = works.hooked(model, self._within_backward)
             self._unhook = gradients.unhook
         else:
             hooks = contextlib.ExitStack()
@@ -196,7 +200,15 @@ class Run:
             hooks.callback(optimizer.register_step_post_hook(lambda *_: self._after_step(replica)).remove)
             self._unhook = hooks.close
 
-    async def _train(self, replica: ScriptReplica, facts: Facts) -> Ended:
+    def _serve(self, facts: Facts) -> NoReturn:
+        """Hold the model for the others until the run is over. The script goes no further."""
+        self._training = self._background.start(self._train(NoModel(), facts, lambda: None))
+        if not self._training.result().finished:
+            self._stop()
+        self._go("the run is over", done=True)
+        raise SystemExit(0)
+
+    async def _train(self, replica: Replica, facts: Facts, end: Callable[[], None]) -> Ended:
         try:
             session = self._session
             self._file, record = session.recorder()
@@ -205,7 +217,7 @@ class Run:
             session.ready(self._peer)
             return await Training(self._peer, replica, session.stop).run(session.contact)
         finally:
-            replica.end()
+            end()
 
     def _wait(self, replica: ScriptReplica) -> None:
         """Wait for the next work that needs the script's own steps. Raises the error with which the training with the
@@ -222,28 +234,6 @@ class Run:
         with self._ending_with_it():
             if replica.stepped():
                 self._wait(replica)
-
-    # Gradients
-
-    def _begin_gradient(self) -> None:
-        gradients, replica = self._gradients, self._replica
-        assert gradients is not None
-        assert replica is not None
-
-        async def begun() -> Filling:
-            return Filling(gradients.vector, len(gradients.buckets))
-
-        self._filling = self._background.call(begun())
-        replica.bring_gradient(self._filling, self._reports.weight)
-
-    def _full(self, bucket: int) -> None:
-        assert self._filling is not None
-        self._background.soon(partial(self._filling.fill, bucket))
-
-    def _mean(self) -> torch.Tensor | None:
-        assert self._replica is not None
-        self._wait(self._replica)
-        return self._replica.take_mean()
 
     @contextlib.contextmanager
     def _ending_with_it(self) -> Iterator[None]:

@@ -119,6 +119,11 @@ class OwnSettings(Declared):
         """Whether peers exchange gradients in place of models."""
         return False
 
+    def asks_of_task(self) -> Mapping[str, str]:
+        """The names that these settings take of the task file, beside those of `task.task`, each with the reason in
+        words for the error where a file lacks it."""
+        return {}
+
     def takes_rows(self) -> bool:
         """Whether peers exchange the rows of a task's tables by themselves (`task.row_tables`), and not in the
         vector."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from ...protocols.members.attributes import SERVER
+from .fields import SettingsError
 from .settings import Settings
 
 
 def role_of(settings: Settings, index: int) -> str:
     """The role of the founding peer with that number. Peers that train have none ("") and the lowest numbers."""
     return SERVER if settings.peers <= index < settings.founders else ""
+
+
+def check_servers(settings: Settings) -> None:
+    """Raises SettingsError when the conversation of these settings has no servers."""
+    if not settings.own.server_count():
+        raise SettingsError(f"{settings.protocol.name} has no servers: take part by samovar join", place="--protocol")

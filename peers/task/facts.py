@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from ...aggregation.vector import Layout
 from .constants import Agreement
+from .definitions import Definition, agreed
 from .headline import Headline
 
 
@@ -22,7 +23,7 @@ class Facts:
     "steps", "gradients", "queries" and "evaluation". `tables`: by name, the initial values [rows, width] of the tables
     whose rows are exchanged by themselves; they are not in the vector. `scales`: declared scales of its metrics, by
     name; `headline`: the metric by which evaluated models are compared; None: it does not evaluate. `source`: where the
-    model is written, in words.
+    model is written, in words. `defined`: other definitions of the task file, which the run's settings ask for.
     """
 
     layout: Layout
@@ -34,3 +35,13 @@ class Facts:
     scales: Mapping[str, str] = field(default_factory=dict)
     headline: Headline | None = None
     source: str = "task file"
+    defined: Mapping[str, Definition] = field(default_factory=dict)
+
+    def without_model(self) -> Facts:
+        """The facts of a peer that trains nothing and holds the model for the others."""
+        return replace(self, can=frozenset(), headline=None)
+
+    def on(self, defined: Mapping[str, Definition]) -> Facts:
+        """These facts with the definitions `defined`, of which all peers must have the same."""
+        agreement = agreed(self.agreement or Agreement.on(self.layout), defined)
+        return replace(self, defined=defined, agreement=agreement)

@@ -26,11 +26,10 @@ precision = "bf16"                                  of loss() and evaluate(), by
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -39,6 +38,9 @@ from torch import Tensor, nn
 
 from ..records.metrics import fault
 from ..user_code import called_with, imported
+from .definitions import Definition, defined
+from .syntax import TaskError as TaskError
+from .syntax import calls_join, functions, imports_samovar, parsed, top_level_names
 
 REQUIRED = ("model", "data", "loss")
 _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -60,11 +62,8 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 Precision = Literal["bf16", "fp16"]
 
 
-class TaskError(ValueError):
-    """The task file cannot be used. The text is one line: the file, the fault, and what to do."""
-
-
 T = TypeVar("T")
+_NONE: Mapping[str, str] = {}
 OptimizerMaker = (
     Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer] | Callable[[nn.Module], torch.optim.Optimizer]
 )
@@ -95,6 +94,8 @@ class Task:
     seed_everything: Callable[[int], object] | None = None
     metrics: Mapping[str, str] | None = None
     rows: Callable[[Any], Any] | None = None
+    defined: Mapping[str, Definition] = field(default_factory=dict)
+    """By name, other definitions of the file, which the run's settings ask for."""
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,
@@ -113,20 +114,20 @@ class Task:
 
 def kind_of(path: Path) -> Literal["task", "script"]:
     """Whether `path` is a task file or a training script that calls `samovar.join`, without running it."""
-    tree = _parsed(path)
-    names = _top_level_names(tree)
-    if _calls_join(tree):  # a script may well have variables that are called model, data and loss
+    tree = parsed(path)
+    names = top_level_names(tree)
+    if calls_join(tree):  # a script may well have variables that are called model, data and loss
         return "script"
     if names.intersection(REQUIRED):
         if missing := [name for name in REQUIRED if name not in names]:
-            if _functions(tree).intersection(REQUIRED):
+            if functions(tree).intersection(REQUIRED):
                 script = "and a training script calls samovar.join()"
                 raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)} ({script})")
             add = "add run = samovar.join() and optimizer = run.wrap(optimizer, model) before its loop"
             instead = f"a task would have functions {_listed(REQUIRED)}"
             raise TaskError(f"{path}: this training script does not call samovar.join(): {add} ({instead})")
         return "task"
-    if _imports_samovar(tree):
+    if imports_samovar(tree):
         return "script"
     raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")
 
@@ -138,14 +139,16 @@ def check_trainable(path: Path, scripts_only: str) -> None:
         raise TaskError(f"{path}: {scripts_only}")
 
 
-def load_task(path: Path, arguments: str = "") -> Task:
-    """Import a task file. `arguments`: the words of its `sys.argv` meanwhile, as in a shell. Raises TaskError when it
-    is a script, cannot be imported, or a function of it is missing or takes other arguments than it is called with."""
+def load_task(path: Path, arguments: str = "", asked: Mapping[str, str] = _NONE) -> Task:
+    """Import a task file. `arguments`: the words of its `sys.argv` meanwhile, as in a shell; `asked`: names of other
+    definitions that it must have (`OwnSettings.asks_of_task`). Raises TaskError when it is a script, cannot be
+    imported, or a function of it is missing or takes other arguments than it is called with."""
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
     with called_with(path, arguments):
         module = imported(path, TaskError)
-    return task_of({name: getattr(module, name) for name in NAMES if hasattr(module, name)}, path)
+    task = task_of({name: getattr(module, name) for name in NAMES if hasattr(module, name)}, path)
+    return replace(task, defined=defined(path, vars(module), asked))
 
 
 def task_of(given: Mapping[str, Any], path: Path) -> Task:
@@ -236,48 +239,6 @@ def _takes_model(function: Callable[..., Any]) -> bool:
     return first is not None and (
         first.name == "model" or first.annotation in (nn.Module, "nn.Module", "torch.nn.Module")
     )
-
-
-def _parsed(path: Path) -> ast.Module:
-    if not path.exists():
-        raise TaskError(f"{path}: no such file")
-    if not path.is_file():
-        raise TaskError(f"{path}: not a file")
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except SyntaxError as error:
-        raise TaskError(f"{path}, line {error.lineno or 1}: not Python: {error.msg}") from None
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"{path}: not Python: {' '.join(str(error).split()) or type(error).__name__}") from None
-
-
-def _functions(tree: ast.Module) -> set[str]:
-    """The top-level names that are functions, or are imported and may be."""
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    return names.union(alias.asname or alias.name for node in imports for alias in node.names)
-
-
-def _top_level_names(tree: ast.Module) -> set[str]:
-    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
-    return _functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
-
-
-def _imports_samovar(tree: ast.Module) -> bool:
-    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    return any(name.partition(".")[0] == "samovar" for name in imported)
-
-
-def _calls_join(tree: ast.Module) -> bool:
-    modules: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "samovar" and any(n.name == "join" for n in node.names):
-            return True
-        if isinstance(node, ast.Import):
-            modules.update(name.asname or name.name for name in node.names if name.name == "samovar")
-    joins = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "join")
-    return any(isinstance(module, ast.Name) and module.id in modules for module in joins)
 
 
 def _listed(names: Iterable[str]) -> str:

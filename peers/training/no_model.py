@@ -31,7 +31,8 @@ class NoModel:
     at = "no work of its own"
     steps_taken = 0
 
-    def __init__(self, compute: Runs) -> None:
+    def __init__(self, compute: Runs | None = None) -> None:
+        """`compute`: writes its checkpoints; None: it is to write none."""
         self._compute = compute
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
@@ -52,5 +53,5 @@ class NoModel:
         """Do nothing: this replica has no model that a begin could change."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        if write is not None:
+        if write is not None and self._compute is not None:
             await self._compute.run(lambda: write(Snapshot({}, {})))

@@ -90,7 +90,8 @@ class Trainer:
         """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
         headline, scales = headline_of(self.task), self.task.metrics or {}
         can = [name for name, has in (("evaluation", headline), ("queries", self.task.query)) if has is not None]
-        return replace(self.copy.facts(self.vector, "steps", *can), scales=scales, headline=headline)
+        facts = self.copy.facts(self.vector, "steps", *can).on(self.task.defined)
+        return replace(facts, scales=scales, headline=headline)
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Set this peer's data shard, which is known once it has joined. A change restarts its data and random

@@ -21,10 +21,11 @@ _DONORS_MAX = 64
 message."""
 
 
-def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int) -> Decree:
+def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int, servers: int = 0) -> Decree:
     """The decree that this peer proposes, after the members in `promises` have promised. Its view has these members,
     except those leaving; the learners that hold the state; and the newcomers that are invited and fit in. Newcomers
-    become members if the run has not started, else learners. `founders`: how many members start the run."""
+    become members if the run has not started, else learners. `founders`: how many members start the run,
+    of which `servers` have a role."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
@@ -48,7 +49,7 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     members = _ranked(known + with_data_shards(joining, staying, founders, generation))
     if view.started:
         learning += [replace(one, since=generation) for one in came]
-    started = view.started or len(members) >= founders
+    started = view.started or _gathered(members, founders, servers)
     ids = {member.id for member in members}
     donors = [peer for peer in donors if peer in ids]
     given = not view.started or (roster.given and base.number <= roster.base.number)
@@ -142,6 +143,13 @@ def _departed(roster: Roster, staying: Collection[PeerId], gave_way: Sequence[Me
             departed.append(Departed(peer, in_words(roster.gone[peer].why), left=False))
     departed += [Departed(learner.id, GAVE_WAY, left=False) for learner in gave_way]
     return tuple(departed[:_DEPARTED_MAX])
+
+
+def _gathered(members: Sequence[Member], founders: int, servers: int) -> bool:
+    """Whether there are enough members to start. Where some are to have a role, more of the one kind do not stand for
+    the other."""
+    with_role = sum(bool(member.attributes.role) for member in members) if servers else 0
+    return with_role >= servers and len(members) - with_role >= founders - servers
 
 
 def _ranked(members: list[Member]) -> tuple[Member, ...]:

@@ -12,16 +12,17 @@ class Terms:
 
     `run`: its name; only peers of the same run meet. `layout`, `model`: the digest and the description of the model
     that they train; `source`: where the model is written, in words: "task file" or "script". `founders`: how many peers
-    must gather before the run starts. `quorum`: how many members are enough to go on; None: more than half.
-    `give_up_after_s`: seconds to wait for members out of reach when too few are left to decide a view; None: no limit.
-    `ends_together`: the run is over as soon as one member has finished; False: each finishes by itself, and the run is
-    over when all have.
+    must gather before the run starts; `servers`: how many of them have a role, such as that of a server. `quorum`: how
+    many members are enough to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach
+    when too few are left to decide a view; None: no limit. `ends_together`: the run is over as soon as one member has
+    finished; False: each finishes by itself, and the run is over when all have.
     """
 
     run: str
     layout: str
     model: str
     founders: int
+    servers: int = 0
     source: str = "task file"
     quorum: int | None = None
     give_up_after_s: float | None = None

@@ -186,7 +186,7 @@ class Change:
             self._channel.endpoint.report(peer, why)
         before = binding(self._roster, self.quorum, self.acceptor.echoes, self.hearsay, self._promises)
         self._roster.dismiss_lost()
-        decree = before or next_decree(self._roster, self._promises, self._terms.founders)
+        decree = before or next_decree(self._roster, self._promises, self._terms.founders, self._terms.servers)
         if before is None and not self.quorum.has_base(decree):
             sometimes("nobody there had what is committed")
             return False

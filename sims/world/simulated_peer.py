@@ -211,7 +211,7 @@ class Life:
         if self.disk.kept is not None and not role:
             self.trainer.restore(self.disk.kept)
         facts = self.trainer.facts()
-        facts = replace(facts, can=frozenset(), headline=None) if role else facts
+        facts = facts.without_model() if role else facts
         limit_s = settings.give_up_after_s or 2 * TRY_FOR * settings.patience_s  # so that a simulation comes to its end
         self.peer = Peer(
             self.endpoint,

@@ -230,8 +230,9 @@ def test_a_script_that_dials_for_two_seconds_says_so_once_and_names_the_address(
 
     module = importlib.import_module("samovar.peers.script.join")
     monkeypatch.setattr(module, "open_at", dials)
+    said = ScriptTarget("tcp://h:4", None, None, "erin", {}, "")
     with pytest.raises(JoinFailed):
-        run_virtual(module._joined(JoinTarget("tcp://h:4", "ab", None, None), Settings(), "erin", None))
+        run_virtual(module._joined(JoinTarget("tcp://h:4", "ab", None, None), Settings(), said))
     assert capsys.readouterr().err.splitlines() == told
 
 

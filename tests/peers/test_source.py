@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(monkeypatch)
 
 
-def collected(task: Any = None) -> str:
-    with task_file(task, "samovar.train") as file:
+def collected(task: Any = None, asked: Sequence[str] = ()) -> str:
+    with task_file(task, "samovar.train", asked) as file:
         assert file.text is not None
         return file.text
 
@@ -53,6 +54,13 @@ def test_all_that_a_notebooks_functions_use_is_sent_and_nothing_else(kernel: Ker
     assert batch.shape == (2, 2)
     assert sent["loss"](model, batch).shape == ()
     assert sent["RATES"] == {"slow": 0.1, "never": float("inf")}
+
+
+def test_a_definition_that_the_settings_ask_for_is_sent_too(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run(TASK + "RATE = 0.5\ndef signed(values, gradient): return values - RATE * gradient.sign()\n")
+    assert "signed" not in collected()
+    sent = names_of(collected(asked=("signed", "absent")), tmp_path)
+    assert sent["signed"](1.0, sent["torch"].ones(1)).tolist() == [0.5]
 
 
 def test_a_definition_that_was_run_again_is_sent_as_it_is_now(kernel: Kernel, tmp_path: Path) -> None:

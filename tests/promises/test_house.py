@@ -35,7 +35,6 @@ LARGE = {
     "Membership": (5, 20),
     "Network": (3, 20),
     "Roster": (3, 23),
-    "Run": (3, 13),
     "Stalls": (4, 17),
     "Trainer": (7, 13),
     "Trial": (9, 10),

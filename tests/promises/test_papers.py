@@ -33,8 +33,10 @@ QUICK = {
         "exact after 3 rounds; with a tenth absent in each, 2.8e-2 / 8e-4 / 2.6e-5 of the squared distance is left "
         "after 3, 6 and 9, but for two standard errors of 20 draws; it never grows, and the mean stays",
     },
+    "downpour": set(),
     "glove": {"at least 90 %", "in step: the curve within 2 % of one process"},
     "hierarchical": set(),
+    "hogwild": set(),
     "large_minibatch": set(),
     "heterogeneous": {
         "steps/s of the others at least 0.95 of those without the slow peer",

@@ -5,12 +5,20 @@ import random
 import signal
 from pathlib import Path
 
-from live import ROOT, Live, python, samovar
+import pytest
+from live import ROOT, Live, python, samovar, verb
 
 from samovar.peers.records.run import read_run
 
 DIGITS, GLOVE = ROOT / "examples/digits.py", ROOT / "examples/glove.py"
 OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2, "--ranges", 8)
+
+
+def way_into(run: Live) -> list[str]:
+    """The words of a run's join line, without the command."""
+    file = run.folder / "join.txt"
+    lines = run.until(lambda: file.exists() and file.read_text("utf-8").splitlines(), "the join line")
+    return str(lines[0]).split()[2:]
 
 
 def test_workers_and_servers_learn_and_the_run_is_resumed_with_more_servers(tmp_path: Path) -> None:
@@ -43,6 +51,89 @@ def test_word_vectors_are_trained_with_rows_on_a_server_and_their_neighbours_pri
     printed = python(GLOVE, tmp_path / "run", text)
     assert printed.returncode == 0, printed.stderr
     assert all(len(line.split()) == 21 for line in printed.stdout.splitlines())
+
+
+def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while_they_train(tmp_path: Path) -> None:
+    quiet, own = ("--no-report", "--json"), ("--servers", 1, "--ranges", 8, "--peers", 1, "--steps", 10**6)
+    first = Live(tmp_path, "serve", DIGITS, *own, "--listen", "tcp://127.0.0.1:0", "--run", "run", *quiet)
+    way = way_into(first)
+    worker = Live(tmp_path, "join", *way, "--name", "w", "--run", "worker", *quiet, run="worker")
+    worker.until(lambda: any(row.get("step", 0) >= 20 for row in worker.records()), "the first exchanges")
+    more = Live(tmp_path, "serve", *way, "--name", "more", "--run", "more", *quiet, run="more")
+    more.until(lambda: any(row["kind"] != "event" for row in more.records()), "its first updates")
+    worker.signal(signal.SIGINT)
+    assert worker.end().code == 130
+    for server in (first, more):
+        ended = server.end()
+        assert ended.code == 0, ended.err
+        assert all(peer["role"] == "server" for peer in ended.result["peers"])
+        assert max(row.get("updates", 0) for row in server.records()) > 0
+
+
+SCRIPT = """
+import samovar, torch
+from torch import nn
+run = samovar.join()
+model = nn.Linear(3, 1)
+optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+print("trains")
+inputs = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+for _ in range(60):
+    optimizer.zero_grad()
+    loss = (model(inputs).squeeze(1) - inputs.sum(1)).square().mean()
+    loss.backward()
+    run.loss(loss)
+    optimizer.step()
+run.leave()
+print("first weights", *(round(float(one)) for one in model.weight[0]))
+"""
+
+
+def test_a_script_trains_with_servers_which_run_it_as_far_as_its_model(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    own = ("--servers", 2, "--peers", 2, "--listen", "tcp://127.0.0.1:0", "--no-report", "--server-update", "sgd:0.1")
+    servers = Live(tmp_path, "serve", "script.py", *own, "--run", "run", "--json")
+    way = way_into(servers)
+    workers = [Live(tmp_path, "join", *way, "--run", name, run=name) for name in ("one", "two")]
+    for worker in workers:
+        ended = worker.end()
+        assert ended.code == 0, ended.err
+        assert "first weights 1 1 1" in ended.out
+    ended = servers.end()
+    assert ended.code == 0, ended.err
+    assert [peer["role"] for peer in ended.result["peers"]] == ["server"] * 2
+    assert not any("trains" in log.read_text() for log in servers.folder.glob("peer-*.log"))
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (("--algorithm", "sandblaster"), "--algorithm sandblaster maps the rows of a task's data()"),
+        (("--server-update", "signed"), "--server-update signed is no server function of the library"),
+    ],
+)
+def test_what_only_a_task_has_is_refused_to_a_script(own: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ended = verb("train", tmp_path / "script.py", "--protocol", "parameter-server", *own)
+    assert ended.exit_code == 2
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((DIGITS, "--protocol", "gossip"), "--protocol gossip has no servers"),
+        ((DIGITS, "--invite", "x"), "--invite is for one more server: give the run's ADDRESS too"),
+        (("tcp://127.0.0.1:1",), "missing argument TASK"),
+        (("tcp://127.0.0.1:1", DIGITS, "--invite", "x", "--servers", 2), "--servers is the run's: leave it out"),
+        (("tcp://127.0.0.1:1", DIGITS, "--invite", "x", "--resume", "run"), "--resume is for a run that begins here"),
+        ((DIGITS, "word"), "a task's own arguments go after --: word"),
+    ],
+)
+def test_what_does_not_go_with_serve_is_told_in_one_line(given: tuple[object, ...], said: str) -> None:
+    ended = verb("serve", *given)
+    assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1)
+    assert said in ended.stderr
 
 
 def test_a_server_that_is_killed_is_named_and_the_others_go_on(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.limits import VIEW_BYTES_MAX, VIEW_MEMBERS_MAX
+from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.messages import MEMBERS, Install, Introduce, Promise, Stale
 from samovar.protocols.members.next_view import next_decree, with_data_shards
 from samovar.protocols.members.roster import Roster
@@ -43,6 +44,19 @@ def test_the_gone_and_the_leaving_are_left_out_and_told_why() -> None:
     assert (decided.view.generation, decided.view.started) == (8, True)
     assert decided.departed == (Departed("p1", "it has other plans", True), Departed("p3", "it is silent", False))
     assert (decided.base.number, decided.donors) == (3, ("p0", "p2", "p4"))
+
+
+@pytest.mark.parametrize(
+    ("roles", "starts"), [("ss", False), ("ws", True), ("ww", False), ("wws", True), ("sss", False)]
+)
+def test_a_run_starts_with_as_many_servers_and_workers_as_it_is_to_have(roles: str, starts: bool) -> None:
+    roster, promises = roster_of(len(roles), started=False)
+    with_roles = [
+        replace(member, attributes=Attributes(role=SERVER if role == "s" else "", data_shard=place))
+        for place, (member, role) in enumerate(zip(roster.view.members, roles, strict=True))
+    ]
+    roster.view = View(7, tuple(with_roles), False)
+    assert next_decree(roster, promises, founders=2, servers=1).view.started is starts
 
 
 def test_all_go_on_from_the_last_round_that_may_be_committed() -> None:

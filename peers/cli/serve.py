@@ -1,0 +1,83 @@
+"""``samovar serve``: hold the model of a run for its workers, on this machine, without training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from ...protocols.members.attributes import SERVER
+from ..launch.join_target import JoinTarget, own_name
+from ..launch.local_run import prepared
+from ..launch.script_target import ScriptTarget
+from ..settings.fields import SettingsError
+from ..settings.given import flag_of
+from ..settings.names import fields_of
+from ..settings.roles import check_servers
+from ..settings.settings import Settings, aloud, silently
+from ..task.task import kind_of
+from .flags import OWN, SettingsCommand, chosen_protocol, of_task
+from .join import Joining, check_of_script, entry_options, given_of, joined, read_invite, run_script
+from .output import Output, exits, run_options
+from .train import trained
+
+_FIRST = ("invite", "peers", "steps", OWN, "run", "resume")
+
+
+@click.command(cls=SettingsCommand, verb="train", protocol="parameter_server", first=_FIRST)
+@click.argument("words", nargs=-1, required=True, metavar="[ADDRESS] TASK [ARGUMENTS]...")
+@entry_options
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a stopped run's folder.")
+@run_options
+@exits
+def serve(
+    words: tuple[str, ...],
+    invite: str | None,
+    peer_key: str | None,
+    name: str | None,
+    config: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: object,
+) -> int:
+    """Hold the model of TASK for workers on other machines, and train nothing here.
+
+    Without ADDRESS this begins a run of --servers servers, all on this machine. It waits for --peers workers, which
+    take part by samovar join; the line for that is printed. With the ADDRESS of a run and its invite one more server
+    joins that run; its settings are the run's then. ARGUMENTS, after --, are the task's own.
+    """
+    if len(words) == 1 and "://" in words[0]:
+        raise click.UsageError("missing argument TASK", click.get_current_context())
+    task, *arguments = words[1:] if (joins := "://" in words[0]) else words
+    own = of_task(Path(task), arguments)
+    given = {**flags, "protocol": chosen_protocol().text}
+    tell = silently if quiet else aloud
+    if not joins:
+        _refuse("is for one more server: give the run's ADDRESS too", invite=invite, peer_key=peer_key, name=name)
+        run = prepared(Path(task), tuple(arguments), given, config=config, resume=resume, tell=tell)
+        check_servers(run.settings)
+        output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
+        return trained(replace(run, role=SERVER), output, "serve")
+    fields = fields_of(chosen_protocol())
+    shared = {
+        one: flags[one] for one, field in fields.items() if one in flags and "join" not in field.metadata["verbs"]
+    }
+    _refuse("is the run's: leave it out", **{**shared, "insecure": None})
+    _refuse("is for a run that begins here: leave it out", resume=resume)
+    settings = Settings.read(config, {**given, "arguments": own if kind_of(Path(task)) == "task" else None}, tell)
+    invite = read_invite(invite)
+    target = JoinTarget.of(words[0], invite, peer_key, settings)
+    if kind_of(Path(task)) == "script":
+        check_of_script(Path(task), settings, {**flags, "arguments": None}, as_json=as_json)
+        given = given_of(settings, flags)
+        run_script(Path(task), arguments, ScriptTarget(words[0], invite, peer_key, name, given, own or "", SERVER))
+    return joined(Joining(target, Path(task), settings, own_name(name), SERVER), as_json=as_json, quiet=quiet)
+
+
+def _refuse(why: str, **given: object) -> None:
+    """Raises SettingsError for the first option that is given."""
+    for name, value in given.items():
+        if value is not None:
+            raise SettingsError(why, name, flag_of(name))

@@ -1,0 +1,49 @@
+"""The works of a script's gradients: each backward brings its gradient to the replica while it computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from torch import Tensor, nn
+
+from ...protocols.filling import Filling
+from ..task.gradients import Gradients
+from .loop_thread import Background
+from .replica import ScriptReplica
+from .reports import Reports
+
+
+class GradientWorks:
+    """`background`: runs the event loop; `wait`: waits for the replica's next work."""
+
+    def __init__(
+        self, background: Background, replica: ScriptReplica, reports: Reports, wait: Callable[[], None]
+    ) -> None:
+        self._background, self._replica, self._reports, self._wait = background, replica, reports, wait
+        self._gradients: Gradients | None = None
+        self._filling: Filling | None = None
+
+    def hooked(self, model: nn.Module, guarded: Callable[[], AbstractContextManager[None]]) -> Gradients:
+        """The hooks on `model`, which run within the context `guarded`."""
+        made = self._gradients = Gradients(model, guarded=guarded, begin=self._begin, full=self._full, mean=self._mean)
+        return made
+
+    def _begin(self) -> None:
+        gradients = self._gradients
+        assert gradients is not None
+
+        async def begun() -> Filling:
+            return Filling(gradients.vector, len(gradients.buckets))
+
+        self._filling = self._background.call(begun())
+        self._replica.bring_gradient(self._filling, self._reports.weight)
+
+    def _full(self, bucket: int) -> None:
+        assert self._filling is not None
+        self._background.soon(partial(self._filling.fill, bucket))
+
+    def _mean(self) -> Tensor | None:
+        self._wait()
+        return self._replica.take_mean()

@@ -1,0 +1,97 @@
+"""Definitions of a task file that a run's settings ask for by name, such as a server function.
+
+All peers must have the same. They compare a hash of the definition's text, together with the text of all that it uses
+of its file. Imported modules are not hashed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .constants import Agreement
+from .syntax import TaskError, parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One definition of a task file. `value`: the object; `digest`: hash of its text."""
+
+    value: object
+    digest: str
+
+
+def defined(path: Path, names: Mapping[str, object], asked: Mapping[str, str]) -> dict[str, Definition]:
+    """By name, the definitions of the file `path` that are `asked` for; the values say why, for the error. `names`: the
+    global names of the imported file. Raises TaskError for one that it does not have."""
+    for name, why in asked.items():
+        if name not in names:
+            raise _lacks(path, name, why)
+    return {name: Definition(names[name], _digest(path, name)) for name in asked}
+
+
+def check_defined(path: Path, asked: Mapping[str, str]) -> None:
+    """Raises TaskError when the file lacks one of the names, as far as can be seen without running it."""
+    bound = [_bound(one) for one in parsed(path).body] if asked else []
+    for name, why in asked.items():
+        if not any(name in names or "*" in names for names in bound):
+            raise _lacks(path, name, why)
+
+
+def agreed(agreement: Agreement, definitions: Mapping[str, Definition]) -> Agreement:
+    """`agreement`, on these definitions too."""
+    if not definitions:
+        return agreement
+    text = "".join(f" {name} {one.digest}" for name, one in definitions.items())
+    digest = hashlib.blake2b(f"{agreement.digest}{text}".encode(), digest_size=16).hexdigest()
+    hashes = " and ".join(f"{name} of hash {one.digest[:6]}" for name, one in definitions.items())
+    return Agreement(digest, f"{agreement.words}, {hashes}")
+
+
+def _lacks(path: Path, name: str, why: str) -> TaskError:
+    return TaskError(f"{path}: {why}, and this file defines no {name}")
+
+
+def _digest(path: Path, name: str) -> str:
+    """Hash of the statements of the file that bind `name`, and of those that bind what these use, and so on."""
+    statements, lines = parsed(path).body, path.read_bytes().splitlines()
+    found, waiting = set[int](), [name]
+    while waiting:
+        wanted = waiting.pop()
+        for place, statement in enumerate(statements):
+            if place not in found and wanted in _bound(statement):
+                found.add(place)
+                waiting += _used(statement)
+    whole = hashlib.blake2b(digest_size=16)
+    for place in sorted(found):
+        whole.update(b"\n".join(_lines(statements[place], lines)) + b"\n")
+    return whole.hexdigest()
+
+
+def _lines(statement: ast.stmt, lines: list[bytes]) -> list[bytes]:
+    first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    return lines[first - 1 : statement.end_lineno]
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """The global names that a top-level statement binds; "*": those of a module that it imports."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    return {name for node in ast.walk(statement) for name in _names(node)}
+
+
+def _names(node: ast.AST) -> Iterable[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.alias):
+        return [node.asname or node.name.partition(".")[0]]
+    return []
+
+
+def _used(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

@@ -1,0 +1,52 @@
+"""A task file or script as a syntax tree, which is looked at without running the file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+
+class TaskError(ValueError):
+    """The task file cannot be used. The text is one line: the file, the fault, and what to do."""
+
+
+def parsed(path: Path) -> ast.Module:
+    if not path.exists():
+        raise TaskError(f"{path}: no such file")
+    if not path.is_file():
+        raise TaskError(f"{path}: not a file")
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise TaskError(f"{path}, line {error.lineno or 1}: not Python: {error.msg}") from None
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"{path}: not Python: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def functions(tree: ast.Module) -> set[str]:
+    """The top-level names that are functions, or are imported and may be."""
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    return names.union(alias.asname or alias.name for node in imports for alias in node.names)
+
+
+def top_level_names(tree: ast.Module) -> set[str]:
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
+
+
+def imports_samovar(tree: ast.Module) -> bool:
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    return any(name.partition(".")[0] == "samovar" for name in imported)
+
+
+def calls_join(tree: ast.Module) -> bool:
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "samovar" and any(n.name == "join" for n in node.names):
+            return True
+        if isinstance(node, ast.Import):
+            modules.update(name.asname or name.name for name in node.names if name.name == "samovar")
+    joins = (node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "join")
+    return any(isinstance(module, ast.Name) and module.id in modules for module in joins)
