@@ -83,7 +83,7 @@ class OurPushes(Joined):
         seq = self.pushes[elements] + 1
         self.pushes[elements], read = seq, (0,) * len(keys_of(elements))
         began = time.perf_counter()
-        client.push(seq, Pushes(vector, {}), read)
+        client.push(seq, Pushes(vector, {}), read, reads=True)
         pulled = await client.pull(seq)
         await client.at_most(0)
         taken = time.perf_counter() - began

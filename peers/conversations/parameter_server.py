@@ -18,6 +18,7 @@ from ...protocols.parameter_server.coordinator import Coordinator
 from ...protocols.parameter_server.keys import Keys, Model
 from ...protocols.parameter_server.mapper import Mapper, Mapping
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
+from ...protocols.parameter_server.options import Options
 from ...protocols.parameter_server.orders import Orders
 from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
@@ -25,7 +26,7 @@ from ...protocols.parameter_server.portions import Portions, Taker
 from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
-from ...protocols.parameter_server.worker import Options, State, Worker
+from ...protocols.parameter_server.worker import State, Worker
 from .parameter_server_settings import ParameterServerSettings
 from .registry import Registered, Setup
 

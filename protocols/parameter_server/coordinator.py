@@ -19,8 +19,8 @@ from ...aggregation.lbfgs import BASIS, Order, decide
 from ..channel import Channel
 from ..link.link import PeerLost
 from ..transport import PeerId
-from .client import LostRange, taken
 from .coordination import Measure, Measured, Obey, Obeyed
+from .exchanges import LostRange, taken
 from .messages import NotTaken
 from .orders import MEASURES, Orders
 from .pieces import of_bytes

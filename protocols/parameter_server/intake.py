@@ -3,6 +3,9 @@
 A worker's pushes are numbered; its clock is the number of the last one. A push whose number is not above the worker's
 clock at the range is not applied again. It is acknowledged when all copies have the update that it was part of, or the
 update that was made without it. So a worker may repeat a push whenever it does not know whether it has arrived.
+
+A push that reads is acknowledged by its answer with values. The head answers once the consistency allows it, with the
+values that it has then, and only after all copies have these values: so what is read is never lost either.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
+import torch
+
+from ...aggregation.rows import INDEX
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -24,16 +30,21 @@ from .held import TOO_MANY, crowded
 from .keys import Piece
 from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import unpacked
+from .reads import Answer, Reads
 from .store import Copy, Entry, Store
 from .tenure import Tenure
+
+NO_ROWS = torch.empty(0, dtype=INDEX)
 
 
 class Intake:
     """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
 
-    def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, algorithm: Rule) -> None:
+    def __init__(
+        self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, reads: Reads, algorithm: Rule
+    ) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
-        self._chains, self._algorithm = chains, algorithm
+        self._chains, self._reads, self._algorithm = chains, reads, algorithm
         self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
         self._asked: list[Envelope] = []
         """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
@@ -75,7 +86,7 @@ class Intake:
             clocks = tuple(self._clock(number, worker) for number in enlist.ranges)
             self._channel.post(worker, Enlisted(enlist.ask, clocks, before))
 
-        told = self._answered(envelope, len(entries), answer)
+        told = _after(len(entries), partial(self._close, envelope, answer))
         for entry in entries:
             self._chains.after(entry.range, told)
         self._update(enlist.ranges)
@@ -114,18 +125,12 @@ class Intake:
             envelope.payload = b""  # it waits for its answer, and its values are in the sum
         self._asked.append(envelope)
 
-        def answer() -> None:
-            for number in push.ranges:
-                witness(Acknowledged(number, pusher, push.seq))
-            clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
-            self._channel.post(worker, Pushed(push.ask, clocks))
-
         if any(map(partial(self._skips, pusher, push.seq), push.ranges)):
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in push.ranges)))
             return
-        told = self._answered(envelope, len(push.ranges), answer)
+        told = _after(len(push.ranges), partial(self._acknowledge, envelope, pusher))
         for number, piece, read in zip(push.ranges, pieces, push.read, strict=True):
             copy, gathering = self._store.copies[number], self._gathered[number]
             if push.seq <= copy.clocks.get(pusher, 0):
@@ -140,6 +145,37 @@ class Intake:
                 gathering.told.append(told)
                 self.staleness[staleness] += 1
         self._update(push.ranges)
+
+    def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
+        """All copies have the push: answer it."""
+        push: Push = envelope.message
+
+        def answer(read: Answer | None = None, late: PeerId = "") -> None:
+            if read is None:
+                clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
+                self._channel.post(envelope.sender, Pushed(push.ask, clocks))
+            elif not self._reads.give(envelope, read, late):
+                return
+            for number in push.ranges:
+                witness(Acknowledged(number, pusher, push.seq))
+
+        def seen(late: PeerId) -> None:
+            none = dict.fromkeys(self._store.keys.blocks.keys() & {*push.ranges}, NO_ROWS)
+            read = self._reads.read(envelope.sender, push.ranges, push.seq, none)
+            told = _after(len(push.ranges), partial(self._close, envelope, partial(answer, read, late)))
+            for number in push.ranges:
+                self._chains.after(number, told)
+
+        if not push.reads:
+            self._close(envelope, answer)
+        elif envelope in self._asked:
+            self._reads.when_seen(envelope, push.seq, seen)
+
+    def _close(self, envelope: Envelope, answer: Callable[[], None]) -> None:
+        """Answer the question, unless a new view has refused it."""
+        if envelope in self._asked:
+            self._asked.remove(envelope)
+            answer()
 
     def _skips(self, worker: PeerId, seq: int, number: int) -> bool:
         """Whether an earlier push of `worker` to this range is still on its way. A repeated push can arrive after a
@@ -166,8 +202,8 @@ class Intake:
         partitions = len(self._store.partitions)
         if not min(1, partitions) <= push.of <= partitions:
             raise ValueError(f"it counts for partition {push.of - 1}, of {partitions}")
-        if partitions and push.last:
-            raise ValueError("it is the last one, and a partition has one in each step")
+        if partitions and (push.last or push.reads):
+            raise ValueError("it is the last one or reads, and a partition has one in each step, which does not")
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
         pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
@@ -195,15 +231,15 @@ class Intake:
                 for one in waiting:
                     self._chains.after(number, one)
 
-    def _answered(self, envelope: Envelope, parts: int, answer: Callable[[], None]) -> Callable[[], None]:
-        """A function that answers the question when it has been called `parts` times."""
-        left = parts
 
-        def told() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0 and envelope in self._asked:
-                self._asked.remove(envelope)
-                answer()
+def _after(times: int, then: Callable[[], None]) -> Callable[[], None]:
+    """A function that calls `then` when it has been called so many times."""
+    left = times
 
-        return told
+    def told() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    return told

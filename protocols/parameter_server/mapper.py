@@ -27,9 +27,10 @@ from ..members.view import View
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Query, Steps, Update, Work
 from .algorithms.algorithm import MapReduce
-from .client import Client, Values
+from .client import Client
 from .partitions import mappers
 from .portions import Taker
+from .reading import Values
 from .shares import Pushes
 from .tenure import workers_of
 from .worker import is_evaluated

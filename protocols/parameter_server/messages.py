@@ -53,7 +53,8 @@ class Enlisted:
 class Push:
     """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
     range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
-    `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker."""
+    `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker. `reads`:
+    the worker also asks for the values of the ranges that a read at clock `seq` may see, but for no rows."""
 
     ask: int
     epoch: int
@@ -63,12 +64,14 @@ class Push:
     read: tuple[int, ...]
     last: bool
     of: int
+    reads: bool
 
 
 @_control
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The answer to Push: all copies of its ranges have it. `clocks`: the worker's clock in each of the ranges."""
+    """The answer to a Push that does not read: all copies of its ranges have it. `clocks`: the worker's clock in each
+    of the ranges."""
 
     ask: int
     clocks: tuple[int, ...]
@@ -100,9 +103,9 @@ class Pull:
 @_data
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to Pull. Payload: the values of its ranges and rows, without the numbers of rows. By range: the number
-    of `updates` so far, and the asking worker's `clocks`. `late`: the worker for whose push the server waited last; "":
-    it waited for none."""
+    """The answer to Pull, and to a Push that reads: then all copies of its ranges have the push. Payload: the values of
+    its ranges and rows, without the numbers of rows. By range: the number of `updates` so far, and the asking worker's
+    `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
 
     ask: int
     updates: tuple[int, ...]

@@ -16,8 +16,8 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.view import View
 from ..transport import PeerId
-from .client import taken
 from .coordination import Portion, Take
+from .exchanges import taken
 from .intake import Intake
 from .messages import COORDINATOR, NotTaken
 from .store import Copy, Store

@@ -1,11 +1,11 @@
 """Reads: a server answers a pull as soon as its copies contain all pushes that the run's consistency wants a read to
-see."""
+see. A push that reads is answered in the same way, once all copies have it (`intake`)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -30,13 +30,28 @@ _SENDING_MAX = 8
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A pull that waits for pushes to the ranges in `missing`. `ids`: by block, the rows that it asks for. `late`: the
-    worker for whose push it has waited last."""
+    """A read at `clock` that waits for pushes to the ranges in `missing`. `seen` is called when there are none. `late`:
+    the worker for whose push it has waited last."""
 
     envelope: Envelope
+    clock: int
     missing: set[int]
-    ids: Mapping[int, Tensor]
+    seen: Callable[[PeerId], None]
     late: PeerId = ""
+
+    @property
+    def is_pull(self) -> bool:
+        return isinstance(self.envelope.message, Pull)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The values of an answer, and by range the numbers of `updates` and the reader's `clocks` there. The tensors do
+    not change any more, except for blocks of rows."""
+
+    values: Sequence[Tensor]
+    updates: tuple[int, ...]
+    clocks: tuple[int, ...]
 
 
 class Reads:
@@ -48,42 +63,43 @@ class Reads:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._consistency, self._stalls = consistency, stalls
         self._parked: list[_Parked] = []
-        self._sending: dict[asyncio.Task[None], PeerId] = {}
+        self._sending: dict[asyncio.Future[None], PeerId] = {}
         """The answers that are on their way, and to whom."""
         self._watch: asyncio.Task[None] | None = None
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
-        """A new view begins: refuse the pulls that wait. Their workers ask again."""
+        """A new view begins: refuse the pulls that wait. Their workers ask again, and `Intake` refuses the pushes."""
         parked, self._parked = self._parked, []
         for one in parked:
-            self._tenure.refuse(one.envelope)
+            if one.is_pull:
+                self._tenure.refuse(one.envelope)
         self._look_no_more()
 
     def look(self, ranges: Sequence[int]) -> None:
-        """Answer the pulls that waited for the new entries in the copies of these ranges."""
+        """Answer the reads that waited for the new entries in the copies of these ranges."""
         changed = {*ranges}
         for one in list(self._parked):
             for number in one.missing & changed:
                 self._judge(one, number)
             if not one.missing:
                 self._parked.remove(one)
-                self._answer(one)
+                one.seen(one.late)
         if not self._parked:
             self._look_no_more()
 
     def awaited(self) -> set[PeerId]:
-        """The workers for whose pushes pulls wait now."""
+        """The workers for whose pushes reads wait now."""
         return {
             worker
             for one in self._parked
             for number in one.missing
-            for late in self._lacks(one.envelope, number)
+            for late in self._lacks(one, number)
             if (worker := self._tenure.mapper(late))
         }
 
     async def _look_out(self) -> None:
-        """While pulls wait, report workers that keep them waiting for too long, until this is cancelled."""
+        """While reads wait, report workers that keep them waiting for too long, until this is cancelled."""
         with self._stalls.waiting(self.awaited):
             await asyncio.get_running_loop().create_future()
 
@@ -94,8 +110,8 @@ class Reads:
 
     def close(self) -> None:
         self._look_no_more()
-        for task in self._sending:
-            task.cancel()
+        for answer in list(self._sending):
+            answer.cancel()
 
     def _on_pull(self, envelope: Envelope) -> None:
         pull: Pull = envelope.message
@@ -108,36 +124,45 @@ class Reads:
         finally:
             envelope.done()
             envelope.payload = b""  # it may wait for long
-        one = _Parked(envelope, {*pull.ranges}, ids)
+        if crowded((other.envelope for other in self._parked if other.is_pull), envelope.sender):
+            self._channel.refuse(envelope, TOO_MANY)
+            return
+
+        def seen(late: PeerId) -> None:
+            self.give(envelope, self.read(envelope.sender, pull.ranges, pull.clock, ids), late)
+
+        self.when_seen(envelope, pull.clock, seen)
+
+    def when_seen(self, envelope: Envelope, clock: int, seen: Callable[[PeerId], None]) -> None:
+        """Call `seen` as soon as the copies contain what a read at `clock` by the sender of the question `envelope` has
+        to see, with the worker for whose push that has waited last; "": it waited for none. A new view forgets it."""
+        one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
         for number in envelope.message.ranges:
             self._judge(one, number)
         if not one.missing:
-            self._answer(one)
-            return
-        if crowded((other.envelope for other in self._parked), envelope.sender):
-            self._channel.refuse(envelope, TOO_MANY)
+            seen("")
             return
         self._parked.append(one)
         if self._watch is None:
             self._watch = asyncio.create_task(self._look_out(), name="stalls")
 
     def _judge(self, one: _Parked, number: int) -> None:
-        if lacks := self._lacks(one.envelope, number):
+        if lacks := self._lacks(one, number):
             one.late = self._tenure.mapper(lacks[-1]) or one.late
         else:
             one.missing.discard(number)
 
-    def _lacks(self, envelope: Envelope, number: int) -> list[PeerId]:
+    def _lacks(self, one: _Parked, number: int) -> list[PeerId]:
         """The workers, or partitions, whose pushes to this range the read lacks. Before its first update a range waits
         until all workers of the view have taken part in it. One that has left and come back may be the asking worker:
         it takes part anew only after this read, and no read waits for that."""
-        copy, pull = self._store.copies[number], envelope.message
+        copy, reader = self._store.copies[number], one.envelope.sender
         due = () if copy.updates or self._store.partitions else self._tenure.workers
-        if absent := [one for one in due if one not in copy.clocks]:
+        if absent := [worker for worker in due if worker not in copy.clocks]:
             return absent
-        required = self._consistency.required(envelope.sender, pull.clock, copy.counted())
+        required = self._consistency.required(reader, one.clock, copy.counted())
         if self._store.partitions:
-            required.pop(envelope.sender, None)  # it has pushed for partitions, and has no clock of its own
+            required.pop(reader, None)  # it has pushed for partitions, and has no clock of its own
         if COORDINATOR in required:
             required[COORDINATOR] += 1  # the values are those of a step only after the order that ends it
         return lacking(copy.clocks, required)
@@ -152,28 +177,35 @@ class Reads:
             raise ValueError(f"it asks for {nbytes} bytes, a message carries {PAYLOAD_BYTES_MAX}")
         return ids
 
-    def _answer(self, one: _Parked) -> None:
-        pull, reader = one.envelope.message, one.envelope.sender
-        if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
-            self._channel.refuse(one.envelope, f"it has not taken {_SENDING_MAX} earlier answers yet")
-            return
-        copies = [self._store.copies[number] for number in pull.ranges]
+    def read(self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor]) -> Answer:
+        """What a read at `clock` finds in these ranges now. `ids`: by block, the rows that it asks for."""
+        copies = [self._store.copies[number] for number in ranges]
         if witnessed():
-            for number, copy in zip(pull.ranges, copies, strict=True):
-                witness(Read(number, reader, pull.clock, copy.counted()))
-        ids = one.ids
-        payload = raw(
-            [
-                copy.values[ids[number]] if number in ids else copy.values
-                for number, copy in zip(pull.ranges, copies, strict=True)
-            ]
-        )
-        clocks = tuple(self._store.clock(number, reader) for number in pull.ranges)
-        pulled = Pulled(pull.ask, tuple(copy.updates for copy in copies), clocks, one.late)
-        task = asyncio.create_task(self._send(reader, pulled, payload), name="read")
-        self._sending[task] = reader
-        task.add_done_callback(self._sending.pop)
+            for number, copy in zip(ranges, copies, strict=True):
+                witness(Read(number, reader, clock, copy.counted()))
+        values = [
+            copy.values[ids[number]] if number in ids else copy.values
+            for number, copy in zip(ranges, copies, strict=True)
+        ]
+        clocks = tuple(self._store.clock(number, reader) for number in ranges)
+        return Answer(values, tuple(copy.updates for copy in copies), clocks)
 
-    async def _send(self, reader: PeerId, pulled: Pulled, payload: Buffer) -> None:
+    def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
+        """Answer a question with these values. Returns False, and refuses the question, where its sender has not taken
+        its earlier answers yet."""
+        reader = question.sender
+        if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
+            self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
+            return False
+        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late)
         with contextlib.suppress(PeerLost):
-            await self._channel.send(reader, pulled, payload)
+            waiting = self._channel.offer(reader, pulled, raw(answer.values))
+            if waiting is not None:
+                self._sending[waiting] = reader
+                waiting.add_done_callback(self._sent)
+        return True
+
+    def _sent(self, answer: asyncio.Future[None]) -> None:
+        del self._sending[answer]
+        if not answer.cancelled():
+            answer.exception()  # the reader may be lost

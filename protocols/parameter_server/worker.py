@@ -13,60 +13,26 @@ takes part from the slowest other worker's clock on, and begins from the values 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ...aggregation.consistency import Consistency
-from ...aggregation.rows import Table
-from ...aggregation.server.function import ServerFunction
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
 from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
-from .algorithms.algorithm import Algorithm
-from .client import Client, Values
+from .client import Client
 from .messages import FOREVER
+from .options import Options
+from .reading import Values
 from .shares import Pushes
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
 """The most pushes that a worker has under way if its consistency sets no limit. Each takes the memory of one vector."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
-    replica cannot evaluate. `parameters`: the number of elements at the beginning of the model's vector that are
-    trained. `tables`: those of the model, of which a worker pulls and pushes rows."""
-
-    algorithm: Algorithm
-    consistency: Consistency
-    function: ServerFunction
-    parameters: int
-    steps: int | None
-    evaluate_every: int
-    tables: tuple[Table, ...] = ()
-
-    def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
-        """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,
-        its trained part divided by -`learning_rate`. Raises ValueError if that rate is not above 0."""
-        if self.function.takes == "change":
-            return change
-        if not learning_rate > 0:
-            raise ValueError("this --server-update takes gradients, and the optimizer tells no learning rate above 0")
-        vector = change.vector.clone()
-        vector[: self.parameters].div_(-learning_rate)
-        return Pushes(vector, {name: rows.over(-learning_rate) for name, rows in change.rows.items()})
-
-    def every_row(self) -> dict[str, Tensor]:
-        """By table, the numbers of all its rows."""
-        return {table.name: torch.arange(table.rows) for table in self.tables}
 
 
 @dataclass(slots=True)
@@ -165,7 +131,7 @@ class Worker:
             self._job = Foresee(self._left())
             return Work(Keep(), self._job)
         algorithm, first = options.algorithm, self._pulled is None
-        if first or (not algorithm.meets and state.clock % algorithm.pulls_every == 0):
+        if first or self._pulls_next:
             self._pulled = await self._first_pull() if first else await self._pull()
             if self._is_over:
                 await self._end()
@@ -180,6 +146,12 @@ class Worker:
         left = self._left()
         self._job = Steps(left, self._taken, left + self._taken, state.step + self._taken)
         return Work(self._begin, self._job)
+
+    @property
+    def _pulls_next(self) -> bool:
+        """Whether the next turn begins with a pull."""
+        algorithm = self._options.algorithm
+        return not algorithm.meets and self.state.clock % algorithm.pulls_every == 0
 
     def _left(self) -> int:
         """Local steps that are left of the next turn."""
@@ -251,8 +223,9 @@ class Worker:
         pushed = options.pushed(moved, update.learning_rate)
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
         state.clock, state.step = state.clock + 1, state.step + update.steps
-        self._client.push(state.clock, pushed, state.read, last=self._is_over)
         own = options.consistency.own
+        reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
+        self._client.push(state.clock, pushed, state.read, last=self._is_over, reads=reads)
         await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
         wait_s, late = self._waited
         outcome = Outcome(
@@ -265,7 +238,7 @@ class Worker:
             wait_s=wait_s,
             transfer_s=self._now() - began_s,
             waited_for=late or None,
-            details=_details(moved, options),
+            details=options.details(moved),
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
@@ -290,11 +263,3 @@ async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool
 def _with_rows(begin: Begin, pulled: Values) -> Begin:
     """`begin`, from the pulled rows too. Without rows it stays the very object that the replica may know."""
     return replace(begin, rows=pulled.rows) if pulled.rows and isinstance(begin, Load) else begin
-
-
-def _details(moved: Pushes, options: Options) -> dict[str, float]:
-    """The numbers of a turn's record. `moved`: the changes of its steps."""
-    squares = [float(torch.linalg.vector_norm(moved.vector[: options.parameters])) ** 2]
-    squares += [float(torch.linalg.vector_norm(rows.values)) ** 2 for rows in moved.rows.values()]
-    pushed = {"rows": float(sum(map(len, moved.rows.values())))} if options.tables else {}
-    return {"change": math.sqrt(sum(squares)), **pushed}

@@ -110,3 +110,17 @@ def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]], partitio
 
 def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int) -> Copy:
     return Copy(torch.zeros(3), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
+
+
+class Present:
+    """The presence of a worker in the first view, which does not end."""
+
+    def __init__(self) -> None:
+        self.present = view(1)
+        self.on_view: list[object] = []
+
+    async def view(self) -> View:
+        return self.present
+
+    async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
+        await work()

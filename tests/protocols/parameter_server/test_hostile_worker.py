@@ -1,7 +1,7 @@
 """A server of the parameter server beside a worker of its view that lies, floods it, or says nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 import torch
 from conformance import eventually
-from one_server import Server, copy_of, view, with_server
+from one_server import Present, Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.presence import Presence
-from samovar.protocols.members.view import View
-from samovar.protocols.parameter_server.client import Client, LostRange
+from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Doubted
+from samovar.protocols.parameter_server.exchanges import LostRange
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
@@ -170,7 +170,7 @@ def test_questions_that_wait_keep_no_payload() -> None:
         server.parts.tenure.settle([0])
         pull = asyncio.create_task(server.asked("a", lambda ask: Pull(ask, 1, 9, (0,), (0,)), payload=bytes(1 << 20)))
         values = torch.ones(3).numpy().tobytes()
-        push = server.asked("a", lambda ask: Push(ask, 1, 2, (0,), (0,), (1,), False, 0), Pushed, payload=values)
+        push = server.asked("a", lambda ask: Push(ask, 1, 2, (0,), (0,), (1,), False, 0, False), Pushed, payload=values)
         pushing, parts = asyncio.create_task(push), server.parts
         await eventually(lambda: bool(parts.reads._parked and parts.intake._asked))
         assert not parts.reads._parked[0].envelope.payload
@@ -201,7 +201,7 @@ def test_a_worker_counts_once_in_a_step() -> None:
 
         async def push(worker: str, seq: int, value: float) -> object:
             values = torch.full((3,), value).numpy().tobytes()
-            question = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0)  # noqa: E731
+            question = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False)  # noqa: E731
             return await server.asked(worker, question, Pushed, Early, payload=values)
 
         first = asyncio.create_task(push("a", 2, 2.0))
@@ -252,7 +252,7 @@ def test_a_worker_that_was_alone_and_claimed_to_be_far_ahead_stops_no_records() 
 
 async def pushed(server: Server, worker: str, seq: int) -> None:
     values = torch.ones(3).numpy().tobytes()
-    push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0)  # noqa: E731
+    push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False)  # noqa: E731
     await server.asked(worker, push, Pushed, payload=values)
 
 
@@ -263,7 +263,7 @@ def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
         store = server.parts.store
         server.parts.tenure.settle([0])
         store.copies[0].clocks |= {"a": 0, "b": 0}
-        client = Client(Channel(server.endpoints["b"], PARAMETER_SERVER), cast(Presence, _Present()), store.keys, 1)
+        client = Client(Channel(server.endpoints["b"], PARAMETER_SERVER), cast(Presence, Present()), store.keys, 1)
         for _ in range(2):
             assert (await client.pull(0)).updates == (5,)
         store.copies[0].updates = 4
@@ -271,17 +271,3 @@ def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
             await client.pull(0)
 
     with_server(copy_of({}, set(), updates=5), scene)
-
-
-class _Present:
-    """The presence of a worker in the first view, which does not end."""
-
-    def __init__(self) -> None:
-        self.present = view(1)
-        self.on_view: list[object] = []
-
-    async def view(self) -> View:
-        return self.present
-
-    async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
-        await work()

@@ -22,8 +22,8 @@ from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
-from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Acknowledged
+from samovar.protocols.parameter_server.exchanges import Exchanges
 from samovar.protocols.parameter_server.tenure import workers_of
 from samovar.sims.scenarios.scenario import Fault, Group, Kind
 from samovar.sims.scenarios.toy import toy_task
@@ -90,14 +90,14 @@ def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
 
 def test_a_worker_that_pushes_to_the_first_range_alone_holds_up_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first range then has all portions, and lets none be mapped a second time before somebody has waited."""
-    in_view = Client._in_view
+    by_server = Exchanges._by_server
 
-    async def to_the_first(self: Client, view: View, exchange: Any, shares: Any, left: set[int], *, tail: bool) -> None:
+    def of_the_first(self: Exchanges, view: View, left: set[int], *, tail: bool) -> dict[str, list[int]]:
         if not tail and self._channel.endpoint.id == workers_of(view)[-1]:
             left &= {0}
-        await in_view(self, view, exchange, shares, left, tail=tail)
+        return by_server(self, view, left, tail=tail)
 
-    monkeypatch.setattr(Client, "_in_view", to_the_first)
+    monkeypatch.setattr(Exchanges, "_by_server", of_the_first)
     world, _ = run(load_task(TASK), plain(**{**OWN, "steps": 4}))
     assert len(models(world)) == 3
     assert all(float((model - alone(4)).abs().max()) < 1e-8 for model in models(world))

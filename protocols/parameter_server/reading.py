@@ -1,0 +1,62 @@
+"""A worker's reading: the values of one pull, as they come from the servers in messages of some ranges each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...aggregation.rows import Rows
+from ..channel import Envelope
+from ..link.link import PeerLost
+from ..transport import PeerId
+from .keys import Keys
+from .messages import Pulled
+from .pieces import of_bytes
+from .shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The result of a pull: the `vector` [n], by table the `rows` that were asked for, and by range its number of
+    `updates` and the pulling worker's `clocks`, of which `clock` is the highest. `late`: the worker for whose push the
+    servers waited last; "": for none."""
+
+    vector: Tensor
+    rows: Mapping[str, Rows]
+    updates: tuple[int, ...]
+    clocks: tuple[int, ...]
+    late: PeerId
+
+    @property
+    def clock(self) -> int:
+        return max(self.clocks)
+
+
+class Reading:
+    """The values read so far of the ranges `keys`, and of the rows `shares`."""
+
+    def __init__(self, keys: Keys, shares: Shares) -> None:
+        self._keys, self._shares, self._found = keys, shares, shares.blank()
+        self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
+
+    def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
+        """Take the answer to a question for the values of `ranges`. Raises PeerLost where it has others."""
+        pulled: Pulled = answer.message
+        due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, len(answer.payload)
+        try:
+            if nbytes != due or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
+                raise PeerLost(answer.sender, f"it gave {nbytes} bytes of {due} in {len(ranges)} ranges")
+            self._shares.put(of_bytes(answer.payload, self._keys.dtype), ranges, self._found)
+        finally:
+            answer.done()
+        for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
+            self._updates[number], self._clocks[number] = update, clock
+        self._late = pulled.late or self._late
+        return pulled
+
+    def values(self) -> Values:
+        """The result, once all ranges are read."""
+        found = self._found
+        return Values(found.vector, found.rows, tuple(self._updates), tuple(self._clocks), self._late)

@@ -1,0 +1,96 @@
+"""Pushes that read: push and pull in one exchange."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from conformance import eventually
+from one_server import Present, Server, copy_of, with_server
+from simulated import no_complaints  # noqa: F401
+
+from samovar.protocols.channel import Channel
+from samovar.protocols.members.presence import Presence
+from samovar.protocols.parameter_server.client import Client
+from samovar.protocols.parameter_server.messages import PARAMETER_SERVER, NotTaken, Pulled, Push
+from samovar.protocols.parameter_server.shares import Pushes
+
+
+def push(server: Server, worker: str) -> asyncio.Task[Any]:
+    """The answer to the first push of `worker`, which reads."""
+    question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0, True)  # noqa: E731
+    values = torch.ones(3).numpy().tobytes()
+    return asyncio.create_task(server.asked(worker, question, Pulled, NotTaken, payload=values))
+
+
+def client_of(server: Server, worker: str) -> Client:
+    channel = Channel(server.endpoints[worker], PARAMETER_SERVER)
+    return Client(channel, cast(Presence, Present()), server.parts.store.keys, 1)
+
+
+def test_a_push_and_a_pull_are_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(server: Server) -> None:
+        asked: list[object] = []
+        ask = Channel.ask
+
+        async def counted(self: Channel, to: str, question: Callable[[int], object], *args: Any, **more: Any) -> Any:
+            asked.append(question(1))
+            return await ask(self, to, question, *args, **more)
+
+        monkeypatch.setattr(Channel, "ask", counted)
+        server.parts.tenure.settle([0])
+        clients = [client_of(server, worker) for worker in ("a", "b")]
+        for number, client in enumerate(clients, 1):
+            client.push(1, Pushes(torch.full((3,), float(number)), {}), (0,), reads=True)
+        for client in clients:
+            assert (await client.pull(1)).vector.tolist() == [1.5] * 3
+            await client.at_most(0)
+        assert [type(question) for question in asked] == [Push, Push]
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene)
+
+
+def test_what_a_push_reads_is_on_all_copies_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain has the pushes, and then other entries come: their values are not told before it has these as well."""
+
+    async def scene(server: Server) -> None:
+        waiting: list[Callable[[], None]] = []
+        monkeypatch.setattr(server.parts.chains, "after", lambda number, told: waiting.append(told))
+        server.parts.tenure.settle([0])
+        answers = [push(server, worker) for worker in ("a", "b")]
+        for _ in ("acknowledged", "read"):
+            await eventually(lambda: len(waiting) == 2)
+            assert not any(answer.done() for answer in answers)
+            for told in [waiting.pop(), waiting.pop()]:
+                told()
+        assert [(await answer).clocks for answer in answers] == [(1,), (1,)]
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene)
+
+
+def test_a_read_of_a_push_waits_for_the_clocks_of_the_others() -> None:
+    """The push itself was applied, with that of the other worker left out: the read still waits for it."""
+
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.clocks["a"] = 1
+        server.parts.chains.settled(0)
+        late = push(server, "a")  # comes again, and is acknowledged at once
+        await eventually(lambda: server.parts.reads.awaited() == {"b"})
+        await push(server, "b")
+        assert (await late).late == "b"
+        assert copy.values.tolist() == [1, 1, 1], "it was not applied again"
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=1), scene)
+
+
+def test_a_push_for_a_partition_reads_nothing() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 1, True)  # noqa: E731
+        answer = await server.asked("a", question, NotTaken, payload=torch.ones(3).numpy().tobytes())
+        assert "does not" in answer.why
+
+    with_server(copy_of({}, set(), updates=0), scene, partitions=("one",))
