@@ -163,9 +163,8 @@ def of_task(task: Path, arguments: Sequence[str]) -> str | None:
 
 def _spoken(args: list[str], usual: str) -> Spoken:
     """The conversation that a command line chooses, by itself or by a file that it names, or else the `usual` one
-    ("": that of all settings). Raises SettingsError for an
-    invalid ``--protocol``. A file that cannot be read is passed over here; its error is raised when the command reads
-    it."""
+    ("": that of all settings). Raises SettingsError for an invalid ``--protocol``. A file that cannot be read is passed
+    over here; its error is raised when the command reads it."""
     said = sources(args)
     field = _COMMON["protocol"]
     spoken: Spoken

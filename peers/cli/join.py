@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -74,56 +73,53 @@ def join(
     Period, steps, seed and protocol are the run's; only what concerns this machine is set here. Others on this machine
     can see an invite in the list of processes, but not one in a file, on stdin or in the variable SAMOVAR_INVITE.
     """
-    script, own, invite = kind_of(task) == "script", of_task(task, arguments), read_invite(invite)
-    flags["arguments"] = None if script else own
-    settings = Settings.read(config, flags, silently if quiet else aloud).changed(insecure=insecure)
-    target, called = JoinTarget.of(address, invite, peer_key, settings), own_name(name)
+    entry = Entry(address, task, arguments, invite, peer_key, name)
+    return entered(entry, {**flags, "insecure": insecure}, config, as_json=as_json, quiet=quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a command line says that a peer enters a run. `invite`: its text, a file that has it, or "-". `role`: as in
+    `open_at`."""
+
+    address: str
+    task: Path
+    arguments: Sequence[str]
+    invite: str | None
+    peer_key: str | None
+    name: str | None
+    role: str = ""
+
+
+def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, as_json: bool, quiet: bool) -> int:
+    """Take part in the run until it ends or a signal stops this peer. Returns the exit code. If the task is a script,
+    this process becomes that script, whose `samovar.join` joins the run."""
+    task, invite = entry.task, _read_invite(entry.invite)
+    script, own = kind_of(task) == "script", of_task(task, entry.arguments)
+    flags = {**flags, "arguments": None if script else own}
+    settings = Settings.read(config, flags, silently if quiet else aloud)
+    target, name = JoinTarget.of(entry.address, invite, entry.peer_key, settings), own_name(entry.name)
     if script:
-        check_of_script(task, settings, flags, as_json=as_json)
-        handed = ScriptTarget(address, invite, peer_key, name, given_of(settings, flags), own or "")
-        run_script(task, arguments, handed)
+        _check_of_script(task, settings, flags, as_json=as_json)
+        given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
+        said = settings.not_usual() | given
+        handed = ScriptTarget(entry.address, invite, entry.peer_key, entry.name, said, own or "", entry.role)
+        os.execve(sys.executable, script_command(task, entry.arguments), handed.environment())  # noqa: S606  # no shell
+    raise_file_limit()
     if settings.edge:
         return_freed_memory()
         do_without_compiler()
-    return joined(Joining(target, task, settings, called), as_json=as_json, quiet=quiet)
+    return asyncio.run(_join(target, settings, entry, name, as_json, quiet))
 
 
-def check_of_script(task: Path, settings: Settings, flags: Mapping[str, object], *, as_json: bool) -> None:
+def _check_of_script(task: Path, settings: Settings, flags: Mapping[str, object], *, as_json: bool) -> None:
     """Raises TaskError for what a training script decides in its own code."""
     idle = of_tasks({**settings.not_usual(), **flags})
     if idle := idle or ("leave out --json: a script prints what it likes" if as_json else ""):
         raise TaskError(f"{task} is a training script: {idle}")
 
 
-def given_of(settings: Settings, flags: Mapping[str, object]) -> dict[str, object]:
-    """Name -> value of the settings that a script is handed: those that flags or a file give."""
-    given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}
-    return settings.not_usual() | given
-
-
-def run_script(task: Path, arguments: Sequence[str], target: ScriptTarget) -> NoReturn:
-    """Become the script, whose `samovar.join` joins the run at `target`."""
-    os.execve(sys.executable, script_command(task, arguments), target.environment())  # noqa: S606  # no shell needed
-
-
-@dataclass(frozen=True, slots=True)
-class Joining:
-    """A peer that is about to join a run, with the name `name` there. `role`: as in `open_at`."""
-
-    target: JoinTarget
-    task: Path
-    settings: Settings
-    name: str
-    role: str = ""
-
-
-def joined(joining: Joining, *, as_json: bool, quiet: bool) -> int:
-    """Take part in the run until it ends or a signal stops this peer. Returns the exit code."""
-    raise_file_limit()
-    return asyncio.run(_join(joining, as_json, quiet))
-
-
-def read_invite(said: str | None) -> str | None:
+def _read_invite(said: str | None) -> str | None:
     """The text of the invite that `said` gives: the text itself, a file that holds it, or "-" for stdin. Raises
     SettingsError when the file cannot be read."""
     if said == "-":
@@ -136,9 +132,8 @@ def read_invite(said: str | None) -> str | None:
         raise SettingsError(f"{said}: cannot be read: {one_line(error)}", "invite", "--invite") from None
 
 
-async def _join(joining: Joining, as_json: bool, quiet: bool) -> int:
-    began, stop, target, settings = time.monotonic(), Stop(), joining.target, joining.settings
-    name, task, role = joining.name, joining.task, joining.role
+async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str, as_json: bool, quiet: bool) -> int:
+    began, stop, task, role = time.monotonic(), Stop(), entry.task, entry.role
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with meanwhile(f"joining at {target.address} ...", sys.stderr):

@@ -8,17 +8,14 @@ from pathlib import Path
 import click
 
 from ...protocols.members.attributes import SERVER
-from ..launch.join_target import JoinTarget, own_name
 from ..launch.local_run import prepared
-from ..launch.script_target import ScriptTarget
 from ..settings.fields import SettingsError
 from ..settings.given import flag_of
 from ..settings.names import fields_of
 from ..settings.roles import check_servers
-from ..settings.settings import Settings, aloud, silently
-from ..task.task import kind_of
+from ..settings.settings import aloud, silently
 from .flags import OWN, SettingsCommand, chosen_protocol, of_task
-from .join import Joining, check_of_script, entry_options, given_of, joined, read_invite, run_script
+from .join import Entry, entered, entry_options
 from .output import Output, exits, run_options
 from .train import trained
 
@@ -50,30 +47,22 @@ def serve(
     """
     if len(words) == 1 and "://" in words[0]:
         raise click.UsageError("missing argument TASK", click.get_current_context())
-    task, *arguments = words[1:] if (joins := "://" in words[0]) else words
-    own = of_task(Path(task), arguments)
-    given = {**flags, "protocol": chosen_protocol().text}
+    address, first, *arguments = words if "://" in words[0] else ("", *words)
+    task, given = Path(first), {**flags, "protocol": chosen_protocol().text}
+    if address:
+        fields = fields_of(chosen_protocol())
+        shared = {name for name, field in fields.items() if "join" not in field.metadata["verbs"]} - {"insecure"}
+        _refuse("is the run's: leave it out", **{one: value for one, value in flags.items() if one in shared})
+        _refuse("is for a run that begins here: leave it out", resume=resume)
+        entry = Entry(address, task, arguments, invite, peer_key, name, SERVER)
+        return entered(entry, given, config, as_json=as_json, quiet=quiet)
+    of_task(task, arguments)
+    _refuse("is for one more server: give the run's ADDRESS too", invite=invite, peer_key=peer_key, name=name)
     tell = silently if quiet else aloud
-    if not joins:
-        _refuse("is for one more server: give the run's ADDRESS too", invite=invite, peer_key=peer_key, name=name)
-        run = prepared(Path(task), tuple(arguments), given, config=config, resume=resume, tell=tell)
-        check_servers(run.settings)
-        output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
-        return trained(replace(run, role=SERVER), output, "serve")
-    fields = fields_of(chosen_protocol())
-    shared = {
-        one: flags[one] for one, field in fields.items() if one in flags and "join" not in field.metadata["verbs"]
-    }
-    _refuse("is the run's: leave it out", **{**shared, "insecure": None})
-    _refuse("is for a run that begins here: leave it out", resume=resume)
-    settings = Settings.read(config, {**given, "arguments": own if kind_of(Path(task)) == "task" else None}, tell)
-    invite = read_invite(invite)
-    target = JoinTarget.of(words[0], invite, peer_key, settings)
-    if kind_of(Path(task)) == "script":
-        check_of_script(Path(task), settings, {**flags, "arguments": None}, as_json=as_json)
-        given = given_of(settings, flags)
-        run_script(Path(task), arguments, ScriptTarget(words[0], invite, peer_key, name, given, own or "", SERVER))
-    return joined(Joining(target, Path(task), settings, own_name(name), SERVER), as_json=as_json, quiet=quiet)
+    run = prepared(task, tuple(arguments), given, config=config, resume=resume, tell=tell)
+    check_servers(run.settings)
+    output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
+    return trained(replace(run, role=SERVER), output, "serve")
 
 
 def _refuse(why: str, **given: object) -> None:

@@ -16,26 +16,25 @@ from .reports import Reports
 
 
 class GradientWorks:
-    """`background`: runs the event loop; `wait`: waits for the replica's next work."""
+    """The works of the gradients of `model`, whose hooks run within the context `guarded`. `background`: runs the event
+    loop; `wait`: waits for the replica's next work."""
 
     def __init__(
-        self, background: Background, replica: ScriptReplica, reports: Reports, wait: Callable[[], None]
+        self,
+        model: nn.Module,
+        background: Background,
+        replica: ScriptReplica,
+        reports: Reports,
+        wait: Callable[[], None],
+        guarded: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._background, self._replica, self._reports, self._wait = background, replica, reports, wait
-        self._gradients: Gradients | None = None
+        self.gradients = Gradients(model, guarded=guarded, begin=self._begin, full=self._full, mean=self._mean)
         self._filling: Filling | None = None
 
-    def hooked(self, model: nn.Module, guarded: Callable[[], AbstractContextManager[None]]) -> Gradients:
-        """The hooks on `model`, which run within the context `guarded`."""
-        made = self._gradients = Gradients(model, guarded=guarded, begin=self._begin, full=self._full, mean=self._mean)
-        return made
-
     def _begin(self) -> None:
-        gradients = self._gradients
-        assert gradients is not None
-
         async def begun() -> Filling:
-            return Filling(gradients.vector, len(gradients.buckets))
+            return Filling(self.gradients.vector, len(self.gradients.buckets))
 
         self._filling = self._background.call(begun())
         self._replica.bring_gradient(self._filling, self._reports.weight)

@@ -191,9 +191,9 @@ class Run:
         self._training = self._background.start(self._train(replica, replica.facts(), replica.end))
         self._wait(replica)
         if synchronous:
-            works = GradientWorks(self._background, replica, self._reports, lambda: self._wait(replica))
-            gradients = self._gradients = works.hooked(model, self._within_backward)
-            self._unhook = gradients.unhook
+            wait, guarded = (lambda: self._wait(replica)), self._within_backward
+            self._gradients = GradientWorks(model, self._background, replica, self._reports, wait, guarded).gradients
+            self._unhook = self._gradients.unhook
         else:
             hooks = contextlib.ExitStack()
             hooks.callback(optimizer.register_step_pre_hook(lambda *_: replica.before_step()).remove)

@@ -17,7 +17,7 @@ from ...aggregation.mixing.topology import Topology, Vertex, among
 from ...aggregation.mixing.weights import row, takers
 from ..members.port import Members
 from ..members.view import Member
-from ..testpoints import witness
+from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from .lent import Shown
 from .messages import Published
@@ -93,7 +93,7 @@ class OfTopology:
             to = [peers[vertex] for vertex in takers(topology, len(peers), place, round)]
             of = {peers[vertex]: weight for vertex, weight in weights.items() if vertex != place}
             self._known, self._found = known, (to, of)
-            if not topology.directed:
+            if witnessed() and not topology.directed:
                 witness(Placed(known[1], tuple(zip(peers, vertices, strict=True)), of))
         return self._found
 

@@ -24,8 +24,8 @@ message."""
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int, servers: int = 0) -> Decree:
     """The decree that this peer proposes, after the members in `promises` have promised. Its view has these members,
     except those leaving; the learners that hold the state; and the newcomers that are invited and fit in. Newcomers
-    become members if the run has not started, else learners. `founders`: how many members start the run,
-    of which `servers` have a role."""
+    become members if the run has not started, else learners. `founders`: how many members start the run, of
+    which `servers` have a role."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
