@@ -12,6 +12,8 @@ from order import LONGEST
 
 NEAR = (4, 12)
 """How many test files are run first, and then next; all quick ones after that, and the slow ones one by one."""
+SLOW = LONGEST[:16]
+"""The test files that are run one by one: each such run costs a start, so only the very longest are."""
 OF_WHOLE_RUNS = "test_sweep"
 """The file that judges whole simulated runs: what is wrong in a protocol is often seen only there."""
 LAYERS = ("aggregation", "protocols", "peers", "sims")
@@ -82,7 +84,7 @@ def batches(imports: Imports, mutant: Mutant) -> list[list[str]]:
         return imports.distance(test, file) - 1.5 * (test in akin), test.stem
 
     def is_slow(test: Path) -> bool:
-        return test.stem in LONGEST or (imports.starts_processes(test) and test not in akin)
+        return test.stem in SLOW or (imports.starts_processes(test) and test not in akin)
 
     ranked = sorted((test for test in imports.tests if test.stem != OWN), key=key)
     late = [test for test in ranked if is_slow(test)]
