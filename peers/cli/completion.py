@@ -16,29 +16,28 @@ import click
 from .spoken import named_by, sources
 
 TABLE: Final = Path(__file__).with_name("completions.json")
-USUAL: Final = "allreduce"
-"""The conversation of a command line that names none."""
 
 
 def known(command: str, args: Sequence[str]) -> click.Command | None:
     """A command with the parameters of `command`, which only completes. `args`: its words so far. None: they name a
     conversation that is not the library's, whose settings only its own code knows."""
     table = json.loads(TABLE.read_text(encoding="utf-8"))
-    protocol = _protocol(args)
+    protocol = _named(args) or table["usual"].get(command, table["protocols"][0])
     if protocol not in table["protocols"]:
         return None
     rows = (row for row in table["commands"][command] if protocol in row.get("of", (protocol,)))
     return click.Command(command, params=[_parameter(row) for row in rows])
 
 
-def _protocol(args: Sequence[str]) -> str:
+def _named(args: Sequence[str]) -> str | None:
+    """The conversation that a command line names; None: it names none."""
     for source, value in sources(args).items():
         try:
             if (name := named_by(source, value)) is not None:
                 return str(name).replace("-", "_")
         except (OSError, ValueError):
             continue
-    return USUAL
+    return None
 
 
 def _parameter(row: Mapping[str, Any]) -> click.Parameter:

@@ -99,6 +99,7 @@ def test_the_table_for_completions_has_the_parameters_of_every_command() -> None
         ("samovar train --inner ", "plain,kept\nplain,averaged\nplain,reset\n"),
         ("samovar train dig", "file,dig\n"),
         ("samovar report --j", "plain,--json\n"),
+        ("samovar serve --cop", "plain,--copies\n"),
     ],
 )
 def test_flags_values_and_paths_are_completed_without_pytorch(line: str, offered: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from samovar.__main__ import _VERBS
 from samovar.peers.cli.completion import TABLE
-from samovar.peers.cli.flags import SettingsCommand
+from samovar.peers.cli.flags import SettingsCommand, chosen_protocol
 from samovar.peers.conversations.registry import CONVERSATIONS
 
 
@@ -26,6 +26,17 @@ def rows(name: str) -> list[dict[str, Any]]:
                 text = json.dumps(told := row(one))
                 found.setdefault(text, (told, []))[1].append(protocol)
     return [told | ({} if len(of) == len(CONVERSATIONS) else {"of": of}) for told, of in found.values()]
+
+
+def usual() -> dict[str, str]:
+    """By command with settings, the conversation of a line that names none."""
+    found = {}
+    for name in _VERBS:
+        command: click.Command = getattr(import_module(_VERBS[name].module), name)
+        if isinstance(command, SettingsCommand):
+            with command.make_context(name, [], resilient_parsing=True):
+                found[name] = chosen_protocol().name
+    return found
 
 
 def row(one: click.Parameter) -> dict[str, Any]:
@@ -50,7 +61,8 @@ def page() -> str:
         name: ",\n".join(f"   {json.dumps(told, ensure_ascii=False)}" for told in rows(name)) for name in _VERBS
     }
     lists = ",\n".join(f'  "{name}": [\n{told}\n  ]' for name, told in commands.items())
-    return f'{{\n "protocols": {json.dumps([*CONVERSATIONS])},\n "commands": {{\n{lists}\n }}\n}}\n'
+    known = f' "protocols": {json.dumps([*CONVERSATIONS])},\n "usual": {json.dumps(usual())},\n'
+    return f'{{\n{known} "commands": {{\n{lists}\n }}\n}}\n'
 
 
 if __name__ == "__main__":
