@@ -19,7 +19,7 @@ from ..transport import PeerId
 from .backoff import Backoff
 from .roster import Roster
 
-_FREE = 8
+_FREE = 4
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
 
 
