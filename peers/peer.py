@@ -197,7 +197,8 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, facts: Fac
     agreement = facts.agreement or Agreement.on(facts.layout)
     site = "" if settings.own.sites_need() else place.site
     own = Attributes(role=place.role, site=site, data_shard=place.data_shard)
-    me = Member(endpoint.id, place.name, endpoint.address, own, 0, endpoint.machine)
+    machine = "" if settings.edge else endpoint.machine  # shared memory is faster, and takes several models more
+    me = Member(endpoint.id, place.name, endpoint.address, own, 0, machine)
     terms = Terms(
         run=place.run,
         layout=agreement.digest,

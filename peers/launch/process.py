@@ -60,6 +60,7 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
             record=record,
         )
         folder, headline = Path(orders.folder), facts.headline
+        del facts, resumed  # they hold whole models
         own = checkpoint_path(folder, orders.name)
         best = None if headline is None else _best_model(session, headline, best_path(folder), own.with_suffix(".best"))
         training = Training(peer, replica, session.stop, _keeper(session, own), best)

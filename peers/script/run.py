@@ -214,6 +214,7 @@ class Run:
             self._file, record = session.recorder()
             noting = self._reports.noting(record)
             self._peer = Peer(session.endpoint, session.settings, session.place, facts, record=noting)
+            del facts  # it holds a whole model
             session.ready(self._peer)
             return await Training(self._peer, replica, session.stop).run(session.contact)
         finally:

@@ -153,12 +153,12 @@ class Trainer:
             self._schedule.go_to(before + taken)
             loss, samples = self._step.take(self._next_batch)
             self._counts.add(loss, samples)
-            self.steps += 1
-            taken += 1
+            self.steps, taken = self.steps + 1, taken + 1
             if halfway and taken == steps // 2:
                 self._counts.halfway = self.vector
         if not math.isfinite(self._counts.mean_loss()):
             raise diverged(self._counts.losses[-taken:], self.steps - taken + 1, self.copy.learning_rate)
+        self.optimizer.zero_grad()  # during an exchange gradients would take the memory of another model
         return taken
 
     def _next_batch(self) -> Any:

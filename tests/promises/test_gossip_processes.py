@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 import psutil
-from live import DIGITS, ROOT, Live, samovar
+import pytest
+from live import COUNTED, DIGITS, ROOT, Live, samovar
 
 from samovar.peers.records.run import read_run
 from samovar.protocols.shared_memory.segment import machine
@@ -59,3 +60,25 @@ def test_nobody_waits_for_a_killed_peer_and_a_newcomer_takes_its_place(tmp_path:
         assert one.end().left == []
     lost = {row["about"] for row in run.records() if row["kind"] == "event" and row["event"] == "lost"}
     assert lost == {"2"}
+
+
+def test_an_edge_peer_shares_no_memory_and_holds_few_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own model and its copy to train, the estimate that its neighbour has of it, and that of its neighbour."""
+    monkeypatch.setenv("COUNTED", str(tmp_path))
+    usual = ("--patience-s", 10_000, "--no-report", "--json")
+    own = ("--protocol", "gossip", "--peers", 1, "--topology", "complete", "--period", 4, "--steps", 10**6, *usual)
+    run = Live(tmp_path, "train", COUNTED, *own, "--algorithm", "choco", "--codec", "top_k:0.01", "--run", "run")
+    words = run.until(
+        lambda: (run.folder / "join.txt").exists() and (run.folder / "join.txt").read_text("utf-8"), "a line"
+    ).split()
+    edge = Live(
+        tmp_path, "join", words[2], COUNTED, "--invite", words[5], "--edge", *usual, "--run", "edge", run="edge"
+    )
+    edge.until(lambda: exchanges(edge) >= 20, "20 exchanges")
+    made = [row for row in edge.records() if row["kind"] == "exchange"]
+    assert boards(psutil.Process(edge.process.pid)) == set()
+    assert all(row["bytes_shared"] == 0 for row in made)
+    assert int((tmp_path / str(edge.process.pid)).read_text("ascii")) <= 4
+    for one in (edge, run):
+        one.signal(signal.SIGINT)
+        assert one.end().left == []

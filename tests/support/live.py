@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
 STEADY = ROOT / "tests" / "support" / "tasks" / "steady.py"
 HANGS = ROOT / "tests" / "support" / "tasks" / "hangs.py"
+COUNTED = ROOT / "tests" / "support" / "tasks" / "counted.py"
 LIMIT_S = 120.0
 
 
