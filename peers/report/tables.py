@@ -174,8 +174,8 @@ def standstill_table(found: Sequence[Standstill]) -> str:
 
 
 def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
-    """The table of each peer's totals. Columns for shared memory, the model's bytes, evaluation and hidden time are
-    left out where all are 0."""
+    """The table of each peer's totals, as HTML. Each of the columns for bytes in shared memory, bytes of the model that
+    were averaged, time of evaluations and time hidden behind local steps is left out where all of its values are 0."""
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
     averaged = any(peer.model_bytes for peer in peers)
     phases = PHASES if any(peer.evaluate_s for peer in peers) else PHASES[:-1]

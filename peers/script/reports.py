@@ -71,7 +71,8 @@ class Reports:
         self._next.append(numbers_of(measured, self._declared, "run.metrics was given"))
 
     def noting(self, write: Callable[[Record], None]) -> Callable[[Record], None]:
-        """A function that writes a record, with the metrics that wait for the next exchange of this peer."""
+        """A function that writes a record by `write`. It adds the metrics that wait to the next record of an exchange,
+        after which they no longer wait."""
 
         def note(record: Record) -> None:
             if isinstance(record, ExchangeRecord) and self._next:
