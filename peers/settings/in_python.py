@@ -12,7 +12,7 @@ from .settings import Settings, Tell, aloud
 
 
 def settings_of(given: Mapping[str, object], config: PathText | None = None, tell: Tell = aloud) -> Settings:
-    """Settings from keyword arguments (None: not given) over those of the TOML file `config`, if any, over the defaults.
+    """Settings from keyword arguments (None: not given) over those of a TOML file, if any, over the defaults.
     `tell` is called with each notice for the user. Raises SettingsError for a wrong name or value, in words of Python,
     and for a file that cannot be read."""
     with in_python():
