@@ -146,8 +146,9 @@ class Conversation(Protocol):
         ...
 
     async def finish(self) -> End | None:
-        """Called after the last work: wait until no other peer needs this one any more. `next` may then give an
-        evaluation. Returns why the run is over; None: the conversation does not tell."""
+        """Called after the last work: wait until no other peer needs this one any more; if the replica ended before the
+        run did, perhaps only for a limited time. The caller must then call `next` again, which may give an evaluation.
+        Returns why the run is over; None: it goes on without this peer, or the conversation does not tell."""
         ...
 
     async def leave(self, why: str) -> None:

@@ -65,10 +65,9 @@ class HopCodec(Protocol):
 
     def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
         """The decoded values of each row of ``values`` [..., n], in its dtype: for row r the bits of
-        ``decode(encode(row, seeds[r]), n, dtype)``, with one seed a row in the order of memory. Makes no payload.
-
-        Raises ValueError as `encode` does, if any row is invalid.
-        """
+        ``decode(encode(row, seeds[r]), n, dtype)``, rows counted in row-major order of the shape, whatever the strides.
+        Makes no payload. Raises ValueError as `encode` does, if any row is invalid, or if there is not one seed a
+        row."""
         ...
 
 

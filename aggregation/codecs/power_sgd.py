@@ -56,8 +56,8 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """A sketch codec with two stages. Its state is the columns of every Q, one after another: [k] or, where each row of
-    values [..., n] has means of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded otherwise for many
+    """A sketch codec with two stages. Its state is every Q [columns, rank], row by row, one after another: [k] or, where
+    each row of values [..., n] has means of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded otherwise for many
     rows than for one; all else is the same to the bit."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
@@ -76,8 +76,9 @@ class PowerSGD:
         return whole + self.rank * sum(matrix.rows for matrix in matrices), self._state_size(matrices)
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """The state before the first round: columns of Q whose elements lie in [-1, 1), drawn uniformly from the seed
-        alone. They are equal for all versions of torch and all devices."""
+        """The state before the first round: one tensor [k] on the CPU, every Q [columns, rank] row by row, in the
+        layout's dtype. The elements are drawn uniformly from -1 to 1 from the seed alone, so a lower rank gets the
+        first of them. They are equal for all versions of torch and all devices."""
         size = self._state_size(self.matrices(layout))
         drawn = bytearray(shake_128(f"power_sgd {seed}".encode()).digest(4 * size))
         words = torch.frombuffer(drawn, dtype=torch.int32) if size else torch.empty(0)

@@ -62,7 +62,9 @@ def _sign_in(why: str) -> str:
 
 
 class JoinFailed(ValueError):
-    """A run cannot be joined. The text is one line: the address, the reason, and advice to the user."""
+    """The contact of a run cannot be reached, or does not admit or answer this peer. The text is one line: the address,
+    the reason (`why`), and advice to the user (`advice`; "": the reason contains it). Other causes have other errors:
+    `JoinRefused` when the run answers and does not let this peer in, SettingsError for settings that do not fit."""
 
     def __init__(self, address: str, why: str) -> None:
         sign = _sign_in(why)

@@ -32,8 +32,9 @@ class RunIs:
 
 
 class Greeter:
-    """Answers AskRun for one peer. A guest (a newcomer that uses an invite's key) gets no answer: it may only have its
-    own key admitted (`members.invites`)."""
+    """From its construction on, answers every AskRun that reaches `endpoint` with the run's name `run` and its shared
+    `settings` as JSON (RunIs). A guest (a newcomer that uses an invite's key) gets no answer: the endpoint takes only
+    the request to admit its own key from it (`members.invites`), and counts any other message as a fault."""
 
     def __init__(self, endpoint: Endpoint, *, run: str, settings: str) -> None:
         self._channel, self._run, self._settings = Channel(endpoint, _HELLO), run, settings

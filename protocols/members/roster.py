@@ -272,8 +272,9 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """Record that the peer `member` of the view joins anew, with a new life. `votes`: it still votes on behalf of
-        the former one. `heard`: it has said so to this peer itself, over their new link."""
+        """Record that the peer of `member` (only its id counts) joins with a new life: a member of the view is `gone`
+        until a next view. Unless it `votes` on behalf of its former life, that life is `over`. Unless the peer itself
+        has said so over their new link (`heard`), a link from its former life is ended."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)

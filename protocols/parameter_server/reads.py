@@ -69,7 +69,8 @@ class Reads:
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
-        """A new view begins: refuse the pulls that wait. Their workers ask again, and `Intake` refuses the pushes."""
+        """A new view begins: forget all reads that wait, and refuse those that are pulls; their workers ask again.
+        Pushes that wait here for their read are dropped without an answer: `Intake.begin` refuses them."""
         parked, self._parked = self._parked, []
         for one in parked:
             if one.is_pull:

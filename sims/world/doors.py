@@ -11,8 +11,8 @@ from .ways import Port
 
 class Doors:
     """The admissions of one network's peers. `outbound`: peers that cannot be dialled. Frames to such a peer go only on
-    a connection that it has made. It has one from the arrival of its first frame on, as long as neither end closes its
-    port."""
+    a connection that it has made. It has one from the arrival of its first frame on, as long as it does not hang up and
+    neither end closes its port."""
 
     def __init__(self) -> None:
         self.outbound: set[PeerId] = set()
@@ -47,6 +47,8 @@ class Doors:
         self._calls.pop((caller, called), None)
 
     def joined(self, caller: PeerId, called: PeerId, ports: Mapping[PeerId, Port]) -> bool:
-        """Whether `caller` has a connection to `called`. `ports`: the open ports."""
+        """Whether `caller`, which cannot be dialled, has a connection to `called`: a frame of it has arrived there, it
+        has not hung up since (`hang_up`), and both ports are open and the same as then. `ports`: the open ports. False
+        for a caller that can be dialled: its connections are not noted."""
         call = self._calls.get((caller, called))
         return call is not None and call == (ports.get(caller), ports.get(called))
