@@ -272,9 +272,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """Record that the peer of `member` (only its id counts) joins with a new life: a member of the view is `gone`
-        until a next view. Unless it `votes` on behalf of its former life, that life is `over`. Unless the peer itself
-        has said so over their new link (`heard`), a link from its former life is ended."""
+        """The peer of `member` (only its id counts) joins with a new life: it is `gone` until a next view. Unless it
+        `votes` on behalf of its former life, that is `over`; unless `heard` over their new link, their old one ends."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)
