@@ -102,6 +102,17 @@ class Channel:
             to, self.name, lambda ask: self.send(to, question(ask), payload), answers, within_s
         )
 
+    def asking(
+        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, answers: tuple[type, ...]
+    ) -> asyncio.Future[Envelope]:
+        """As `ask` without a limit, for a caller that does not wait here: returns a future of the answer, which fails
+        with PeerLost as `ask` does. Cancel the future to withdraw the question. Raises PeerLost; ValueError for a
+        message that no receiver would take."""
+        offer = self.endpoint.links.known(to).offer
+        return self.endpoint.reception.asking(
+            to, self.name, lambda ask: offer(self.name, question(ask), payload), answers
+        )
+
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
         """Answer `question` with a refusal: the asking peer's `ask` raises PeerLost with `why`. An `error` is also
         reported on this side."""

@@ -11,6 +11,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
@@ -120,10 +121,8 @@ class Reception:
         answer, of one of the classes `answers` and on the same channel. Raises PeerLost when the peer is lost, says
         that it cannot answer, answers with another class, or does not answer within `within_s` seconds (None: no
         limit)."""
-        self._last_ask += 1
-        ask, envelope = self._last_ask, None
-        answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[ask] = _Question(to, channel, answers, answer)
+        ask, answer = self._question(to, channel, answers)
+        envelope = None
         try:
             await send(ask)
             async with asyncio.timeout(within_s):
@@ -137,6 +136,36 @@ class Reception:
             elif not answer.cancelled() and answer.exception() is None and envelope is None:
                 answer.result().done()
         return envelope
+
+    def asking(
+        self,
+        to: PeerId,
+        channel: str,
+        offer: Callable[[int], asyncio.Future[None] | None],
+        answers: tuple[type, ...],
+    ) -> asyncio.Future[Envelope]:
+        """As `ask`, for a caller that does not wait here: returns a future of the answer. `offer` sends the question as
+        `Channel.offer` does. Cancel the future to withdraw the question."""
+        ask, answer = self._question(to, channel, answers)
+        answer.add_done_callback(lambda done: self._asks.pop(ask))
+        try:
+            waiting = offer(ask)
+        except BaseException:
+            answer.cancel()
+            raise
+        if waiting is not None:
+            waiting.add_done_callback(partial(_unsent, answer))
+            answer.add_done_callback(lambda done: waiting.cancel())
+        return answer
+
+    def _question(
+        self, to: PeerId, channel: str, answers: tuple[type, ...]
+    ) -> tuple[int, asyncio.Future[Envelope]]:
+        """The number of a new question, and the future of its answer."""
+        self._last_ask += 1
+        answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
+        self._asks[self._last_ask] = _Question(to, channel, answers, answer)
+        return self._last_ask, answer
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
         """Answer a peer's `question` with `Unanswered` and the reason `why`; a message that asks nothing gets no
@@ -256,6 +285,12 @@ class Reception:
         except Exception as error:
             envelope.done()
             self.refuse(envelope, f"{type(error).__name__}: {error}", error)
+
+
+def _unsent(answer: asyncio.Future[Envelope], sent: asyncio.Future[None]) -> None:
+    """A question was sent, or cannot be sent: then its `answer` has the same error."""
+    if not sent.cancelled() and (error := sent.exception()) is not None and not answer.done():
+        answer.set_exception(error)
 
 
 def _asks(envelope: Envelope) -> bool:

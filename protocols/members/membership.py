@@ -81,7 +81,7 @@ class Membership:
         )
         self.lost = self._edges.lost
         """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
-        self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
+        self.suspect, self.hold_off, self.on_change = roster.suspect, self._admission.hold_off, roster.on_change
         self.removals = Removals(channel, roster, self.hold_off)
         self.neighbours = of_view(roster, self.removals)
         self.inviting = Inviting(channel, roster, self._change.consider)

@@ -37,6 +37,19 @@ class Presence:
         return self._members.view
 
     @property
+    def now(self) -> View | None:
+        """What `view` returns without waiting; None: it waits, or raises."""
+        members = self._members
+        view = members.view
+        there = members.failed is None and view.started and members.me.id in view.ids
+        return view if there else None
+
+    @property
+    def on_change(self) -> list[Callable[[], None]]:
+        """The functions that are called whenever `has_left` may have changed."""
+        return self._members.on_change
+
+    @property
     def on_view(self) -> list[Callable[[View], None]]:
         """See `Membership.on_view`."""
         return self._members.on_view

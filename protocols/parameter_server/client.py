@@ -14,25 +14,26 @@ notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from torch import Tensor
 
-from ..channel import Channel
+from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.presence import Presence
 from ..transport import PeerId
-from .exchanges import Exchanges, check, taken
+from .exchanges import Exchange, Exchanges, Take, check, taken
 from .keys import Keys
 from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import packed
 from .reading import Reading, Values
 from .shares import Pushes, Shares
 
-T = TypeVar("T")
-
 NO_ROWS: Mapping[str, Tensor] = {}
+Asked = tuple[asyncio.Future[Envelope], Take]
+Before = tuple[tuple[int, ...], tuple[int, ...]]
+"""By range, the acknowledged pushes and the updates that a worker knew of when it asked."""
 
 
 class Client:
@@ -45,12 +46,12 @@ class Client:
         """By range, the number of the last push that all copies have."""
         self._seen = [0] * len(keys)
         """By range, the most updates in values that were pulled."""
-        self._pushing: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._pushing: dict[tuple[int, int], Exchange] = {}
         """The pushes under way, by partition and number."""
         self._reading: tuple[int, Reading] | None = None
         """The number of the last push that reads, and its reading; None: there is none, or it was pulled."""
         self._news = asyncio.Event()
-        """Set when a push or a pull is over."""
+        """Set when an exchange is over."""
 
     async def enlist(self, clock: int) -> int:
         """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
@@ -69,41 +70,43 @@ class Client:
             await self._until(lambda: (0, clock) not in self._pushing)
             self._reading = None
             return reading.values()
-        shares = Shares(self._keys, wanted)
-        pulling = self._begun(self._pull(clock, shares), "pull")
-        try:
-            await self._until(pulling.done)
-            return pulling.result()
-        finally:
-            pulling.cancel()
+        keys, shares = self._keys, Shares(self._keys, wanted)
+        reading = Reading(keys, shares)
 
-    async def _pull(self, clock: int, shares: Shares) -> Values:
-        keys, reading = self._keys, Reading(self._keys, shares)
-
-        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
+        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
             before = self._before(ranges)
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
             rows = shares.counts(ranges)
-            answer = await self._channel.ask(
+            answer = self._channel.asking(
                 server, lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, answers=(Pulled, NotTaken)
             )
-            taken(answer.message)
-            self._read(reading.take(answer, ranges), ranges, *before)
+            return answer, partial(self._take_values, reading, ranges, before)
 
-        await self._exchanges.with_all(exchange, shares, tail=True)
+        await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=True))
         return reading.values()
 
-    def _before(self, ranges: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """By range, the acknowledged pushes and the updates that this worker knows: values that it asks for from now on
-        have them."""
-        return self._told(ranges), tuple(self._seen[number] for number in ranges)
+    async def _made(self, exchange: Exchange) -> None:
+        """Wait until `exchange` is done. Raises its errors, and those of pushes."""
+        try:
+            await self._until(exchange.done)
+            exchange.result()
+        finally:
+            exchange.cancel()
 
-    def _read(self, pulled: Pulled, ranges: Sequence[int], told: Sequence[int], seen: Sequence[int]) -> None:
-        """Note the updates in these values, which were asked for when the worker knew of those `_before`."""
+    def _take_values(self, reading: Reading, ranges: Sequence[int], before: Before, answer: Envelope) -> None:
+        """Take the values in an answer, which was asked for when the worker knew of those `before`."""
+        taken(answer.message)
+        told, seen = before
+        pulled = reading.take(answer, ranges)
         check(ranges, told, pulled.clocks)
         check(ranges, seen, pulled.updates, "update")
         for number, update in zip(ranges, pulled.updates, strict=True):
             self._seen[number] = max(update, self._seen[number])
+
+    def _before(self, ranges: Sequence[int]) -> Before:
+        """By range, the acknowledged pushes and the updates that this worker knows: values that it asks for from now on
+        have them."""
+        return self._told(ranges), tuple(self._seen[number] for number in ranges)
 
     def push(
         self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False, of: int = 0, reads: bool = False
@@ -120,11 +123,34 @@ class Client:
             reading = Reading(self._keys, Shares(self._keys, NO_ROWS))
             self._reading = seq, reading
 
-        def question(ask: int, epoch: int, ranges: tuple[int, ...]) -> Push:
-            known = tuple(read[number] for number in ranges)
-            return Push(ask, epoch, seq, ranges, shares.counts(ranges), known, last, of, reads)
+        answers = (Pulled if reads else Pushed, Early, NotTaken)
 
-        self._pushing[of, seq] = self._begun(self._push(seq, pushed, shares, question, reading), "push")
+        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
+            before, known = self._before(ranges), tuple(read[number] for number in ranges)
+            message = partial(
+                Push,
+                epoch=epoch, seq=seq, ranges=ranges, rows=shares.counts(ranges), read=known, last=last, of=of, reads=reads,
+            )  # fmt: skip
+            answer = self._channel.asking(server, message, shares.payload(ranges, pushed), answers=answers)
+            return answer, partial(self._take_push, seq, reading, ranges, before)
+
+        at_a_time = 1 if reading is None else 2
+        self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False, at_a_time=at_a_time)
+
+    def _take_push(
+        self, seq: int, reading: Reading | None, ranges: Sequence[int], before: Before, answer: Envelope
+    ) -> None:
+        """Take the answer to the push with the number `seq`."""
+        pushed = taken(answer.message)
+        if reading is not None and isinstance(pushed, Pulled):
+            self._take_values(reading, ranges, before, answer)
+        else:
+            answer.done()
+            check(ranges, before[0], pushed.clocks)
+        if isinstance(pushed, Early):
+            raise PeerLost(answer.sender, "an earlier push has not come")
+        for number in ranges:
+            self._acknowledged[number] = max(seq, self._acknowledged[number])
 
     async def at_most(self, pushes: int) -> None:
         """Wait until at most `pushes` pushes are under way. Raises LostRange, ValueError when a server refuses a push
@@ -137,11 +163,6 @@ class Client:
         for push in [one for one in self._pushing if one[1] <= seq]:
             self._pushing.pop(push).cancel()
 
-    def _begun(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(lambda done: self._news.set())
-        return task
-
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for `condition`, which the end of a push or pull makes true. Raises the errors of pushes."""
         while True:
@@ -153,52 +174,28 @@ class Client:
 
     def _look(self) -> None:
         """Forget the pushes that are over. Raises their errors."""
-        for push in [push for push, task in self._pushing.items() if task.done()]:
+        for push in [push for push, exchange in self._pushing.items() if exchange.done()]:
             self._pushing.pop(push).result()
 
     def close(self) -> None:
-        for task in self._pushing.values():
-            task.cancel()
-
-    async def _push(
-        self,
-        seq: int,
-        pushes: Pushes,
-        shares: Shares,
-        question: Callable[[int, int, tuple[int, ...]], Push],
-        reading: Reading | None,
-    ) -> None:
-        answers = (Pushed if reading is None else Pulled, Early, NotTaken)
-
-        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
-            payload, before = shares.payload(ranges, pushes), self._before(ranges)
-            answer = await self._channel.ask(server, lambda ask: question(ask, epoch, ranges), payload, answers=answers)
-            pushed = taken(answer.message)
-            if reading is not None and isinstance(pushed, Pulled):
-                self._read(reading.take(answer, ranges), ranges, *before)
-            else:
-                answer.done()
-                check(ranges, before[0], pushed.clocks)
-            if isinstance(pushed, Early):
-                raise PeerLost(server, "an earlier push has not come")
-            for number in ranges:
-                self._acknowledged[number] = max(seq, self._acknowledged[number])
-
-        await self._exchanges.with_all(exchange, shares, tail=False, at_a_time=1 if reading is None else 2)
+        for exchange in self._pushing.values():
+            exchange.cancel()
 
     async def _enlisted(self, clock: int) -> int:
         clocks = [clock]
 
-        async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
-            before = self._told(ranges)
-            answer = await self._channel.ask(
-                server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=(Enlisted, NotTaken)
-            )
+        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
+            answers, before = (Enlisted, NotTaken), self._told(ranges)
+            answer = self._channel.asking(server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=answers)
+            return answer, partial(take, ranges, before)
+
+        def take(ranges: Sequence[int], before: Sequence[int], answer: Envelope) -> None:
             enlisted = taken(answer.message)
             check(ranges, before, enlisted.before)
             clocks.extend(enlisted.clocks)
 
-        await self._exchanges.with_all(exchange, Shares(self._keys, NO_ROWS), tail=False)
+        shares = Shares(self._keys, NO_ROWS)
+        await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=False))
         return max(clocks)
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:

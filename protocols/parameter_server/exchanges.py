@@ -2,18 +2,19 @@
 change of the view is taken up in the next view.
 
 A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
-server holds little for it.
+server holds little for it. Nothing here is a task while all goes well: a small exchange would cost more in tasks than
+in all else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..channel import Channel
+from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.errors import MembershipError
 from ..members.presence import Presence
@@ -38,82 +39,59 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
-
-Exchange = Callable[[PeerId, int, tuple[int, ...]], Awaitable[None]]
-"""Exchanges one question and answer about these ranges with a server: (server, generation of the view, ranges)."""
+Take = Callable[[Envelope], None]
+"""Takes the answer to a question. Raises PeerLost where it is none: the server is asked again."""
+Ask = Callable[[PeerId, int, tuple[int, ...]], tuple[asyncio.Future[Envelope], Take]]
+"""Asks a server about these ranges: (server, generation of the view, ranges). Returns the future of the answer, and the
+function that takes it. Raises PeerLost."""
 
 
 class Exchanges:
     """One worker's exchanges with the servers of the ranges `keys`, each held in `copies` copies."""
 
     def __init__(self, channel: Channel, presence: Presence, keys: Keys, copies: int) -> None:
-        self._channel, self._presence, self._keys, self._copies = channel, presence, keys, copies
-        self._known = Known(channel, presence, len(keys))
+        self._channel, self._keys, self._copies = channel, keys, copies
+        self.presence, self.known = presence, Known(channel, presence, len(keys))
+        self.open: dict[Exchange, None] = {}
+        """The exchanges under way."""
         self._placed: tuple[int, Placement] | None = None
         """The generation of a view and the chains in it; None: none were asked for."""
+        presence.on_change.append(self._look)
 
-    async def with_all(self, exchange: Exchange, shares: Shares, *, tail: bool, at_a_time: int = 1) -> None:
-        """Have `exchange` done once for each range, with the tail of the range's chain or else its head, over as many
-        views as it takes. `shares`: the rows that it is about; `at_a_time`: the most questions open with a server."""
-        left, now = {*range(len(self._keys))}, asyncio.get_running_loop().time
-        served_s = now()
-        while left:
-            view = await self._presence.view()
-            if self._placement(view).servers:
-                served_s = now()
-            elif now() - served_s > SERVERLESS_PATIENCES * self._channel.endpoint.patience_s:
-                raise LostRange("no server is left, and none has come back: go on from the checkpoints with --resume")
-            of = self._by_server(view, left, tail=tail)
-            await self._presence.during(view, partial(self._in_view, view, exchange, shares, left, of, at_a_time))
-            if left and not self._presence.has_left(view):
-                await self._presence.pause()
+    def begin(
+        self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool, at_a_time: int = 1
+    ) -> Exchange:
+        """Begin to `ask` once for each range, the tail of the range's chain or else its head, over as many views as it
+        takes. `over` is called when that is done, or has failed. `shares`: the rows that it is about; `at_a_time`: the
+        most questions open with a server."""
+        exchange = Exchange(self, ask, shares, over, tail=tail, at_a_time=at_a_time)
+        self.open[exchange] = None
+        exchange.begin()
+        return exchange
 
-    def _placement(self, view: View) -> Placement:
+    def _look(self) -> None:
+        for exchange in list(self.open):
+            exchange.look()
+
+    def placement(self, view: View) -> Placement:
         """The chains in `view`; those of the last view are kept."""
         if self._placed is None or self._placed[0] != view.generation:
             self._placed = view.generation, placement_of(view, self._copies)
         return self._placed[1]
 
-    def _by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
+    def all(self) -> set[int]:
+        return {*range(len(self._keys))}
+
+    def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
         """The ranges that are left, ascending, by the tail of their chain in `view`, or else by its head."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
-        placement = self._placement(view)
+        placement = self.placement(view)
         for number in sorted(left):
             if chain := placement.chain(number):
                 of[chain[-1 if tail else 0]].append(number)
         return of
 
-    async def _in_view(
-        self,
-        view: View,
-        exchange: Exchange,
-        shares: Shares,
-        left: set[int],
-        of: Mapping[PeerId, Sequence[int]],
-        at_a_time: int,
-    ) -> None:
-        async def with_one(server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
-            try:
-                for ranges in batches:
-                    await exchange(server, view.generation, ranges)
-                    left.difference_update(ranges)
-                    self._known.settled(ranges, view)
-            except PeerLost:
-                self._channel.endpoint.retry(server)  # in this view, or without that server in the next
-
-        batches = {server: self._batches(server, numbers, shares) for server, numbers in of.items()}
-        tasks = [
-            asyncio.create_task(with_one(server, those), name="ranges")
-            for server, those in batches.items()
-            for _ in range(at_a_time)
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
+    def batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
         """These ranges in groups, each of as many as suit the link to `server` now."""
         at = 0
         while at < len(numbers):
@@ -124,6 +102,154 @@ class Exchanges:
                 until += 1
             yield tuple(numbers[at:until])
             at = until
+
+    def retry(self, server: PeerId) -> None:
+        """Reach `server` again in this view, or go on without it in the next."""
+        self._channel.endpoint.retry(server)
+
+    @property
+    def patience_s(self) -> float:
+        return self._channel.endpoint.patience_s
+
+
+class Exchange:
+    """One exchange about all ranges. It looks like a task: `done`, `result`, `cancel`."""
+
+    def __init__(
+        self, exchanges: Exchanges, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool, at_a_time: int
+    ) -> None:
+        self._exchanges, self._ask, self._shares, self._over = exchanges, ask, shares, over
+        self._tail, self._at_a_time = tail, at_a_time
+        self._left = exchanges.all()
+        self._view: View | None = None
+        """The view in which it goes on; None: it waits for one."""
+        self._asked: set[asyncio.Future[Envelope]] = set()
+        self._waiting: asyncio.Task[View] | None = None
+        self._served_s = _now()
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self not in self._exchanges.open
+
+    def result(self) -> None:
+        """Raises the error with which it has ended: LostRange, ValueError, an error of the membership."""
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        self._exchanges.open.pop(self, None)
+        self._break_off()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def begin(self) -> None:
+        if (view := self._exchanges.presence.now) is None:
+            self._await_view()
+        else:
+            self._go_on(view)
+
+    def look(self) -> None:
+        """The view may be over for this peer: go on in the next one."""
+        if self._view is not None and self._exchanges.presence.has_left(self._view):
+            self._break_off()
+            self._await_view()
+
+    def _break_off(self) -> None:
+        asked, self._asked, self._view = self._asked, set(), None
+        for answer in asked:
+            answer.cancel()
+
+    def _await_view(self, *, pause: bool = False) -> None:
+        self._waiting = asyncio.create_task(self._next_view(pause=pause), name="view")
+        self._waiting.add_done_callback(self._has_view)
+
+    async def _next_view(self, *, pause: bool) -> View:
+        presence = self._exchanges.presence
+        if pause:
+            await presence.pause()
+        return await presence.view()
+
+    def _has_view(self, waiting: asyncio.Task[View]) -> None:
+        if waiting.cancelled() or self.done():
+            return
+        self._waiting = None
+        if (error := waiting.exception()) is not None:
+            self._end(error)
+        else:
+            self._go_on(waiting.result())
+
+    def _go_on(self, view: View) -> None:
+        """Ask about the ranges that are left, in `view`."""
+        exchanges, now = self._exchanges, _now()
+        if exchanges.placement(view).servers:
+            self._served_s = now
+        elif now - self._served_s > SERVERLESS_PATIENCES * exchanges.patience_s:
+            self._end(LostRange("no server is left, and none has come back: go on from the checkpoints with --resume"))
+            return
+        self._view = view
+        for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
+            batches = exchanges.batches(server, numbers, self._shares)
+            for _ in range(self._at_a_time):
+                self._ask_next(view, server, batches)
+        self._look_whether_over()
+
+    def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
+        if self._view is not view or (ranges := next(batches, None)) is None:
+            return
+        try:
+            answer, take = self._ask(server, view.generation, ranges)
+        except PeerLost:
+            self._exchanges.retry(server)
+            return
+        except Exception as error:
+            self._end(error)
+            return
+        self._asked.add(answer)
+        answer.add_done_callback(partial(self._answered, view, server, batches, ranges, take))
+
+    def _answered(
+        self,
+        view: View,
+        server: PeerId,
+        batches: Iterator[tuple[int, ...]],
+        ranges: tuple[int, ...],
+        take: Take,
+        answer: asyncio.Future[Envelope],
+    ) -> None:
+        exchanges = self._exchanges
+        if answer not in self._asked or exchanges.presence.has_left(view):
+            if not answer.cancelled() and answer.exception() is None:
+                answer.result().done()  # it has come too late
+            return
+        self._asked.remove(answer)
+        try:
+            take(answer.result())
+        except PeerLost:
+            exchanges.retry(server)
+        except Exception as error:
+            self._end(error)
+            return
+        else:
+            self._left.difference_update(ranges)
+            exchanges.known.settled(ranges, view)
+            self._ask_next(view, server, batches)
+        self._look_whether_over()
+
+    def _look_whether_over(self) -> None:
+        if not self._left:
+            self._end(None)
+        elif not self._asked and self._view is not None:
+            self._view = None
+            self._await_view(pause=True)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self.cancel()
+        self._over()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:

@@ -14,7 +14,7 @@ from ..transport import PeerId
 from .keys import Keys
 from .messages import Pulled
 from .pieces import of_bytes
-from .shares import Shares
+from .shares import Pushes, Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class Reading:
     """The values read so far of the ranges `keys`, and of the rows `shares`."""
 
     def __init__(self, keys: Keys, shares: Shares) -> None:
-        self._keys, self._shares, self._found = keys, shares, shares.blank()
+        self._keys, self._shares = keys, shares
+        self._found: Pushes | None = None
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
     def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
@@ -48,7 +49,7 @@ class Reading:
         try:
             if nbytes != due or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 raise PeerLost(answer.sender, f"it gave {nbytes} bytes of {due} in {len(ranges)} ranges")
-            self._shares.put(of_bytes(answer.payload, self._keys.dtype), ranges, self._found)
+            self._put(of_bytes(answer.payload, self._keys.dtype), ranges)
         finally:
             answer.done()
         for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
@@ -56,7 +57,15 @@ class Reading:
         self._late = pulled.late or self._late
         return pulled
 
+    def _put(self, values: Tensor, ranges: Sequence[int]) -> None:
+        if len(ranges) == len(self._keys) == len(self._keys.parts):  # all there is: nothing is copied
+            self._found = Pushes(values, {})
+            return
+        if self._found is None:
+            self._found = self._shares.blank()
+        self._shares.put(values, ranges, self._found)
+
     def values(self) -> Values:
         """The result, once all ranges are read."""
-        found = self._found
+        found = self._found or self._shares.blank()
         return Values(found.vector, found.rows, tuple(self._updates), tuple(self._clocks), self._late)

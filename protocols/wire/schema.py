@@ -89,13 +89,18 @@ def _tuple_codec(item: Codec, items_max: int) -> Codec:
     def plain(value: object) -> list[object]:
         if not isinstance(value, tuple) or len(value) > items_max:
             raise ValueError(f"a tuple of at most {items_max} was due")
-        return [item.plain(each) for each in value]
+        return list(map(item.plain, value))
 
     def read(unpacker: Unpacker) -> tuple[object, ...]:
         count = unpacker.read_array_header()
         if count > items_max:
             raise ValueError(f"a list of {count}, at most {items_max} are read")
-        return tuple([item.read(unpacker) for _ in range(count)])
+        if not item.scalar:
+            return tuple([item.read(unpacker) for _ in range(count)])
+        values = tuple(map(item.plain, islice(unpacker, count)))
+        if len(values) != count:
+            raise ValueError(f"{len(values)} values of a list of {count}")
+        return values
 
     return Codec(plain, read)
 

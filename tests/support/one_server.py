@@ -116,11 +116,9 @@ class Present:
     """The presence of a worker in the first view, which does not end."""
 
     def __init__(self) -> None:
-        self.present = view(1)
+        self.present = self.now = view(1)
         self.on_view: list[object] = []
+        self.on_change: list[object] = []
 
-    async def view(self) -> View:
-        return self.present
-
-    async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
-        await work()
+    def has_left(self, view: View) -> bool:
+        return False

@@ -32,13 +32,13 @@ def client_of(server: Server, worker: str) -> Client:
 def test_a_push_and_a_pull_are_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(server: Server) -> None:
         asked: list[object] = []
-        ask = Channel.ask
+        asking = Channel.asking
 
-        async def counted(self: Channel, to: str, question: Callable[[int], object], *args: Any, **more: Any) -> Any:
+        def counted(self: Channel, to: str, question: Callable[[int], object], *args: Any, **more: Any) -> Any:
             asked.append(question(1))
-            return await ask(self, to, question, *args, **more)
+            return asking(self, to, question, *args, **more)
 
-        monkeypatch.setattr(Channel, "ask", counted)
+        monkeypatch.setattr(Channel, "asking", counted)
         server.parts.tenure.settle([0])
         clients = [client_of(server, worker) for worker in ("a", "b")]
         for number, client in enumerate(clients, 1):

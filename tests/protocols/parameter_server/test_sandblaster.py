@@ -90,14 +90,14 @@ def test_a_lost_worker_or_server_changes_no_step(who: int) -> None:
 
 def test_a_worker_that_pushes_to_the_first_range_alone_holds_up_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first range then has all portions, and lets none be mapped a second time before somebody has waited."""
-    by_server = Exchanges._by_server
+    by_server = Exchanges.by_server
 
     def of_the_first(self: Exchanges, view: View, left: set[int], *, tail: bool) -> dict[str, list[int]]:
         if not tail and self._channel.endpoint.id == workers_of(view)[-1]:
             left &= {0}
         return by_server(self, view, left, tail=tail)
 
-    monkeypatch.setattr(Exchanges, "_by_server", of_the_first)
+    monkeypatch.setattr(Exchanges, "by_server", of_the_first)
     world, _ = run(load_task(TASK), plain(**{**OWN, "steps": 4}))
     assert len(models(world)) == 3
     assert all(float((model - alone(4)).abs().max()) < 1e-8 for model in models(world))
