@@ -17,7 +17,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ...aggregation.rows import Rows
 from ..channel import Channel, Envelope
@@ -26,9 +25,9 @@ from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
-from .keys import Piece
+from .keys import Keys
 from .messages import Applied, Apply
-from .pieces import counts_of, of_pieces, unpacked
+from .pieces import Pieces, of_pieces
 from .store import Entry, Store
 from .tenure import Tenure
 
@@ -37,9 +36,9 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class _Waiter:
-    """`told` is called when all servers behind this one have `version` of the range."""
+    """`told` is called when all servers behind this one have these versions, by range."""
 
-    version: int
+    versions: dict[int, int]
     told: Told
 
 
@@ -73,25 +72,31 @@ class Chains:
         """All servers of the chain of `range` hold the same copy as this one: call the functions that wait for that."""
         self._all_have({range: self._store.copies[range].version})
 
-    def after(self, range: int, told: Told) -> None:
-        """Call `told` once all servers behind this one in the chain have all entries that this server's copy of `range`
-        has now; at once if they have them."""
-        version = self._store.copies[range].version
-        if self._everywhere.get(range, -1) >= version:
+    def after(self, ranges: Sequence[int], told: Told) -> None:
+        """Call `told` once all servers behind this one in the chains have all entries that this server's copies of
+        `ranges` have now; at once if they have them."""
+        waiter = _Waiter({}, told)
+        for number in ranges:
+            version = self._store.copies[number].version
+            if self._everywhere.get(number, -1) >= version:
+                continue
+            waiter.versions[number] = version
+            self._waiting[number].append(waiter)
+        if not waiter.versions:
             told()
-        else:
-            self._waiting[range].append(_Waiter(version, told))
 
     def enter(self, entries: Sequence[Entry]) -> None:
-        """Apply these entries to this server's copies, and send them to the next server of each chain."""
+        """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of an
+        entry have the same one."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         observed = witnessed()
         for entry in entries:
             self._store.enter(entry)
             if observed:
-                witness(self._store.entered(entry))
+                for event in self._store.entered(entry):
+                    witness(event)
             key = (
-                self._tenure.successor(entry.range),
+                self._tenure.successor(entry.ranges[0]),
                 tuple(entry.clocks),
                 entry.pushed is None,
                 entry.joins,
@@ -100,31 +105,31 @@ class Chains:
             behind[key].append(entry)
         for those in behind.values():
             for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
-                self._send(self._tenure.successor(those[0].range), some)
+                self._send(self._tenure.successor(those[0].ranges[0]), some)
+        changed = [number for entry in entries for number in entry.ranges]
         for on_entries in self.on_entries:
-            on_entries([entry.range for entry in entries])
+            on_entries(changed)
 
     def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
-        """These entries in groups of at most `most`, each of which fits in a message."""
-        group, nbytes = list[Entry](), 0
+        """These entries in groups about at most `most` ranges, each of which fits in a message."""
+        group, nbytes, many = list[Entry](), 0, 0
         for entry in entries:
-            rows = len(entry.pushed) if isinstance(entry.pushed, Rows) else 0
-            own = 0 if entry.pushed is None else self._store.keys.piece_bytes(entry.range, rows)
-            if group and (len(group) == most or nbytes + own > PAYLOAD_BYTES_MAX):
+            own = _bytes_of(entry, self._store.keys)
+            if group and (many + len(entry.ranges) > most or nbytes + own > PAYLOAD_BYTES_MAX):
                 yield group
-                group, nbytes = [], 0
+                group, nbytes, many = [], 0, 0
             group.append(entry)
-            nbytes += own
+            nbytes, many = nbytes + own, many + len(entry.ranges)
         yield group
 
     def _send(self, successor: PeerId | None, entries: Sequence[Entry]) -> None:
-        reached = {entry.range: self._store.copies[entry.range].version for entry in entries}
+        reached = {number: self._store.copies[number].version for entry in entries for number in entry.ranges}
         if successor is None:
             self._all_have(reached)
             return
         pieces = [entry.pushed for entry in entries if entry.pushed is not None]
-        payload, rows = of_pieces(pieces), counts_of(pieces) or (0,) * len(entries)
-        clocks = tuple(clock for entry in entries for clock in entry.clocks.values())
+        payload, rows = of_pieces(pieces), tuple(_rows_of(entry) for entry in entries for _ in entry.ranges)
+        clocks = tuple(clock for entry in entries for _ in entry.ranges for clock in entry.clocks.values())
         first, workers, epoch = entries[0], tuple(entries[0].clocks), self._tenure.epoch
 
         def question(ask: int) -> Apply:
@@ -156,45 +161,77 @@ class Chains:
             self.on_broken(heads)
 
     def _all_have(self, reached: dict[int, int]) -> None:
+        due = list[_Waiter]()
         for range, version in reached.items():
             self._everywhere[range] = max(version, self._everywhere.get(range, -1))
-            there = [one for one in self._waiting[range] if one.version <= version]
-            self._waiting[range] = [one for one in self._waiting[range] if one.version > version]
-            for one in there:
-                one.told()
+            if not (waiting := self._waiting.get(range)):
+                continue
+            self._waiting[range] = [one for one in waiting if one.versions[range] > version]
+            for one in [one for one in waiting if one.versions[range] <= version]:
+                del one.versions[range]
+                if not one.versions:
+                    due.append(one)
+        for one in due:
+            one.told()
 
     def _on_apply(self, envelope: Envelope) -> None:
         apply: Apply = envelope.message
         entries = self._entries(apply, envelope.payload)
         envelope.done()
-        before = [self._store.copies[entry.range].version for entry in entries]
+        before = [self._store.copies[number].version for number in apply.ranges]
         if any(version != own + 1 for version, own in zip(apply.versions, before, strict=True)):
             self._channel.refuse(envelope, "entries before these have not come")
             return
-        left = {entry.range for entry in entries}
         self._asked.append(envelope)
 
-        def told(range: int) -> None:
-            left.discard(range)
-            if not left and envelope in self._asked:
+        def told() -> None:
+            if envelope in self._asked:
                 self._asked.remove(envelope)
                 self._channel.post(envelope.sender, Applied(apply.ask))
 
         self.enter(entries)
-        for entry in entries:
-            self.after(entry.range, partial(told, entry.range))
+        self.after(apply.ranges, told)
 
     def _entries(self, apply: Apply, payload: Buffer) -> list[Entry]:
         workers, entries = apply.workers, list[Entry]()
         if len(apply.versions) != len(apply.ranges) or len(apply.clocks) != len(apply.ranges) * len(workers):
             raise PeerMisbehaved("sent entries that lack versions or clocks")
-        pieces: Sequence[Piece | None] = [None] * len(apply.ranges)
+        pieces: Pieces | None = None
         if apply.updates:
             try:
-                pieces, _ = unpacked(self._store.keys, apply.ranges, apply.rows, payload)
+                pieces = Pieces(self._store.keys, apply.ranges, apply.rows, payload)
             except ValueError as wrong:
                 raise PeerMisbehaved(f"sent entries that cannot be applied: {wrong}") from None
-        for place, (number, pushed) in enumerate(zip(apply.ranges, pieces, strict=True)):
-            clocks = apply.clocks[place * len(workers) : (place + 1) * len(workers)]
-            entries.append(Entry(number, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
+        for places in self._alike(apply):
+            clocks = apply.clocks[places[0] * len(workers) : (places[0] + 1) * len(workers)]
+            pushed, ranges = pieces and pieces.of(places), tuple(apply.ranges[place] for place in places)
+            entries.append(Entry(ranges, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
         return entries
+
+    def _alike(self, apply: Apply) -> list[list[int]]:
+        """The places of the message's ranges, in groups that are neighbours and for which one entry will do."""
+        groups, many = list[list[int]](), len(apply.workers)
+        before: object = None
+        for place, number in enumerate(apply.ranges):
+            like: object = None
+            if apply.updates and number not in self._store.keys.blocks:
+                clocks = apply.clocks[place * many : (place + 1) * many]
+                like = clocks, self._tenure.successor(number), self._store.keys.is_buffer(number)
+            if like is not None and like == before:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+            before = like
+        return groups
+
+
+def _rows_of(entry: Entry) -> int:
+    """The rows of an entry's block; 0 where it is about ranges of the vector, or updates nothing."""
+    return len(entry.pushed) if isinstance(entry.pushed, Rows) else 0
+
+
+def _bytes_of(entry: Entry, keys: Keys) -> int:
+    """The bytes in a message of what an entry applies."""
+    if entry.pushed is None:
+        return 0
+    return sum(keys.piece_bytes(number, _rows_of(entry)) for number in entry.ranges)

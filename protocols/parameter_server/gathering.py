@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
 
 from ...aggregation.rows import Rows
 from ..transport import PeerId
 from .algorithms.algorithm import Rule
-from .keys import Piece
+from .keys import Keys, Piece
 from .messages import FOREVER
 from .store import Copy, Entry
 
@@ -16,12 +19,14 @@ Told = Callable[[], None]
 """Called when all copies of the range have a push."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Gathering:
-    """The running sum of the pushes to one range, and the functions to call when they are applied. `total`: the
-    sum; `pushes`: (worker, number) of each; `seqs`: the number of each worker's last push; `last`: the workers that
-    take no more steps; `told`: the functions. It takes memory for one sum, however many workers push."""
+    """The running sum of the pushes to `ranges`, whose copies are alike, and the functions to call when they are
+    applied. `total`: the sum, of several ranges one behind the other; `pushes`: (worker, number) of each; `seqs`: the
+    number of each worker's last push; `last`: the workers that take no more steps; `told`: the functions. It takes
+    memory for one sum, however many workers push."""
 
+    ranges: tuple[int, ...]
     total: Piece | None = None
     pushes: list[tuple[PeerId, int]] = field(default_factory=list)
     seqs: dict[PeerId, int] = field(default_factory=dict)
@@ -45,7 +50,7 @@ class Gathering:
             self.last.add(worker)
 
     def due(self, algorithm: Rule, copy: Copy) -> bool:
-        """Whether the gathered pushes are enough for an update of `copy`."""
+        """Whether the gathered pushes are enough for an update of the ranges' copies, of which `copy` is one."""
         counted = copy.counted()
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
@@ -53,9 +58,9 @@ class Gathering:
             missing = [worker for worker in missing if counted[worker] < step]
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, range: int, algorithm: Rule, copy: Copy) -> Entry:
-        """The entry that applies the gathered pushes to `range`. It also moves the clocks: of each worker that pushed,
-        to its push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
+    def entry(self, algorithm: Rule, copy: Copy) -> Entry:
+        """The entry that applies the gathered pushes. It also moves the clocks: of each worker that pushed, to its
+        push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
@@ -63,7 +68,26 @@ class Gathering:
             step = self._step(counted)
             clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
-        return Entry(range, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
+        return Entry(self.ranges, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
+
+    def parted(self, groups: Sequence[Collection[int]], keys: Keys) -> list[Gathering]:
+        """The same gathering as one for each of these `groups` of its ranges."""
+        if len(groups) == 1:
+            return [self]
+        assert self.total is None or isinstance(self.total, Tensor)
+        sizes = [keys.size(number) for number in self.ranges]
+        parts = () if self.total is None else torch.split(self.total, sizes)
+        each = dict(zip(self.ranges, parts, strict=False))
+        waiting = [after(len(groups), told) for told in self.told]
+        return [
+            replace(
+                self,
+                ranges=tuple(group),
+                total=torch.cat([each[number] for number in group]) if each else None,
+                pushes=list(self.pushes), seqs=dict(self.seqs), last=set(self.last), told=list(waiting),
+            )
+            for group in groups
+        ]  # fmt: skip
 
     def _step(self, counted: Mapping[PeerId, int]) -> int:
         """The number of the step whose pushes are gathered: one more than the slowest worker's clock. `counted`: the
@@ -75,3 +99,16 @@ def _over(total: Piece, divisor: float) -> Piece:
     if isinstance(total, Rows):
         return total.over(divisor)
     return total if divisor == 1.0 else total / divisor
+
+
+def after(times: int, then: Told) -> Told:
+    """A function that calls `then` when it has been called so many times."""
+    left = times
+
+    def told() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    return told

@@ -11,7 +11,7 @@ values that it has then, and only after all copies have these values: so what is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -19,17 +19,16 @@ import torch
 from ...aggregation.rows import INDEX
 from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
-from ..testpoints import sometimes, witness
+from ..testpoints import sometimes, witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
 from .algorithms.algorithm import Rule
 from .chain import Chains
 from .events import Acknowledged
-from .gathering import Gathering
+from .gathering import Gathering, Told, after
 from .held import TOO_MANY, crowded
-from .keys import Piece
 from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
-from .pieces import unpacked
+from .pieces import Pieces
 from .reads import Answer, Reads
 from .store import Copy, Entry, Store
 from .tenure import Tenure
@@ -45,7 +44,8 @@ class Intake:
     ) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
         self._chains, self._reads, self._algorithm = chains, reads, algorithm
-        self._gathered: defaultdict[int, Gathering] = defaultdict(Gathering)
+        self._gathered: dict[int, Gathering] = {}
+        """By range, what is gathered; several may have the same."""
         self._asked: list[Envelope] = []
         """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
@@ -78,7 +78,7 @@ class Intake:
         for number in enlist.ranges:
             copy = self._store.copies[number]
             clock = self._first_clock(copy, worker, enlist.clock)
-            entries.append(Entry(number, None, {worker: clock}, joins=True))
+            entries.append(Entry((number,), None, {worker: clock}, joins=True))
         self._asked.append(envelope)
         self._chains.enter(entries)
 
@@ -86,9 +86,7 @@ class Intake:
             clocks = tuple(self._clock(number, worker) for number in enlist.ranges)
             self._channel.post(worker, Enlisted(enlist.ask, clocks, before))
 
-        told = _after(len(entries), partial(self._close, envelope, answer))
-        for entry in entries:
-            self._chains.after(entry.range, told)
+        self._chains.after(enlist.ranges, partial(self._close, envelope, answer))
         self._update(enlist.ranges)
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
@@ -125,26 +123,66 @@ class Intake:
             envelope.payload = b""  # it waits for its answer, and its values are in the sum
         self._asked.append(envelope)
 
-        if any(map(partial(self._skips, pusher, push.seq), push.ranges)):
+        ranges, groups = push.ranges, self._alike(push.ranges, push.read)
+        if any(self._skips(pusher, push.seq, ranges[places[0]]) for places in groups):
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
-            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in push.ranges)))
+            self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        told = _after(len(push.ranges), partial(self._acknowledge, envelope, pusher))
-        for number, piece, read in zip(push.ranges, pieces, push.read, strict=True):
-            copy, gathering = self._store.copies[number], self._gathered[number]
+        told = after(len(groups), partial(self._acknowledge, envelope, pusher))
+        for places in groups:
+            of = tuple(ranges[place] for place in places)
+            copy = self._store.copies[of[0]]
             if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
-                self._chains.after(number, told)
-            elif push.seq <= gathering.seqs.get(pusher, 0):
+                self._chains.after(of, told)
+            elif push.seq <= (gathering := self._gathering(of)).seqs.get(pusher, 0):
                 gathering.told.append(told)
             else:
-                staleness, workers = max(0, copy.updates - read), max(1, len(copy.counted()))
-                weight = self._weight(number, staleness, workers)
-                gathering.add(pusher, push.seq, piece, weight, last=push.last)
+                staleness, workers = max(0, copy.updates - push.read[places[0]]), max(1, len(copy.counted()))
+                weight = self._weight(of[0], staleness, workers)
+                gathering.add(pusher, push.seq, pieces.of(places), weight, last=push.last)
                 gathering.told.append(told)
-                self.staleness[staleness] += 1
-        self._update(push.ranges)
+                self.staleness[staleness] += len(of)
+        self._update(ranges)
+
+    def _alike(self, ranges: Sequence[int], read: Sequence[int]) -> list[list[int]]:
+        """The places of the ranges in groups, of which each takes a push as one: the copies of its ranges are alike, and
+        so are their chains, what is gathered for them, and what the worker had `read` of them. The groups of one chain
+        follow each other as their ranges do; a block of rows is alone."""
+        groups, last = list[list[int]](), dict[object, list[int]]()
+        keys, copies, gathered, chain = self._store.keys, self._store.copies, self._gathered, self._tenure.placement.chain
+        for place, number in enumerate(ranges):
+            group = last.get(behind := chain(number))
+            before = None if group is None else group[-1]
+            if (
+                group is not None
+                and before is not None
+                and read[place] == read[before]
+                and gathered.get(number) is gathered.get(ranges[before])
+                and number not in keys.blocks
+                and keys.is_buffer(number) == keys.is_buffer(ranges[before])
+                and copies[number].is_like(copies[ranges[before]])
+            ):
+                group.append(place)
+            else:
+                groups.append([place])
+                last[behind] = groups[-1]
+        return groups
+
+    def _gathering(self, ranges: tuple[int, ...]) -> Gathering:
+        """What is gathered for these ranges, which are alike. Of other ranges it is gathered apart from now on."""
+        gathering = self._gathered.get(ranges[0])
+        if gathering is not None and gathering.ranges == ranges:
+            return gathering
+        if gathering is None:
+            gathering = Gathering(ranges)
+        else:
+            rest = tuple(number for number in gathering.ranges if number not in ranges)
+            gathering, other = gathering.parted([ranges, rest], self._store.keys)
+            self._gathered |= dict.fromkeys(rest, other)
+        self._gathered |= dict.fromkeys(ranges, gathering)
+        return gathering
 
     def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
         """All copies have the push: answer it."""
@@ -156,15 +194,13 @@ class Intake:
                 self._channel.post(envelope.sender, Pushed(push.ask, clocks))
             elif not self._reads.give(envelope, read, late):
                 return
-            for number in push.ranges:
+            for number in push.ranges if witnessed() else ():
                 witness(Acknowledged(number, pusher, push.seq))
 
         def seen(late: PeerId) -> None:
             none = dict.fromkeys(self._store.keys.blocks.keys() & {*push.ranges}, NO_ROWS)
             read = self._reads.read(envelope.sender, push.ranges, push.seq, none)
-            told = _after(len(push.ranges), partial(self._close, envelope, partial(answer, read, late)))
-            for number in push.ranges:
-                self._chains.after(number, told)
+            self._chains.after(push.ranges, partial(self._close, envelope, partial(answer, read, late)))
 
         if not push.reads:
             self._close(envelope, answer)
@@ -184,7 +220,7 @@ class Intake:
         that each counts once in its mean."""
         if self._store.partitions:
             return seq > self._store.copies[number].updates + 1
-        gathered = self._gathered[number].seqs.get(worker, 0)
+        gathered = self._last_gathered(worker, number)
         if self._algorithm.by_steps:
             return 0 < gathered < seq
         return seq > max(gathered, self._clock(number, worker)) + 1
@@ -196,7 +232,7 @@ class Intake:
             return 1.0 / workers
         return self._algorithm.weight(staleness, workers)
 
-    def _pieces(self, envelope: Envelope) -> list[Piece]:
+    def _pieces(self, envelope: Envelope) -> Pieces:
         """The pieces of a push. Raises ValueError where they cannot be taken."""
         push: Push = envelope.message
         partitions = len(self._store.partitions)
@@ -206,40 +242,44 @@ class Intake:
             raise ValueError("it is the last one or reads, and a partition has one in each step, which does not")
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
-        pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
-        if not all_finite(values):
+        pieces = Pieces(self._store.keys, push.ranges, push.rows, envelope.payload)
+        if not all_finite(pieces.values):
             raise ValueError("it has numbers that are not finite")
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:
         """Whether the push with number `seq` has come to a range."""
-        return seq <= max(self._clock(number, pusher), self._gathered[number].seqs.get(pusher, 0))
+        return seq <= max(self._clock(number, pusher), self._last_gathered(pusher, number))
 
-    def _update(self, ranges: tuple[int, ...]) -> None:
+    def _last_gathered(self, pusher: str, number: int) -> int:
+        """The number of the last push that is gathered for a range; 0: there is none."""
+        gathering = self._gathered.get(number)
+        return 0 if gathering is None else gathering.seqs.get(pusher, 0)
+
+    def _update(self, ranges: Sequence[int]) -> None:
         """Make the updates of these ranges for which enough pushes are gathered."""
-        entries, told = [], dict[int, list[Callable[[], None]]]()
-        for number in ranges:
-            copy, gathering = self._store.copies[number], self._gathered[number]
+        entries, told = [], list[tuple[tuple[int, ...], list[Told]]]()
+        gatherings = {id(one): one for number in ranges if (one := self._gathered.get(number)) is not None}
+        for gathering in self._alike_ones(gatherings.values()):
+            copy = self._store.copies[gathering.ranges[0]]
             if gathering.due(self._algorithm, copy):
-                entries.append(gathering.entry(number, self._algorithm, copy))
-                told[number] = gathering.told
-                del self._gathered[number]
+                entries.append(gathering.entry(self._algorithm, copy))
+                told.append((gathering.ranges, gathering.told))
+                for number in gathering.ranges:
+                    del self._gathered[number]
         if entries:
             self._chains.enter(entries)
             self.on_update()
-            for number, waiting in told.items():
+            for of, waiting in told:
                 for one in waiting:
-                    self._chains.after(number, one)
+                    self._chains.after(of, one)
 
-
-def _after(times: int, then: Callable[[], None]) -> Callable[[], None]:
-    """A function that calls `then` when it has been called so many times."""
-    left = times
-
-    def told() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            then()
-
-    return told
+    def _alike_ones(self, gatherings: Iterable[Gathering]) -> Iterator[Gathering]:
+        """These gatherings, parted where the copies of their ranges are alike no longer."""
+        for gathering in gatherings:
+            ranges = gathering.ranges
+            groups = [tuple(ranges[place] for place in places) for places in self._alike(ranges, (0,) * len(ranges))]
+            for part in gathering.parted(groups, self._store.keys):
+                if part is not gathering:
+                    self._gathered |= dict.fromkeys(part.ranges, part)
+                yield part

@@ -78,7 +78,7 @@ class Orders:
         await self._until(lambda: self._tenure.ready >= {*ranges})
         copies = self._store.copies
         new = [number for number in ranges if copies[number].clocks[COORDINATOR] == step]
-        self._chains.enter([Entry(number, None, {COORDINATOR: step + 1}, order=order) for number in new])
+        self._chains.enter([Entry((number,), None, {COORDINATOR: step + 1}, order=order) for number in new])
         await self._everywhere(ranges)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -88,10 +88,9 @@ class Orders:
 
     async def _everywhere(self, ranges: Sequence[int]) -> None:
         """Wait until all copies of these ranges have the entries that this server's have."""
-        for number in ranges:
-            there = asyncio.Event()
-            self._chains.after(number, there.set)
-            await there.wait()
+        there = asyncio.Event()
+        self._chains.after(ranges, there.set)
+        await there.wait()
 
     def _on_measure(self, envelope: Envelope) -> None:
         asked: Measure = envelope.message

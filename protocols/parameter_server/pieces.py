@@ -5,6 +5,7 @@ none there, and all its values in the payload."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -29,11 +30,6 @@ def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
     if not len(payload):
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
-
-
-def counts_of(pieces: Sequence[Piece]) -> tuple[int, ...]:
-    """By piece, its number of rows, for the header; 0 for one of the vector."""
-    return tuple(len(piece) if isinstance(piece, Rows) else 0 for piece in pieces)
 
 
 def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
@@ -79,19 +75,35 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
     return bool((ids >= 0).all()) and bool((ids < limits).all()) and bool(rising.all())
 
 
-def unpacked(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> tuple[list[Piece], Tensor]:
-    """The pieces of `ranges` that `packed` wrote into `payload`, and all their values [m], which the pieces share.
-    Raises ValueError where it has others."""
-    ids = ids_of(keys, ranges, counts, payload)
-    shapes = [(len(ids[number]), keys.shape(number)[1]) if number in ids else keys.shape(number) for number in ranges]
-    sizes = [shape[0] * (shape[1] if len(shape) == 2 else 1) for shape in shapes]
-    head, due = sum(counts) * WIRE_INDEX.itemsize, sum(sizes) * keys.dtype.itemsize
-    if len(payload) != head + due:
-        raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
-    values = of_bytes(memoryview(payload)[head:], keys.dtype)
-    parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
-    pieces = [Rows(ids[number], part) if number in ids else part for number, part in zip(ranges, parts, strict=True)]
-    return pieces, values
+class Pieces:
+    """The pieces of `ranges` that `packed` wrote into `payload`; `counts`: of its rows. All their `values` [m] share its
+    memory. Raises ValueError where it has others."""
+
+    def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
+        self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)
+        ids = self._ids
+        sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in ranges)
+        self._starts = [0, *accumulate(sizes)]
+        head, due = sum(counts) * WIRE_INDEX.itemsize, self._starts[-1] * keys.dtype.itemsize
+        if len(payload) != head + due:
+            raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
+        self.values = of_bytes(memoryview(payload)[head:], keys.dtype)
+
+    def of(self, places: Sequence[int]) -> Piece:
+        """The rows of the block at this place among the ranges, or the values of the ranges of the vector at these
+        places, which ascend."""
+        first, until, starts = places[0], places[-1] + 1, self._starts
+        if until - first == len(places):
+            values = self.values[starts[first] : starts[until]]
+        else:
+            values = torch.cat([self.values[starts[place] : starts[place + 1]] for place in places])
+        if (ids := self._ids.get(self._ranges[first])) is None:
+            return values
+        return Rows(ids, values.view(-1, self._keys.shape(self._ranges[first])[1]))
+
+    def each(self) -> list[Piece]:
+        """The piece of each range."""
+        return [self.of((place,)) for place in range(len(self._ranges))]
 
 
 def _rows(keys: Keys, range: int) -> int:

@@ -21,8 +21,9 @@ from .events import Read
 from .held import TOO_MANY, crowded
 from .messages import COORDINATOR, NotTaken, Pull, Pulled
 from .pieces import ids_of, raw
-from .store import Store
+from .store import Copy, Store
 from .tenure import Tenure
+from .wholes import tensors_of
 
 _SENDING_MAX = 8
 """The most answers that are kept for one worker until it takes them: an honest one waits for each before it asks on."""
@@ -79,10 +80,11 @@ class Reads:
 
     def look(self, ranges: Sequence[int]) -> None:
         """Answer the reads that waited for the new entries in the copies of these ranges."""
+        if not self._parked:
+            return
         changed = {*ranges}
         for one in list(self._parked):
-            for number in one.missing & changed:
-                self._judge(one, number)
+            self._judge(one, sorted(one.missing & changed))
             if not one.missing:
                 self._parked.remove(one)
                 one.seen(one.late)
@@ -95,7 +97,7 @@ class Reads:
             worker
             for one in self._parked
             for number in one.missing
-            for late in self._lacks(one, number)
+            for late in self._lacks(one, self._store.copies[number])
             if (worker := self._tenure.mapper(late))
         }
 
@@ -138,8 +140,7 @@ class Reads:
         """Call `seen` as soon as the copies contain what a read at `clock` by the sender of the question `envelope` has
         to see, with the worker for whose push that has waited last; "": it waited for none. A new view forgets it."""
         one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
-        for number in envelope.message.ranges:
-            self._judge(one, number)
+        self._judge(one, envelope.message.ranges)
         if not one.missing:
             seen("")
             return
@@ -147,17 +148,22 @@ class Reads:
         if self._watch is None:
             self._watch = asyncio.create_task(self._look_out(), name="stalls")
 
-    def _judge(self, one: _Parked, number: int) -> None:
-        if lacks := self._lacks(one, number):
-            one.late = self._tenure.mapper(lacks[-1]) or one.late
-        else:
-            one.missing.discard(number)
+    def _judge(self, one: _Parked, ranges: Sequence[int]) -> None:
+        before, lacks = None, list[PeerId]()
+        for number in ranges:
+            copy = self._store.copies[number]
+            if before is None or not copy.is_like(before):
+                before, lacks = copy, self._lacks(one, copy)
+            if lacks:
+                one.late = self._tenure.mapper(lacks[-1]) or one.late
+            else:
+                one.missing.discard(number)
 
-    def _lacks(self, one: _Parked, number: int) -> list[PeerId]:
-        """The workers, or partitions, whose pushes to this range the read lacks. Before its first update a range waits
+    def _lacks(self, one: _Parked, copy: Copy) -> list[PeerId]:
+        """The workers, or partitions, whose pushes this copy lacks for the read. Before its first update a range waits
         until all workers of the view have taken part in it. One that has left and come back may be the asking worker:
         it takes part anew only after this read, and no read waits for that."""
-        copy, reader = self._store.copies[number], one.envelope.sender
+        reader = one.envelope.sender
         due = () if copy.updates or self._store.partitions else self._tenure.workers
         if absent := [worker for worker in due if worker not in copy.clocks]:
             return absent
@@ -184,10 +190,8 @@ class Reads:
         if witnessed():
             for number, copy in zip(ranges, copies, strict=True):
                 witness(Read(number, reader, clock, copy.counted()))
-        values = [
-            copy.values[ids[number]] if number in ids else copy.values
-            for number, copy in zip(ranges, copies, strict=True)
-        ]
+        values = tensors_of(tuple(number for number in ranges if number not in ids), self._store.copies)
+        values += [copy.values[ids[number]] for number, copy in zip(ranges, copies, strict=True) if number in ids]
         clocks = tuple(self._store.clock(number, reader) for number in ranges)
         return Answer(values, tuple(copy.updates for copy in copies), clocks)
 

@@ -11,7 +11,7 @@ writes into the block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -28,6 +28,7 @@ from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
+from .wholes import Whole, step
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -56,7 +57,8 @@ class Copy:
     of this run has settled on, by the terms of the runs before it. `version`: the number of entries; `updates`: of
     those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take
     part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its term. `lent`: somebody
-    else, such as the writer of a checkpoint, may still read these tensors, so an update must not write into them."""
+    else, such as the writer of a checkpoint, may still read these tensors, so an update must not write into them.
+    `whole`: of which these values are a part; None: of none."""
 
     values: Tensor
     state: State
@@ -68,6 +70,16 @@ class Copy:
     enlisted: set[PeerId] = field(default_factory=set)
     restored: bool = False
     lent: bool = False
+    whole: Whole | None = None
+
+    def is_like(self, other: Copy) -> bool:
+        """Whether the clocks are those of the other copy, and the numbers of entries and updates."""
+        return (
+            self.version == other.version
+            and self.updates == other.updates
+            and self.clocks == other.clocks
+            and self.enlisted == other.enlisted
+        )
 
     @property
     def standing(self) -> int:
@@ -82,12 +94,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of the copies of a range: the server function applies `pushed` (None: the values stay), and `clocks`
-    are set. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the range obeys
+    """One change of the copies of `ranges`: the server function applies `pushed` (None: the values stay), and `clocks`
+    are set. Several ranges are of the vector, all of them parameters or all buffers, and `pushed` has theirs one behind
+    the other. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the ranges obey
     (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
     simulation."""
 
-    range: int
+    ranges: tuple[int, ...]
     pushed: Piece | None
     clocks: Mapping[PeerId, int]
     joins: bool = False
@@ -149,22 +162,23 @@ class Store:
             return copy.clocks[COORDINATOR] - 1
         return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
-    def enter(self, entry: Entry) -> Copy:
-        """Apply `entry` to this server's copy of its range, and return the copy."""
-        copy, pushed = self.copies[entry.range], entry.pushed
+    def enter(self, entry: Entry) -> None:
+        """Apply `entry` to this server's copies of its ranges."""
+        copies, pushed = [self.copies[number] for number in entry.ranges], entry.pushed
         if isinstance(pushed, Rows):
-            self._enter_rows(copy, entry.range, pushed)
+            self._enter_rows(copies[0], entry.ranges[0], pushed)
         elif pushed is not None:
-            copy.values, copy.state = self.function(entry.range).step(copy.values, pushed, copy.state)
-        if pushed is not None:
-            copy.updates += 1
-        if entry.order:
-            copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
-        copy.clocks.update(entry.clocks)
-        if entry.joins:
-            copy.enlisted |= entry.clocks.keys()
-        copy.version += 1
-        return copy
+            step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
+        for copy in copies:
+            if pushed is not None:
+                copy.updates += 1
+            if entry.order:
+                copy.whole = None
+                copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
+            copy.clocks.update(entry.clocks)
+            if entry.joins:
+                copy.enlisted |= entry.clocks.keys()
+            copy.version += 1
 
     def _enter_rows(self, copy: Copy, range: int, pushed: Rows) -> None:
         """Update the rows that are in `pushed`, and the rows of the state that belong to them."""
@@ -186,13 +200,14 @@ class Store:
         copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
 
-    def entered(self, entry: Entry) -> Entered:
-        """The event that `entry` was applied to this server's copy."""
-        copy, rows = self.copies[entry.range], entry.pushed.ids if isinstance(entry.pushed, Rows) else None
-        if entry.range in self.keys.blocks and rows is None:
-            rows = torch.empty(0, dtype=INDEX)
-        values = copy.values if rows is None else copy.values[rows]
-        return Entered(entry.range, copy.term, copy.version, entry.pushes, values, copy.counted(), rows)
+    def entered(self, entry: Entry) -> Iterator[Entered]:
+        """The events that `entry` was applied to this server's copies."""
+        for number in entry.ranges:
+            copy, rows = self.copies[number], entry.pushed.ids if isinstance(entry.pushed, Rows) else None
+            if number in self.keys.blocks and rows is None:
+                rows = torch.empty(0, dtype=INDEX)
+            values = copy.values if rows is None else copy.values[rows]
+            yield Entered(number, copy.term, copy.version, entry.pushes, values, copy.counted(), rows)
 
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
@@ -202,7 +217,7 @@ class Store:
             copy.clocks.clear()
             copy.enlisted.clear()
             if self.coordinated:  # the ranges are of different trials: begin anew from these values
-                copy.updates, copy.state = 0, self.function(number).start(copy.values)
+                copy.updates, copy.state, copy.whole = 0, self.function(number).start(copy.values), None
             self._enlist_partitions(copy)
 
     def packed(self, copy: Copy, at: int = 0) -> bytes:

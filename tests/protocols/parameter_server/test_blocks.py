@@ -16,7 +16,7 @@ from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.handover import Handover
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import Install
-from samovar.protocols.parameter_server.pieces import counts_of, ids_of, of_pieces, packed, unpacked
+from samovar.protocols.parameter_server.pieces import Pieces, ids_of, of_pieces, packed
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.store import Entry, Store
@@ -60,13 +60,13 @@ def test_a_message_can_carry_every_block_and_tables_have_a_limit() -> None:
 def test_pushed_pieces_arrive_and_pulled_ones_are_put_together() -> None:
     pushed = pushes(words=ids(0, 1, 32, 69), few=ids(1))
     shares, every = Shares.of(KEYS, pushed), range(len(KEYS))
-    arrived, _ = unpacked(KEYS, every, shares.counts(every), shares.payload(every, pushed))
-    again, _ = unpacked(KEYS, every, counts_of(arrived), of_pieces(arrived))
+    arrived = Pieces(KEYS, every, shares.counts(every), shares.payload(every, pushed)).each()
+    again = Pieces(KEYS, every, shares.counts(every), of_pieces(arrived)).each()
     assert bytes(of_pieces(again)) == bytes(shares.payload(every, pushed)), "it goes on to the next of the chain"
     store = Store(KEYS, Adagrad(1.0))
     for number, piece in zip(every, arrived, strict=True):
         store.copies[number] = store.create(number, MODEL)
-        store.enter(Entry(number, piece, {}))
+        store.enter(Entry((number,), piece, {}))
     found = [
         store.copies[number].values[shares.ids[number]] if number in KEYS.blocks else store.copies[number].values
         for number in every
@@ -88,7 +88,7 @@ def test_tensors_that_were_lent_stay_as_they_were() -> None:
     values, squares = copy.values, copy.state["squares"]
     before = values.clone()
     for _ in range(2):
-        store.enter(Entry(number, Rows(ids(1), torch.ones(1, 3)), {}))
+        store.enter(Entry((number,), Rows(ids(1), torch.ones(1, 3)), {}))
     assert torch.equal(values, before)
     assert not squares.any()
     assert not torch.equal(copy.values, before)
@@ -117,7 +117,7 @@ def test_whatever_arrives_is_refused_or_is_rows_of_its_ranges(payload: bytes, to
     ranges = list(dict.fromkeys(number for number, _ in told))
     counts = [count for _, count in told][: len(ranges)]
     try:
-        pieces, _ = unpacked(KEYS, ranges, counts, payload)
+        pieces = Pieces(KEYS, ranges, counts, payload).each()
     except ValueError:
         return
     for number, piece in zip(ranges, pieces, strict=True):

@@ -1,0 +1,98 @@
+"""Wholes: the values of several ranges one behind the other in one tensor, of which the values of their copies are
+parts. A server updates a whole, and sends it, by one operation each: with ranges of 64 KiB one for each costs more than
+the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...aggregation.server.function import ServerFunction, State
+
+
+class Part(Protocol):
+    """A copy of a range, whose values and state may be parts of a `whole`."""
+
+    values: Tensor
+    state: State
+    whole: Whole | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """The `values` [n] of `ranges`, and the `state` of the server function, tensors [n] too."""
+
+    ranges: tuple[int, ...]
+    values: Tensor
+    state: State
+
+    def is_there(self, copies: Mapping[int, Part]) -> bool:
+        """Whether the copies of all its ranges are parts of it."""
+        parts = map(copies.get, self.ranges)
+        return all(part is not None and part.whole is self for part in parts)
+
+
+def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int, Part], pushed: Tensor) -> None:
+    """Update the copies of `ranges` by `pushed`, which has theirs one behind the other."""
+    parts = [copies[number] for number in ranges]
+    _leave(ranges, copies, parts)
+    if len(parts) == 1:
+        (part,) = parts
+        part.values, part.state = function.step(part.values, pushed, part.state)
+        part.whole = None
+        return
+    sizes = [part.values.shape[0] for part in parts]
+    if (before := _whole(ranges, copies, parts)) is not None:
+        whole = Whole(ranges, *function.step(before.values, pushed, before.state))
+        states = {name: torch.split(tensor, sizes) for name, tensor in whole.state.items()}
+        for at, (part, values) in enumerate(zip(parts, torch.split(whole.values, sizes), strict=True)):
+            part.values, part.whole = values, whole
+            part.state = {name: tensors[at] for name, tensors in states.items()}
+        return
+    for part, own in zip(parts, torch.split(pushed, sizes), strict=True):
+        part.values, part.state = function.step(part.values, own, part.state)
+        part.whole = None
+
+
+def tensors_of(ranges: tuple[int, ...], copies: Mapping[int, Part]) -> list[Tensor]:
+    """The values of these ranges, in the fewest tensors."""
+    found, at = list[Tensor](), 0
+    while at < len(ranges):
+        part = copies[ranges[at]]
+        whole = part.whole
+        if whole is not None and whole.ranges == ranges[at : at + len(whole.ranges)] and whole.is_there(copies):
+            found.append(whole.values)
+            at += len(whole.ranges)
+        else:
+            found.append(part.values)
+            at += 1
+    return found
+
+
+def _whole(ranges: tuple[int, ...], copies: Mapping[int, Part], parts: Sequence[Part]) -> Whole | None:
+    """The whole of these copies, made now if need be. None: they can be none, because the server function does not keep
+    one number for each element."""
+    first = parts[0]
+    if first.whole is not None and first.whole.ranges == ranges and first.whole.is_there(copies):
+        return first.whole
+    if first.values.dim() != 1 or any(tensor.shape != first.values.shape for tensor in first.state.values()):
+        return None
+    state = {name: torch.cat([part.state[name] for part in parts]) for name in first.state}
+    return Whole(ranges, torch.cat([part.values for part in parts]), state)
+
+
+def _leave(ranges: tuple[int, ...], copies: Mapping[int, Part], parts: Sequence[Part]) -> None:
+    """The `parts` of `ranges` get other values. Copies that are in a whole with one of these get values of their own,
+    because any part of a whole keeps all its memory."""
+    for whole in {id(part.whole): part.whole for part in parts}.values():
+        if whole is None or whole.ranges == ranges:
+            continue
+        for number in whole.ranges:
+            if (other := copies.get(number)) is not None and other.whole is whole and number not in ranges:
+                other.values, other.whole = other.values.clone(), None
+                other.state = {name: tensor.clone() for name, tensor in other.state.items()}
