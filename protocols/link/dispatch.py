@@ -158,9 +158,7 @@ class Reception:
             answer.add_done_callback(lambda done: waiting.cancel())
         return answer
 
-    def _question(
-        self, to: PeerId, channel: str, answers: tuple[type, ...]
-    ) -> tuple[int, asyncio.Future[Envelope]]:
+    def _question(self, to: PeerId, channel: str, answers: tuple[type, ...]) -> tuple[int, asyncio.Future[Envelope]]:
         """The number of a new question, and the future of its answer."""
         self._last_ask += 1
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()

@@ -214,9 +214,9 @@ class Chains:
         before: object = None
         for place, number in enumerate(apply.ranges):
             like: object = None
-            if apply.updates and number not in self._store.keys.blocks:
+            if apply.updates:
                 clocks = apply.clocks[place * many : (place + 1) * many]
-                like = clocks, self._tenure.successor(number), self._store.keys.is_buffer(number)
+                like = clocks, self._tenure.successor(number), self._store.keys.kind(number)
             if like is not None and like == before:
                 groups[-1].append(place)
             else:

@@ -126,11 +126,11 @@ class Client:
         answers = (Pulled if reads else Pushed, Early, NotTaken)
 
         def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
-            before, known = self._before(ranges), tuple(read[number] for number in ranges)
-            message = partial(
-                Push,
-                epoch=epoch, seq=seq, ranges=ranges, rows=shares.counts(ranges), read=known, last=last, of=of, reads=reads,
-            )  # fmt: skip
+            before, rows, known = self._before(ranges), shares.counts(ranges), tuple(read[number] for number in ranges)
+
+            def message(ask: int) -> Push:
+                return Push(ask, epoch, seq, ranges, rows, known, last, of, reads)
+
             answer = self._channel.asking(server, message, shares.payload(ranges, pushed), answers=answers)
             return answer, partial(self._take_push, seq, reading, ranges, before)
 

@@ -11,7 +11,7 @@ values that it has then, and only after all copies have these values: so what is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -25,7 +25,7 @@ from ..wire.frames import PeerMisbehaved, in_words
 from .algorithms.algorithm import Rule
 from .chain import Chains
 from .events import Acknowledged
-from .gathering import Gathering, Told, after
+from .gathering import Gathering, after
 from .held import TOO_MANY, crowded
 from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import Pieces
@@ -87,7 +87,7 @@ class Intake:
             self._channel.post(worker, Enlisted(enlist.ask, clocks, before))
 
         self._chains.after(enlist.ranges, partial(self._close, envelope, answer))
-        self._update(enlist.ranges)
+        self._update([*self._alike_ones(enlist.ranges)])
 
     def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
         """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
@@ -129,7 +129,7 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        told = after(len(groups), partial(self._acknowledge, envelope, pusher))
+        told, touched = after(len(groups), partial(self._acknowledge, envelope, pusher)), list[Gathering]()
         for places in groups:
             of = tuple(ranges[place] for place in places)
             copy = self._store.copies[of[0]]
@@ -143,31 +143,32 @@ class Intake:
                 weight = self._weight(of[0], staleness, workers)
                 gathering.add(pusher, push.seq, pieces.of(places), weight, last=push.last)
                 gathering.told.append(told)
+                touched.append(gathering)
                 self.staleness[staleness] += len(of)
-        self._update(ranges)
+        self._update(touched)
 
     def _alike(self, ranges: Sequence[int], read: Sequence[int]) -> list[list[int]]:
-        """The places of the ranges in groups, of which each takes a push as one: the copies of its ranges are alike, and
-        so are their chains, what is gathered for them, and what the worker had `read` of them. The groups of one chain
-        follow each other as their ranges do; a block of rows is alone."""
+        """The places of the ranges in groups, of which each takes a push as one: the copies of its ranges are alike,
+        and so are their chains, what is gathered for them, and what the worker had `read` of them. A block of rows is
+        alone."""
         groups, last = list[list[int]](), dict[object, list[int]]()
-        keys, copies, gathered, chain = self._store.keys, self._store.copies, self._gathered, self._tenure.placement.chain
+        copies, gathered, chain = self._store.copies, self._gathered.get, self._tenure.placement.chain
+        kind = self._store.keys.kind
         for place, number in enumerate(ranges):
             group = last.get(behind := chain(number))
-            before = None if group is None else group[-1]
-            if (
-                group is not None
-                and before is not None
-                and read[place] == read[before]
-                and gathered.get(number) is gathered.get(ranges[before])
-                and number not in keys.blocks
-                and keys.is_buffer(number) == keys.is_buffer(ranges[before])
-                and copies[number].is_like(copies[ranges[before]])
-            ):
-                group.append(place)
-            else:
-                groups.append([place])
-                last[behind] = groups[-1]
+            if group is not None:
+                before = group[-1]
+                other = ranges[before]
+                if (
+                    kind(number) == kind(other)
+                    and read[place] == read[before]
+                    and gathered(number) is gathered(other)
+                    and copies[number].is_like(copies[other])
+                ):
+                    group.append(place)
+                    continue
+            groups.append([place])
+            last[behind] = groups[-1]
         return groups
 
     def _gathering(self, ranges: tuple[int, ...]) -> Gathering:
@@ -256,29 +257,29 @@ class Intake:
         gathering = self._gathered.get(number)
         return 0 if gathering is None else gathering.seqs.get(pusher, 0)
 
-    def _update(self, ranges: Sequence[int]) -> None:
-        """Make the updates of these ranges for which enough pushes are gathered."""
-        entries, told = [], list[tuple[tuple[int, ...], list[Told]]]()
-        gatherings = {id(one): one for number in ranges if (one := self._gathered.get(number)) is not None}
-        for gathering in self._alike_ones(gatherings.values()):
+    def _update(self, gatherings: Sequence[Gathering]) -> None:
+        """Make the updates for which enough pushes are gathered."""
+        entries, due = [], list[Gathering]()
+        for gathering in gatherings:
             copy = self._store.copies[gathering.ranges[0]]
             if gathering.due(self._algorithm, copy):
                 entries.append(gathering.entry(self._algorithm, copy))
-                told.append((gathering.ranges, gathering.told))
+                due.append(gathering)
                 for number in gathering.ranges:
                     del self._gathered[number]
         if entries:
             self._chains.enter(entries)
             self.on_update()
-            for of, waiting in told:
-                for one in waiting:
-                    self._chains.after(of, one)
+            for gathering in due:
+                for told in gathering.told:
+                    self._chains.after(gathering.ranges, told)
 
-    def _alike_ones(self, gatherings: Iterable[Gathering]) -> Iterator[Gathering]:
-        """These gatherings, parted where the copies of their ranges are alike no longer."""
-        for gathering in gatherings:
-            ranges = gathering.ranges
-            groups = [tuple(ranges[place] for place in places) for places in self._alike(ranges, (0,) * len(ranges))]
+    def _alike_ones(self, ranges: Sequence[int]) -> Iterator[Gathering]:
+        """What is gathered for these ranges, parted where the copies are alike no longer."""
+        gatherings = {id(one): one for number in ranges if (one := self._gathered.get(number)) is not None}
+        for gathering in gatherings.values():
+            own = gathering.ranges
+            groups = [tuple(own[place] for place in places) for places in self._alike(own, (0,) * len(own))]
             for part in gathering.parted(groups, self._store.keys):
                 if part is not gathering:
                     self._gathered |= dict.fromkeys(part.ranges, part)

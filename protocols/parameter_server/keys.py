@@ -100,6 +100,13 @@ class Keys:
         """Whether a range holds averaged buffers, which local steps do not train."""
         return range < len(self.parts) and self.parts[range].start >= self._parameters
 
+    def kind(self, range: int) -> int:
+        """A number that is equal for ranges which one operation may update: all of parameters, all of averaged buffers;
+        each block has its own."""
+        if range >= len(self.parts):
+            return range
+        return -1 if self.parts[range].start >= self._parameters else -2
+
     def values(self, range: int, model: Model) -> Tensor:
         """The values of a range in `model`."""
         if (block := self.blocks.get(range)) is not None:

@@ -18,11 +18,11 @@ from .keys import WIRE_INDEX, Keys, Piece
 def raw(tensors: Sequence[Tensor]) -> Buffer:
     """The elements of these CPU tensors of one dtype, one tensor after another, as bytes. Those of a single tensor are
     not copied: it must not change any more."""
-    parts = [one.detach().reshape(-1) for one in tensors if one.numel()]
+    parts = [one for one in tensors if one.numel()]
     if not parts:
         return b""
-    whole = parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
-    return whole.view(torch.uint8).numpy().data
+    whole = parts[0] if len(parts) == 1 else torch.cat([one.reshape(-1) for one in parts])
+    return whole.detach().contiguous().numpy().data.cast("B")
 
 
 def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
@@ -76,8 +76,8 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
 
 
 class Pieces:
-    """The pieces of `ranges` that `packed` wrote into `payload`; `counts`: of its rows. All their `values` [m] share its
-    memory. Raises ValueError where it has others."""
+    """The pieces of `ranges` that `packed` wrote into `payload`; `counts`: by range, its rows. All their `values` [m]
+    share its memory. Raises ValueError where it has others."""
 
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
         self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)

@@ -96,7 +96,7 @@ class Copy:
 class Entry:
     """One change of the copies of `ranges`: the server function applies `pushed` (None: the values stay), and `clocks`
     are set. Several ranges are of the vector, all of them parameters or all buffers, and `pushed` has theirs one behind
-    the other. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which the ranges obey
+    the other. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which ranges obey
     (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
     simulation."""
 

@@ -31,6 +31,7 @@ _PREFIX_BYTES_MAX = 48
 
 Buffer = bytes | bytearray | memoryview
 _PACKER = msgpack.Packer()  # kept: to make one takes ten times as long as to pack a header with it
+_UNPACKERS: list[Any] = []  # kept: to make one takes as long as to read a header with it
 
 
 class PeerMisbehaved(Exception):
@@ -167,8 +168,22 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
     bounded fields."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
-    # Containers are read one by one, as the schema wants them: the unpacker itself never makes one.
-    unpacker = msgpack.Unpacker(
+    unpacker = _UNPACKERS.pop() if _UNPACKERS else _unpacker()
+    begun = unpacker.tell()
+    unpacker.feed(header)
+    try:
+        frame = _read(unpacker, payload_bytes)
+        if unpacker.tell() - begun != len(header):
+            raise ValueError("bytes follow its header")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise PeerMisbehaved(f"sent a header that cannot be taken: {error or type(error).__name__}") from None
+    _UNPACKERS.append(unpacker)  # it has read all that it was fed
+    return frame
+
+
+def _unpacker() -> Any:
+    """A reader of headers. Containers are read one by one, as the schema wants them: it never makes one itself."""
+    return msgpack.Unpacker(
         None,
         max_buffer_size=HEADER_BYTES_MAX,
         raw=False,
@@ -179,14 +194,6 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
         max_str_len=STR_BYTES_MAX,
         max_bin_len=STR_BYTES_MAX,
     )
-    unpacker.feed(header)
-    try:
-        frame = _read(unpacker, payload_bytes)
-        if unpacker.tell() != len(header):
-            raise ValueError("bytes follow its header")
-    except (ValueError, msgpack.UnpackException) as error:
-        raise PeerMisbehaved(f"sent a header that cannot be taken: {error or type(error).__name__}") from None
-    return frame
 
 
 def _read(unpacker: Any, payload_bytes: int) -> Frame:

@@ -86,10 +86,12 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _tuple_codec(item: Codec, items_max: int) -> Codec:
+    every = _integers if item.plain is integer else None
+
     def plain(value: object) -> list[object]:
         if not isinstance(value, tuple) or len(value) > items_max:
             raise ValueError(f"a tuple of at most {items_max} was due")
-        return list(map(item.plain, value))
+        return list(map(item.plain, value) if every is None else every(value))
 
     def read(unpacker: Unpacker) -> tuple[object, ...]:
         count = unpacker.read_array_header()
@@ -97,10 +99,10 @@ def _tuple_codec(item: Codec, items_max: int) -> Codec:
             raise ValueError(f"a list of {count}, at most {items_max} are read")
         if not item.scalar:
             return tuple([item.read(unpacker) for _ in range(count)])
-        values = tuple(map(item.plain, islice(unpacker, count)))
+        values = tuple(islice(unpacker, count))
         if len(values) != count:
             raise ValueError(f"{len(values)} values of a list of {count}")
-        return values
+        return tuple(map(item.plain, values)) if every is None else every(values)
 
     return Codec(plain, read)
 
@@ -141,6 +143,13 @@ def integer(value: object) -> int:
     if type(value) is not int or value >> 63:  # of a negative number this is negative
         raise ValueError("an integer from 0 to 2^63-1 was due")
     return value
+
+
+def _integers(values: tuple[object, ...]) -> tuple[object, ...]:
+    """As `integer`, for many."""
+    if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):  # type: ignore[type-var]
+        raise ValueError("integers from 0 to 2^63-1 were due")
+    return values
 
 
 def _real(value: object) -> float:

@@ -55,8 +55,8 @@ class Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.getsockopt(_EVENTS))
-        return bool(events & _IN), bool(events & _OUT)
+        events = self._socket.get(_EVENTS)
+        return events & _IN != 0, events & _OUT != 0
 
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
