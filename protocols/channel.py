@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import Callable, Set
 
 from .endpoint import Endpoint
-from .link.dispatch import Handler
+from .link.dispatch import Asking, Handler
 from .link.envelope import Envelope as Envelope
+from .link.lost import PeerLost
 from .transport import PeerId
 from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
@@ -103,14 +104,20 @@ class Channel:
         )
 
     def asking(
-        self, to: PeerId, question: Callable[[int], object], payload: Buffer = b"", *, answers: tuple[type, ...]
-    ) -> asyncio.Future[Envelope]:
-        """As `ask` without a limit, for a caller that does not wait here: returns a future of the answer, which fails
-        with PeerLost as `ask` does. Cancel the future to withdraw the question. Raises PeerLost; ValueError for a
-        message that no receiver would take."""
+        self,
+        to: PeerId,
+        question: Callable[[int], object],
+        payload: Buffer = b"",
+        *,
+        answers: tuple[type, ...],
+        told: Callable[[Envelope | PeerLost], None],
+    ) -> Asking:
+        """As `ask` without a limit, for a caller that does not wait here: `told` is called with the answer, or with
+        PeerLost, which `ask` would raise. Cancel what is returned to withdraw the question. Raises PeerLost; ValueError
+        for a message that no receiver would take."""
         offer = self.endpoint.links.known(to).offer
         return self.endpoint.reception.asking(
-            to, self.name, lambda ask: offer(self.name, question(ask), payload), answers
+            to, self.name, lambda ask: offer(self.name, question(ask), payload), answers, told
         )
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:

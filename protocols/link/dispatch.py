@@ -34,9 +34,52 @@ class Unanswered:
 
 
 Handler = Callable[[Envelope], None]
+Told = Callable[[Envelope | PeerLost], None]
+"""Called with the answer to a question, or with the reason why there is none."""
 _OVER = "the conversation is over here"
 _Kind = tuple[str, type]
 """A channel, and the class of one kind of its messages."""
+
+
+class Asking:
+    """An open question whose asker does not wait: `told` is called once, with the answer or the reason why there is
+    none. `Reception` treats it as the future of an answer."""
+
+    __slots__ = ("_told", "forget", "sending")
+
+    def __init__(self, told: Told) -> None:
+        self._told: Told | None = told
+        self.forget: Callable[[], object] = lambda: None
+        """Has nobody look for the answer any more."""
+        self.sending: asyncio.Future[None] | None = None
+        """Done when the question is sent; None: it is."""
+
+    def done(self) -> bool:
+        return self._told is None
+
+    def set_result(self, answer: Envelope) -> None:
+        if (told := self._end()) is not None:
+            told(answer)
+
+    def set_exception(self, error: PeerLost) -> None:
+        """The asker is told soon, and not in the midst of what has brought the error."""
+        if (told := self._end()) is not None:
+            asyncio.get_running_loop().call_soon(told, error)
+
+    def sent(self, sending: asyncio.Future[None]) -> None:
+        if not sending.cancelled() and isinstance(error := sending.exception(), PeerLost):
+            self.set_exception(error)
+
+    def cancel(self) -> None:
+        """Withdraw the question, or take no interest in the answer any more: the asker is told nothing."""
+        self._end()
+        if self.sending is not None:
+            self.sending.cancel()
+
+    def _end(self) -> Told | None:
+        told, self._told = self._told, None
+        self.forget()
+        return told
 
 
 class _Question(NamedTuple):
@@ -46,7 +89,7 @@ class _Question(NamedTuple):
     to: PeerId
     channel: str
     answers: tuple[type, ...]
-    answer: asyncio.Future[Envelope]
+    answer: asyncio.Future[Envelope] | Asking
 
 
 class Reception:
@@ -121,8 +164,10 @@ class Reception:
         answer, of one of the classes `answers` and on the same channel. Raises PeerLost when the peer is lost, says
         that it cannot answer, answers with another class, or does not answer within `within_s` seconds (None: no
         limit)."""
-        ask, answer = self._question(to, channel, answers)
-        envelope = None
+        self._last_ask += 1
+        ask, envelope = self._last_ask, None
+        answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
+        self._asks[ask] = _Question(to, channel, answers, answer)
         try:
             await send(ask)
             async with asyncio.timeout(within_s):
@@ -143,27 +188,22 @@ class Reception:
         channel: str,
         offer: Callable[[int], asyncio.Future[None] | None],
         answers: tuple[type, ...],
-    ) -> asyncio.Future[Envelope]:
-        """As `ask`, for a caller that does not wait here: returns a future of the answer. `offer` sends the question as
-        `Channel.offer` does. Cancel the future to withdraw the question."""
-        ask, answer = self._question(to, channel, answers)
-        answer.add_done_callback(lambda done: self._asks.pop(ask))
+        told: Told,
+    ) -> Asking:
+        """As `ask`, for a caller that does not wait here: `told` is called with the answer as soon as it arrives, or
+        with PeerLost. `offer` sends the question as `Channel.offer` does."""
+        ask, asking = self._last_ask + 1, Asking(told)
+        self._last_ask = ask
+        self._asks[ask] = _Question(to, channel, answers, asking)
+        asking.forget = partial(self._asks.pop, ask, None)
         try:
-            waiting = offer(ask)
+            asking.sending = offer(ask)
         except BaseException:
-            answer.cancel()
+            asking.cancel()
             raise
-        if waiting is not None:
-            waiting.add_done_callback(partial(_unsent, answer))
-            answer.add_done_callback(lambda done: waiting.cancel())
-        return answer
-
-    def _question(self, to: PeerId, channel: str, answers: tuple[type, ...]) -> tuple[int, asyncio.Future[Envelope]]:
-        """The number of a new question, and the future of its answer."""
-        self._last_ask += 1
-        answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
-        self._asks[self._last_ask] = _Question(to, channel, answers, answer)
-        return self._last_ask, answer
+        if asking.sending is not None:
+            asking.sending.add_done_callback(asking.sent)
+        return asking
 
     def refuse(self, question: Envelope, why: str, error: Exception | None = None) -> None:
         """Answer a peer's `question` with `Unanswered` and the reason `why`; a message that asks nothing gets no
@@ -283,12 +323,6 @@ class Reception:
         except Exception as error:
             envelope.done()
             self.refuse(envelope, f"{type(error).__name__}: {error}", error)
-
-
-def _unsent(answer: asyncio.Future[Envelope], sent: asyncio.Future[None]) -> None:
-    """A question was sent, or cannot be sent: then its `answer` has the same error."""
-    if not sent.cancelled() and (error := sent.exception()) is not None and not answer.done():
-        answer.set_exception(error)
 
 
 def _asks(envelope: Envelope) -> bool:

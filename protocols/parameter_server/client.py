@@ -22,8 +22,7 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.presence import Presence
-from ..transport import PeerId
-from .exchanges import Exchange, Exchanges, Take, check, taken
+from .exchanges import Exchange, Exchanges, Question, check, taken
 from .keys import Keys
 from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import packed
@@ -31,7 +30,6 @@ from .reading import Reading, Values
 from .shares import Pushes, Shares
 
 NO_ROWS: Mapping[str, Tensor] = {}
-Asked = tuple[asyncio.Future[Envelope], Take]
 Before = tuple[tuple[int, ...], tuple[int, ...]]
 """By range, the acknowledged pushes and the updates that a worker knew of when it asked."""
 
@@ -41,7 +39,7 @@ class Client:
 
     def __init__(self, channel: Channel, presence: Presence, keys: Keys, copies: int) -> None:
         self._channel, self._keys = channel, keys
-        self._exchanges = Exchanges(channel, presence, keys, copies)
+        self._exchanges, self._no_rows = Exchanges(channel, presence, keys, copies), Shares(keys, NO_ROWS)
         self._acknowledged = [0] * len(keys)
         """By range, the number of the last push that all copies have."""
         self._seen = [0] * len(keys)
@@ -73,14 +71,10 @@ class Client:
         keys, shares = self._keys, Shares(self._keys, wanted)
         reading = Reading(keys, shares)
 
-        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
-            before = self._before(ranges)
+        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
-            rows = shares.counts(ranges)
-            answer = self._channel.asking(
-                server, lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, answers=(Pulled, NotTaken)
-            )
-            return answer, partial(self._take_values, reading, ranges, before)
+            rows, take = shares.counts(ranges), partial(self._take_values, reading, ranges, self._before(ranges))
+            return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, (Pulled, NotTaken), take)
 
         await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=True))
         return reading.values()
@@ -120,19 +114,18 @@ class Client:
             return
         shares, reading = Shares.of(self._keys, pushed), None
         if reads:
-            reading = Reading(self._keys, Shares(self._keys, NO_ROWS))
+            reading = Reading(self._keys, self._no_rows)
             self._reading = seq, reading
 
         answers = (Pulled if reads else Pushed, Early, NotTaken)
 
-        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
-            before, rows, known = self._before(ranges), shares.counts(ranges), tuple(read[number] for number in ranges)
-
-            def message(ask: int) -> Push:
-                return Push(ask, epoch, seq, ranges, rows, known, last, of, reads)
-
-            answer = self._channel.asking(server, message, shares.payload(ranges, pushed), answers=answers)
-            return answer, partial(self._take_push, seq, reading, ranges, before)
+        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
+            rows, known = shares.counts(ranges), tuple(read[number] for number in ranges)
+            take = partial(self._take_push, seq, reading, ranges, self._before(ranges))
+            return Question(
+                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads),
+                shares.payload(ranges, pushed), answers, take,
+            )  # fmt: skip
 
         at_a_time = 1 if reading is None else 2
         self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False, at_a_time=at_a_time)
@@ -184,18 +177,16 @@ class Client:
     async def _enlisted(self, clock: int) -> int:
         clocks = [clock]
 
-        def ask(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> Asked:
-            answers, before = (Enlisted, NotTaken), self._told(ranges)
-            answer = self._channel.asking(server, lambda ask: Enlist(ask, epoch, clock, ranges), answers=answers)
-            return answer, partial(take, ranges, before)
+        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
+            answers, taking = (Enlisted, NotTaken), partial(take, ranges, self._told(ranges))
+            return Question(lambda ask: Enlist(ask, epoch, clock, ranges), b"", answers, taking)
 
         def take(ranges: Sequence[int], before: Sequence[int], answer: Envelope) -> None:
             enlisted = taken(answer.message)
             check(ranges, before, enlisted.before)
             clocks.extend(enlisted.clocks)
 
-        shares = Shares(self._keys, NO_ROWS)
-        await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=False))
+        await self._made(self._exchanges.begin(ask, self._no_rows, self._news.set, tail=False))
         return max(clocks)
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:

@@ -12,15 +12,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..channel import Channel, Envelope
+from ..link.dispatch import Asking
 from ..link.link import PeerLost
 from ..members.errors import MembershipError
 from ..members.presence import Presence
 from ..members.view import View
 from ..transport import PeerId
-from ..wire.frames import PAYLOAD_BYTES_MAX
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .known import Known
@@ -41,9 +42,20 @@ SERVERLESS_PATIENCES = 8
 
 Take = Callable[[Envelope], None]
 """Takes the answer to a question. Raises PeerLost where it is none: the server is asked again."""
-Ask = Callable[[PeerId, int, tuple[int, ...]], tuple[asyncio.Future[Envelope], Take]]
-"""Asks a server about these ranges: (server, generation of the view, ranges). Returns the future of the answer, and the
-function that takes it. Raises PeerLost."""
+Told = Callable[[Envelope | PeerLost], None]
+
+
+class Question(NamedTuple):
+    """A question to a server, all but the number by which it is answered. `take` takes the answer, one of `answers`."""
+
+    message: Callable[[int], object]
+    payload: Buffer
+    answers: tuple[type, ...]
+    take: Take
+
+
+Ask = Callable[[int, tuple[int, ...]], Question]
+"""The question about these ranges: (generation of the view, ranges)."""
 
 
 class Exchanges:
@@ -101,6 +113,10 @@ class Exchanges:
             yield tuple(numbers[at:until])
             at = until
 
+    def asking(self, server: PeerId, question: Question, told: Told) -> Asking:
+        message, payload, answers, _ = question
+        return self._channel.asking(server, message, payload, answers=answers, told=told)
+
     def retry(self, server: PeerId) -> None:
         """Reach `server` again in this view, or go on without it in the next."""
         self._channel.endpoint.retry(server)
@@ -121,9 +137,11 @@ class Exchange:
         self._left = exchanges.all()
         self._view: View | None = None
         """The view in which it goes on; None: it waits for one."""
-        self._asked: set[asyncio.Future[Envelope]] = set()
+        self._asked: dict[int, Asking] = {}
+        self._asked_so_far = 0
         self._waiting: asyncio.Task[View] | None = None
-        self._served_s = _now()
+        self._serverless_s: float | None = None
+        """Since when there is no server; None: there is one."""
         self._error: BaseException | None = None
 
     def done(self) -> bool:
@@ -153,9 +171,9 @@ class Exchange:
             self._await_view()
 
     def _break_off(self) -> None:
-        asked, self._asked, self._view = self._asked, set(), None
-        for answer in asked:
-            answer.cancel()
+        asked, self._asked, self._view = self._asked, {}, None
+        for asking in asked.values():
+            asking.cancel()
 
     def _await_view(self, *, pause: bool = False) -> None:
         self._waiting = asyncio.create_task(self._next_view(pause=pause), name="view")
@@ -178,12 +196,16 @@ class Exchange:
 
     def _go_on(self, view: View) -> None:
         """Ask about the ranges that are left, in `view`."""
-        exchanges, now = self._exchanges, _now()
-        if exchanges.placement(view).servers:
-            self._served_s = now
-        elif now - self._served_s > SERVERLESS_PATIENCES * exchanges.patience_s:
-            self._end(LostRange("no server is left, and none has come back: go on from the checkpoints with --resume"))
-            return
+        exchanges = self._exchanges
+        if not exchanges.placement(view).servers:
+            now = asyncio.get_running_loop().time()
+            since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
+            if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
+                why = "no server is left, and none has come back"
+                self._end(LostRange(f"{why}: go on from the checkpoints with --resume"))
+                return
+        else:
+            self._serverless_s = None
         self._view = view
         for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
             batches = exchanges.batches(server, numbers, self._shares)
@@ -194,34 +216,36 @@ class Exchange:
     def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
         if self._view is not view or (ranges := next(batches, None)) is None:
             return
+        question = self._ask(view.generation, ranges)
+        place = self._asked_so_far = self._asked_so_far + 1
+        told = partial(self._told, view, server, batches, ranges, question.take, place)
         try:
-            answer, take = self._ask(server, view.generation, ranges)
+            self._asked[place] = self._exchanges.asking(server, question, told)
         except PeerLost:
             self._exchanges.retry(server)
-            return
         except Exception as error:
             self._end(error)
-            return
-        self._asked.add(answer)
-        answer.add_done_callback(partial(self._answered, view, server, batches, ranges, take))
 
-    def _answered(
+    def _told(
         self,
         view: View,
         server: PeerId,
         batches: Iterator[tuple[int, ...]],
         ranges: tuple[int, ...],
         take: Take,
-        answer: asyncio.Future[Envelope],
+        place: int,
+        answer: Envelope | PeerLost,
     ) -> None:
         exchanges = self._exchanges
-        if answer not in self._asked or exchanges.presence.has_left(view):
-            if not answer.cancelled() and answer.exception() is None:
-                answer.result().done()  # it has come too late
+        if place not in self._asked or exchanges.presence.has_left(view):
+            if isinstance(answer, Envelope):
+                answer.done()  # it has come too late
             return
-        self._asked.remove(answer)
+        del self._asked[place]
         try:
-            take(answer.result())
+            if isinstance(answer, PeerLost):
+                raise answer
+            take(answer)
         except PeerLost:
             exchanges.retry(server)
         except Exception as error:
@@ -244,10 +268,6 @@ class Exchange:
         self._error = error
         self.cancel()
         self._over()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:

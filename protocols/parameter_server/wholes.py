@@ -49,9 +49,10 @@ def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int,
     sizes = [part.values.shape[0] for part in parts]
     if (before := _whole(ranges, copies, parts)) is not None:
         whole = Whole(ranges, *function.step(before.values, pushed, before.state))
-        states = {name: torch.split(tensor, sizes) for name, tensor in whole.state.items()}
-        for at, (part, values) in enumerate(zip(parts, torch.split(whole.values, sizes), strict=True)):
+        for part, values in zip(parts, torch.split(whole.values, sizes), strict=True):
             part.values, part.whole = values, whole
+        states = {name: torch.split(tensor, sizes) for name, tensor in whole.state.items()}
+        for at, part in enumerate(parts if states else ()):
             part.state = {name: tensors[at] for name, tensors in states.items()}
         return
     for part, own in zip(parts, torch.split(pushed, sizes), strict=True):
