@@ -18,11 +18,11 @@ from .keys import WIRE_INDEX, Keys, Piece
 def raw(tensors: Sequence[Tensor]) -> Buffer:
     """The elements of these CPU tensors of one dtype, one tensor after another, as bytes. Those of a single tensor are
     not copied: it must not change any more."""
-    parts = [one for one in tensors if one.numel()]
-    if not parts:
-        return b""
-    whole = parts[0] if len(parts) == 1 else torch.cat([one.reshape(-1) for one in parts])
-    return whole.detach().contiguous().numpy().data.cast("B")
+    whole = tensors[0] if len(tensors) == 1 else torch.cat([one.reshape(-1) for one in tensors] or [torch.empty(0)])
+    data = whole.detach().numpy().data
+    if not data.contiguous:
+        data = whole.detach().contiguous().numpy().data
+    return data.cast("B") if data.nbytes else b""
 
 
 def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
@@ -93,7 +93,9 @@ class Pieces:
         """The rows of the block at this place among the ranges, or the values of the ranges of the vector at these
         places, which ascend."""
         first, until, starts = places[0], places[-1] + 1, self._starts
-        if until - first == len(places):
+        if len(places) == len(self._ranges):
+            values = self.values
+        elif until - first == len(places):
             values = self.values[starts[first] : starts[until]]
         else:
             values = torch.cat([self.values[starts[place] : starts[place + 1]] for place in places])

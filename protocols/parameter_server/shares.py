@@ -83,7 +83,8 @@ class Shares:
         """The parts of a push that are for `ranges`, ascending, as the payload of a message."""
         blocks = [number for number in ranges if number in self.ids]
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
-        values = [pushes.vector[part.start : part.stop] for part in parts]
+        whole = len(parts) == 1 and parts[0] == (0, self._keys.vector_size)
+        values = [pushes.vector] if whole else [pushes.vector[part.start : part.stop] for part in parts]
         for number in blocks:
             if (places := self._places[number]).shape[0]:
                 values.append(pushes.rows[self._keys.blocks[number].table.name].values[places])
