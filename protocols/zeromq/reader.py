@@ -61,8 +61,7 @@ class RawSocket(Protocol):
     def fileno(self) -> int: ...
 
     def receive(self) -> Arrived | None:
-        """The next message of a socket that is ready to receive; None if that message has vanished with its
-        connection."""
+        """The next message; None: there is none now."""
         ...
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -100,10 +99,11 @@ class Tap:
         """Receive the messages that have arrived, and send those that wait."""
         self._due = False
         for _ in range(_DRAIN_MAX):
-            if self._closed or not self._socket.ready()[0]:
+            if self._closed or (arrived := self._socket.receive()) is None:
                 break
-            if (arrived := self._socket.receive()) is not None:
-                self._take(arrived)
+            self._take(arrived)
+            if self._closed or not self._socket.ready()[0]:  # costs less than to try in vain
+                break
         else:
             self._serve_soon()
         if self._backlog:

@@ -22,6 +22,8 @@ class Socket:
 
     def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
         self._socket = socket
+        self._send = super(zmq.Socket, socket).send
+        """As `socket.send`, which looks at arguments that are not used here for longer than it takes to send."""
         self._tells_origin = tells_origin
 
     def fileno(self) -> int:
@@ -46,8 +48,8 @@ class Socket:
         it can; the others follow it."""
         try:
             for frame in frames[:-1]:
-                self._socket.send(frame, _MORE)
-            self._socket.send(frames[-1], _NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
+                self._send(frame, _MORE)
+            self._send(frames[-1], _NOBLOCK, copy=len(frames[-1]) < _ZERO_COPY_BYTES)  # Z22
         except zmq.ZMQError as error:
             if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
                 raise
