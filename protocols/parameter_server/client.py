@@ -127,8 +127,7 @@ class Client:
                 shares.payload(ranges, pushed), answers, take,
             )  # fmt: skip
 
-        at_a_time = 1 if reading is None else 2
-        self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False, at_a_time=at_a_time)
+        self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False)
 
     def _take_push(
         self, seq: int, reading: Reading | None, ranges: Sequence[int], before: Before, answer: Envelope

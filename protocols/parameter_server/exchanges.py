@@ -40,6 +40,9 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
+_AT_A_TIME = 2
+"""The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""
+
 Take = Callable[[Envelope], None]
 """Takes the answer to a question. Raises PeerLost where it is none: the server is asked again."""
 Told = Callable[[Envelope | PeerLost], None]
@@ -72,9 +75,8 @@ class Exchanges:
 
     def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool, at_a_time: int = 1) -> Exchange:
         """Begin to `ask` once for each range, the tail of the range's chain or else its head, over as many views as it
-        takes. `over` is called when that is done, or has failed. `shares`: the rows that it is about; `at_a_time`: the
-        most questions open with a server."""
-        exchange = Exchange(self, ask, shares, over, tail=tail, at_a_time=at_a_time)
+        takes. `over` is called when that is done, or has failed. `shares`: the rows that it is about."""
+        exchange = Exchange(self, ask, shares, over, tail=tail)
         self.open[exchange] = None
         exchange.begin()
         return exchange
@@ -129,11 +131,8 @@ class Exchanges:
 class Exchange:
     """One exchange about all ranges. It looks like a task: `done`, `result`, `cancel`."""
 
-    def __init__(
-        self, exchanges: Exchanges, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool, at_a_time: int
-    ) -> None:
-        self._exchanges, self._ask, self._shares, self._over = exchanges, ask, shares, over
-        self._tail, self._at_a_time = tail, at_a_time
+    def __init__(self, exchanges: Exchanges, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> None:
+        self._exchanges, self._ask, self._shares, self._over, self._tail = exchanges, ask, shares, over, tail
         self._left = exchanges.all()
         self._view: View | None = None
         """The view in which it goes on; None: it waits for one."""
@@ -209,7 +208,7 @@ class Exchange:
         self._view = view
         for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
             batches = exchanges.batches(server, numbers, self._shares)
-            for _ in range(self._at_a_time):
+            for _ in range(_AT_A_TIME):
                 self._ask_next(view, server, batches)
         self._look_whether_over()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 from company import Company
-from conformance import over
+from conformance import eventually, over
 from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, simulate  # noqa: F401
 
 from samovar.peers.settings.link_text import parse_link
@@ -22,7 +23,14 @@ from samovar.protocols.members.hello import AskRun, RunIs
 from samovar.protocols.members.invites import Admitted
 from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Version
+from samovar.protocols.wire.frames import Lane, message
 from samovar.sims.world.network import Network
+
+
+@message("test_answers", lane=Lane.DATA, payload_max=1 << 20)
+@dataclass(frozen=True, slots=True)
+class Query:
+    ask: int
 
 
 def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
@@ -197,5 +205,44 @@ def test_an_answer_of_another_kind_is_refused_by_name_and_ends_the_wait() -> Non
             await over(a).ask("b", AskRun, answers=(RunIs,))
         assert a.refused == {"b": "answered a question with Admitted"}
         assert a.is_lost("b") is None
+
+    between_two(visit)
+
+
+def test_who_does_not_wait_is_told_the_answer_as_it_arrives_or_why_there_is_none() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        asked, told = list[Envelope](), list[Envelope | PeerLost]()
+        over(b).on(AskRun, asked.append)
+        questions = [over(a).asking("b", AskRun, answers=(RunIs,), told=told.append) for _ in range(3)]
+        await eventually(lambda: len(asked) == 3)
+        questions[1].cancel()
+        for number in (0, 1):
+            over(b).post("a", RunIs(asked[number].message.ask, f"run {number}", "{}"))
+        await b.drain()
+        assert [one.message.run for one in told if isinstance(one, Envelope)] == ["run 0"]
+        a.gone("b", "it has ended")
+        assert len(told) == 1, "not in the midst of what the loss brings about"
+        await eventually(lambda: len(told) == 2)
+        assert str(told[1]) == "peer b is lost: it has ended"
+        assert not a.reception.asked
+        with pytest.raises(PeerLost):
+            over(a).asking("b", AskRun, answers=(RunIs,), told=told.append)
+        assert not a.reception.asked
+
+    between_two(visit)
+
+
+def test_a_question_that_waits_for_credit_is_withdrawn_or_fails_with_its_link() -> None:
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        came, told = list[Envelope](), list[Envelope | PeerLost]()
+        over(b).on(Query, came.append)
+        ask = partial(over(a).asking, "b", Query, bytes(1 << 20), answers=(RunIs,), told=told.append)
+        await over(a).send("b", Query(0))
+        asked = [ask() for _ in range(60)]
+        assert asked[-1].sending is not None
+        asked[-1].cancel()
+        a.gone("b", "it has ended")
+        await eventually(lambda: len(told) == 59)
+        assert all(isinstance(one, PeerLost) for one in told)
 
     between_two(visit)

@@ -10,7 +10,7 @@ from simulated import LINK, endpoint_in, simulate
 
 from samovar.aggregation.consistency import parse_consistency
 from samovar.aggregation.server.add import Add
-from samovar.aggregation.vector import Part
+from samovar.aggregation.vector import parts
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
@@ -51,22 +51,25 @@ def view(generation: int) -> View:
 
 @dataclass
 class Server:
-    """A server that holds one range, with `copy` of it, in a view with the workers a and b. The stranger is in no view.
-    `partitions`: the names of those whose pushes make updates, each after a coordinator's order; none: workers' own
-    do."""
+    """A server that holds `ranges` ranges, with `copy` of them, in a view with the workers a and b. The stranger is in
+    no view. `partitions`: the names of those whose pushes make updates, each after a coordinator's order; none:
+    workers' own do."""
 
     copy: Copy
     partitions: tuple[str, ...] = ()
+    ranges: int = 1
     network: Network = field(default_factory=lambda: Network(parse_link(LINK), 1))
 
     def __post_init__(self) -> None:
         self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
         channel, size = Channel(self.endpoint, PARAMETER_SERVER), self.copy.values.numel()
-        store = Store(
-            Keys((Part(0, size),), size, torch.float32), Add(), self.partitions, coordinated=bool(self.partitions)
-        )
-        store.copies[0] = self.copy
-        tenure, stalls = Tenure(channel, 1, 1), cast(Stalls, _NoStalls())
+        keys = Keys(parts(size, self.ranges), size, torch.float32)
+        store = Store(keys, Add(), self.partitions, coordinated=bool(self.partitions))
+        for number, part in enumerate(keys.parts):
+            own, copy = self.copy.values[part.start : part.stop].clone(), self.copy
+            alike = replace(copy, values=own, clocks=dict(copy.clocks), enlisted={*copy.enlisted})
+            store.copies[number] = copy if self.ranges == 1 else alike
+        tenure, stalls = Tenure(channel, self.ranges, 1), cast(Stalls, _NoStalls())
         bsp, rule = parse_consistency("bsp"), parse_algorithm("statistical_query" if self.partitions else "sync")
         self.parts = Parts.around(channel, store, tenure, bsp, rule, stalls, None)
         orders = Orders(channel, store, tenure, self.parts.chains)
@@ -94,9 +97,11 @@ class Server:
         return envelope.message
 
 
-def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]], partitions: tuple[str, ...] = ()) -> None:
+def with_server(
+    copy: Copy, scene: Callable[[Server], Awaitable[None]], partitions: tuple[str, ...] = (), ranges: int = 1
+) -> None:
     async def main() -> None:
-        server = Server(copy, partitions)
+        server = Server(copy, partitions, ranges)
         await server.open()
         try:
             await scene(server)
@@ -108,8 +113,8 @@ def with_server(copy: Copy, scene: Callable[[Server], Awaitable[None]], partitio
     simulate(main())
 
 
-def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int) -> Copy:
-    return Copy(torch.zeros(3), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
+def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int, size: int = 3) -> Copy:
+    return Copy(torch.zeros(size), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
 
 
 class Present:
