@@ -73,7 +73,7 @@ class Exchanges:
         """The generation of a view and the chains in it; None: none were asked for."""
         presence.on_change.append(self._look)
 
-    def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool, at_a_time: int = 1) -> Exchange:
+    def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> Exchange:
         """Begin to `ask` once for each range, the tail of the range's chain or else its head, over as many views as it
         takes. `over` is called when that is done, or has failed. `shares`: the rows that it is about."""
         exchange = Exchange(self, ask, shares, over, tail=tail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -70,9 +70,9 @@ class Gathering:
         divisor = algorithm.divisor(len(self.pushes))
         return Entry(self.ranges, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
 
-    def parted(self, groups: Sequence[Collection[int]], keys: Keys) -> list[Gathering]:
+    def parted(self, groups: Sequence[tuple[int, ...]], keys: Keys) -> list[Gathering]:
         """The same gathering as one for each of these `groups` of its ranges."""
-        if len(groups) == 1:
+        if [*groups] == [self.ranges]:
             return [self]
         assert self.total is None or isinstance(self.total, Tensor)
         sizes = [keys.size(number) for number in self.ranges]
@@ -82,7 +82,7 @@ class Gathering:
         return [
             replace(
                 self,
-                ranges=tuple(group),
+                ranges=group,
                 total=torch.cat([each[number] for number in group]) if each else None,
                 pushes=list(self.pushes), seqs=dict(self.seqs), last=set(self.last), told=list(waiting),
             )

@@ -180,8 +180,9 @@ class Intake:
             gathering = Gathering(ranges)
         else:
             rest = tuple(number for number in gathering.ranges if number not in ranges)
-            gathering, other = gathering.parted([ranges, rest], self._store.keys)
-            self._gathered |= dict.fromkeys(rest, other)
+            gathering, *others = gathering.parted([ranges, rest] if rest else [ranges], self._store.keys)
+            for other in others:
+                self._gathered |= dict.fromkeys(rest, other)
         self._gathered |= dict.fromkeys(ranges, gathering)
         return gathering
 
