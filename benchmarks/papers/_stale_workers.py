@@ -99,8 +99,8 @@ def played(
     store = Store(Keys([Part(0, first.numel())], first.numel(), first.dtype), function)
     copy = store.copies[0] = store.create(0, Model(first, {}))
     names = [str(worker) for worker in range(scene.workers)]
-    store.enter(Entry(0, None, dict.fromkeys(names, 0), joins=True))
-    chance, out, gathering = random.Random(scene.seed), Played(), Gathering()
+    store.enter(Entry((0,), None, dict.fromkeys(names, 0), joins=True))
+    chance, out, gathering = random.Random(scene.seed), Played(), Gathering((0,))
     clocks, read, pulled = [0] * scene.workers, [0] * scene.workers, [copy.values] * scene.workers
     began, pieces = [0] * scene.workers, [0] * scene.workers
     events: list[tuple[float, int, int]] = []
@@ -127,8 +127,8 @@ def played(
             weight = algorithm.weight(staleness, scene.workers)
             gathering.add(names[worker], seq, gradient(worker, pulled[worker]), weight, last=False)
             if gathering.due(algorithm, copy):
-                store.enter(gathering.entry(0, algorithm, copy))
-                gathering = Gathering()
+                store.enter(gathering.entry(algorithm, copy))
+                gathering = Gathering((0,))
         clocks[worker] = seq
         waiting.add(worker)
         if scene.at_once:

@@ -204,7 +204,8 @@ class Chains:
                 raise PeerMisbehaved(f"sent entries that cannot be applied: {wrong}") from None
         for places in self._alike(apply):
             clocks = apply.clocks[places[0] * len(workers) : (places[0] + 1) * len(workers)]
-            pushed, ranges = pieces and pieces.of(places), tuple(apply.ranges[place] for place in places)
+            pushed = None if pieces is None else pieces.of(places)
+            ranges = tuple(apply.ranges[place] for place in places)
             entries.append(Entry(ranges, pushed, dict(zip(workers, clocks, strict=True)), apply.joins, apply.order))
         return entries
 

@@ -145,9 +145,9 @@ def integer(value: object) -> int:
     return value
 
 
-def _integers(values: tuple[object, ...]) -> tuple[object, ...]:
+def _integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """As `integer`, for many."""
-    if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):  # type: ignore[type-var]
+    if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):
         raise ValueError("integers from 0 to 2^63-1 were due")
     return values
 

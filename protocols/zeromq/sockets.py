@@ -4,7 +4,7 @@ no call blocks."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -22,7 +22,7 @@ class Socket:
 
     def __init__(self, socket: zmq.Socket[bytes], *, tells_origin: bool = False) -> None:
         self._socket = socket
-        self._send = super(zmq.Socket, socket).send
+        self._send: Callable[..., object] = super(zmq.Socket, socket).send
         """As `socket.send`, which looks at arguments that are not used here for longer than it takes to send."""
         self._tells_origin = tells_origin
 
@@ -57,7 +57,7 @@ class Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = self._socket.get(_EVENTS)
+        events = int(self._socket.get(_EVENTS))
         return events & _IN != 0, events & _OUT != 0
 
     def close(self, linger_ms: int) -> None:
