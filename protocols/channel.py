@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Callable, Set
 
 from .endpoint import Endpoint
-from .link.dispatch import Asking, Handler
+from .link.asking import Asking, Told
+from .link.dispatch import Handler
 from .link.envelope import Envelope as Envelope
-from .link.lost import PeerLost
 from .transport import PeerId
 from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
@@ -110,7 +110,7 @@ class Channel:
         payload: Buffer = b"",
         *,
         answers: tuple[type, ...],
-        told: Callable[[Envelope | PeerLost], None],
+        told: Told,
     ) -> Asking:
         """As `ask` without a limit, for a caller that does not wait here: `told` is called with the answer, or with
         PeerLost, which `ask` would raise. Cancel what is returned to withdraw the question. Raises PeerLost; ValueError

@@ -57,15 +57,9 @@ class Membership:
         self._outsiders, self._ledger = Outsiders(channel, roster, expelled=self._on_expelled), Ledger(store)
         self._ledger.on_trouble.append(roster.tell_waiting)
         self._change = Change(
-            channel,
-            roster,
-            self._ledger,
-            terms,
-            quorum=quorum,
-            outsiders=self._outsiders,
-            standing=lambda: self.standing,
-            take=self._take,
-        )
+            channel, roster, self._ledger, terms, quorum=quorum, outsiders=self._outsiders,
+            standing=lambda: self.standing, take=self._take,
+        )  # fmt: skip
         self.learning = Learning(channel, roster, standing=lambda: self.standing, of_now=self._change.acceptor.of_now)
         self._attached: Attached = Unattached(roster, self.learning)
         self._admission = Admission(
@@ -81,7 +75,7 @@ class Membership:
         )
         self.lost = self._edges.lost
         """Reports a member that this peer cannot work with: it is removed, or the edge to it avoided."""
-        self.suspect, self.hold_off, self.on_change = roster.suspect, self._admission.hold_off, roster.on_change
+        self.suspect, self.hold_off = roster.suspect, self._admission.hold_off
         self.removals = Removals(channel, roster, self.hold_off)
         self.neighbours = of_view(roster, self.removals)
         self.inviting = Inviting(channel, roster, self._change.consider)
@@ -143,6 +137,11 @@ class Membership:
     def on_waiting(self) -> list[Callable[[str], None]]:
         """Called with the reason when too few members answer, or when the others do not let this peer in yet."""
         return self._roster.on_waiting
+
+    @property
+    def on_change(self) -> list[Callable[[], None]]:
+        """Called by `notify`, before the conditions are tested."""
+        return self._roster.on_change
 
     @property
     def learns(self) -> bool:

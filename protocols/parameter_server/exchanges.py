@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..channel import Channel, Envelope
-from ..link.dispatch import Asking
+from ..link.asking import Asking, Told
 from ..link.link import PeerLost
 from ..members.errors import MembershipError
 from ..members.presence import Presence
@@ -45,7 +45,6 @@ _AT_A_TIME = 2
 
 Take = Callable[[Envelope], None]
 """Takes the answer to a question. Raises PeerLost where it is none: the server is asked again."""
-Told = Callable[[Envelope | PeerLost], None]
 
 
 class Question(NamedTuple):

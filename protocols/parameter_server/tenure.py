@@ -58,8 +58,6 @@ class Tenure:
         self._mapper: Mapping[str, PeerId] = {}
         self.everybody: tuple[PeerId, ...] = ()
         """The members and learners of the view."""
-        self._led: set[int] = set()
-        """The ranges of which this server is the head."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
@@ -76,7 +74,6 @@ class Tenure:
         """`view` begins, and no range is settled in it yet."""
         self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
         self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
-        self._led = {number for number in range(self.count) if self.head(number) == self.me}
         self.ready.clear()
         self.lost.clear()
         self._held.keep(self.everybody)
@@ -127,7 +124,8 @@ class Tenure:
 
     def _leads(self, ranges: Sequence[int]) -> bool:
         """Whether this server is the head of these ranges."""
-        return self._led.issuperset(ranges)
+        me, chain = self.me, self.placement.chain
+        return all(chain(range)[:1] == (me,) for range in ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
         return sender in self.placement.servers

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import zmq
 
 from samovar.__main__ import main
 from samovar.aggregation.periods import registry
@@ -24,6 +23,7 @@ from samovar.protocols.collectives.allreduce import Allreduce, allreduce
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.group import Group
 from samovar.protocols.transfer.chunks import Inbox
+from samovar.protocols.zeromq.sockets import Socket
 from samovar.protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.scenarios.toy import toy_task
@@ -90,7 +90,13 @@ def test_a_model_takes_the_walk_on_the_page_from_the_loop_to_the_outbox(monkeypa
 
 async def test_a_chunk_takes_the_walks_on_the_page_through_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
     out, back = list[list[str]](), list[list[str]]()
-    noting(monkeypatch, zmq.Socket, "send", lambda: out.append(entered(ALLREDUCE)))
+    opened = Socket.__init__
+
+    def noted(self: Socket, *arguments: Any, **options: Any) -> None:
+        opened(self, *arguments, **options)
+        noting(monkeypatch, self, "_send", lambda: out.append(entered(ALLREDUCE)))
+
+    monkeypatch.setattr(Socket, "__init__", noted)
     noting(monkeypatch, Allreduce, "_receive", lambda: back.append(entered(READER)))
     ends = [
         Endpoint(ZeroMQTransport(KeyPair.new(), listen="tcp://127.0.0.1:0"), patience_s=5.0, rng=random.Random(n))
