@@ -108,8 +108,9 @@ class Exchanges:
         while at < len(numbers):
             most = min(PAYLOAD_BYTES_MAX, self._channel.endpoint.chunk_bytes(server))
             until, nbytes = at + 1, shares.nbytes(numbers[at])
-            while until < min(len(numbers), at + ITEMS_MAX) and nbytes + shares.nbytes(numbers[until]) <= most:
-                nbytes += shares.nbytes(numbers[until])
+            while until < min(len(numbers), at + ITEMS_MAX):
+                if (nbytes := nbytes + shares.nbytes(numbers[until])) > most:
+                    break
                 until += 1
             yield tuple(numbers[at:until])
             at = until
