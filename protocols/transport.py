@@ -34,11 +34,8 @@ def is_guest(peer: PeerId) -> bool:
 def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
     """Bytes that two frames take on the wire: ZMTP 3 framing and, encrypted, CURVE's command, nonce and box."""
     box = 33 if encrypted else 0
-    return _frame_bytes(header + box) + _frame_bytes(payload + box)
-
-
-def _frame_bytes(size: int) -> int:
-    return size + (2 if size < 256 else 9)
+    header, payload = header + box, payload + box
+    return header + (2 if header < 256 else 9) + payload + (2 if payload < 256 else 9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ class ZeroMQTransport:
     def _size(self, peer: PeerId, header: Buffer, payload: Buffer) -> int:
         """Bytes that these frames take on the wire; 0 if they go through a pipe, where the relay's pieces are
         counted."""
-        if self.pipes is not None and self._ways.address(peer) in (None, NOWHERE):
+        if self._listener.pipes is not None and self._ways.address(peer) in (None, NOWHERE):
             return 0
         return wire_bytes(len(header), len(payload), encrypted=self.encrypted)
 
