@@ -215,10 +215,10 @@ class Exchange:
     def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
         if self._view is not view or (ranges := next(batches, None)) is None:
             return
-        question = self._ask(view.generation, ranges)
         place = self._asked_so_far = self._asked_so_far + 1
-        told = partial(self._told, view, server, batches, ranges, question.take, place)
         try:
+            question = self._ask(view.generation, ranges)
+            told = partial(self._told, view, server, batches, ranges, question.take, place)
             self._asked[place] = self._exchanges.asking(server, question, told)
         except PeerLost:
             self._exchanges.retry(server)
