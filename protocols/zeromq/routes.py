@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from ..addresses import NOWHERE
 from ..transport import PeerId, is_guest, key_of
@@ -30,6 +31,7 @@ def new_route(name: PeerId) -> bytes:
     return f"{name}/{secrets.token_hex(4)}".encode()
 
 
+@lru_cache(maxsize=1024)
 def claimed_name(route: bytes) -> PeerId:
     name = route.partition(b"/")[0].decode("ascii", "replace")
     return name if name.isprintable() and 0 < len(name) <= _NAME_MAX else "somebody without a name"
