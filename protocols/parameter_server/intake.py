@@ -270,10 +270,10 @@ class Intake:
                     del self._gathered[number]
         if entries:
             self._chains.enter(entries)
-            self.on_update()
             for gathering in due:
                 for told in gathering.told:
                     self._chains.after(gathering.ranges, told)
+            self.on_update()  # after the answers, for which workers wait
 
     def _alike_ones(self, ranges: Sequence[int]) -> Iterator[Gathering]:
         """What is gathered for these ranges, parted where the copies are alike no longer."""
