@@ -118,7 +118,8 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     wished, resumed = ParameterServerSettings.of(setup.settings), setup.resumed
     names = names_of(rule.partitions(setup.settings.peers)) if isinstance(rule, MapReduce) else ()
     coordinated = isinstance(rule, MapReduce) and rule.coordinated
-    store = Store(keys, wished.function(setup.facts.defined), names, coordinated=coordinated)
+    function, limit = wished.function(setup.facts.defined), wished.norm_limit
+    store = Store(keys, function, names, coordinated=coordinated, norm_limit=limit)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))

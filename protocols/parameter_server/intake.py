@@ -17,7 +17,6 @@ from functools import partial
 import torch
 
 from ...aggregation.rows import INDEX
-from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
@@ -207,8 +206,7 @@ class Intake:
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
         pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
-        if not all_finite(values):
-            raise ValueError("it has numbers that are not finite")
+        self._store.check(push.ranges, pieces, values)
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

@@ -1,5 +1,5 @@
-"""A server is killed at 100 points of each of two runs, of which each value has two copies: no acknowledged push is lost, none is
-applied twice, training goes on, and the others name the server.
+"""A server is killed at 100 points of each of two runs, of which each value has two copies: no acknowledged push is
+lost, none is applied twice, training goes on, and the others name the server.
 
 The run has pushes, a takeover (of a server that stops for a while, and comes back), and a move of ranges to a server
 that joins. Pushes are of whole numbers, so that the values that are left on the servers tell exactly what was applied.

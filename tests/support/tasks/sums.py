@@ -6,7 +6,7 @@ With `--algorithm downpour --server-update add` the model is the sum of all push
 import torch
 from torch import nn
 
-SIZE, BATCHES = 48, 64
+SIZE, BATCHES = 48, 400
 
 
 def pushes(part: int) -> torch.Tensor:
