@@ -41,6 +41,7 @@ def build(setup: Setup) -> Conversation:
     membership, every = setup.membership, setup.settings.evaluate_every
     assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    setup.stalls.by_clocks = wished.bound.slack is not None
     if membership.me.attributes.role == SERVER:
         return Serving(_parts(setup, channel, rule, keys, initial), membership, presence, setup.clock, every)
     client = Client(channel, presence, keys, wished.held)

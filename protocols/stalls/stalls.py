@@ -9,8 +9,8 @@ the members that wait for it report it after the same time. A peer that evaluate
 evaluation, however short, so that the others can account for their wait.
 
 With `patience_s`, a peer that takes local steps for longer is given up. The most senior member that is not over that
-time itself gives it up, once that member has contributed and waits, if the others are enough to go on. The peer is let
-in again after its `probation`.
+time itself gives it up, if the others are enough to go on: in rounds once that member has contributed and waits, and
+`by_clocks` at once. The peer is let in again after its `probation`.
 
 Cost: none in a usual round; after an evaluation a message to each member.
 On failure: the message is repeated. Work that blocks the event loop itself is noticed as the peer's silence.
@@ -66,6 +66,14 @@ class Stall:
     """The kind of work that the peer is at (`works`); "": it has told nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A wait for others, since a time on the loop's clock. `awaited` returns the peers that are waited for."""
+
+    awaited: Callable[[], Collection[PeerId]]
+    since_s: float
+
+
 class Stalls:
     """One peer's side: it watches its own work, and reports the peers that it waits for, which `meter` knows. `version`
     returns the number of exchanges, called rounds here, that are over."""
@@ -74,6 +82,9 @@ class Stalls:
         self.meter = meter
         self.patience_s: float | None = None
         """Seconds that a peer may take local steps before the others go on without it; None: no limit."""
+        self.by_clocks = False
+        """Whether peers count their own exchanges and not common rounds, within a bound. Then the member that decides
+        gives a peer up although it may not wait for that peer itself: others do, or will."""
         self.on_stall: list[Callable[[Stall], None]] = []
         self._channel, self._membership, self._round = channel, membership, version
         self._probation = Probation(membership)
@@ -88,8 +99,7 @@ class Stalls:
         """The round in which a peer evaluated while this peer waited and did not know for which peer; None: none."""
         self._told_at: dict[PeerId, float] = {}
         """The peers that were reported, and when each was reported last."""
-        self._awaited: Callable[[], Collection[PeerId]] | None = None
-        self._since_s = 0.0
+        self._wait: _Wait | None = None
         self._timer: asyncio.TimerHandle | None = None
         channel.on(Stalled, self._on_stalled)
 
@@ -115,7 +125,7 @@ class Stalls:
         for work in self._works:
             work.drop()
         self._works.clear()
-        self._awaited = None
+        self._wait = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -166,7 +176,7 @@ class Stalls:
 
         def begin() -> None:
             if not over:
-                self._wait(awaited or self._late)
+                self._begin_to_wait(awaited or self._late)
 
         if filling is None:
             begin()
@@ -177,15 +187,15 @@ class Stalls:
             yield
         finally:
             over = True
-            if self._awaited is not None and self._round() > before:
-                self._waits.took(self._now() - self._since_s)
+            if self._wait is not None and self._round() > before:
+                self._waits.took(self._now() - self._wait.since_s)
                 self._all_came()
-            self._awaited = None
+            self._wait = None
 
-    def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
-        self._awaited, self._since_s = awaited, self._now()
+    def _begin_to_wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
+        self._wait = _Wait(awaited, self._now())
         if self._timer is None:  # a timer of an earlier round will do: setting one costs as much as a small round
-            self._look_at(self._since_s + FIRST_S)
+            self._look_at(self._wait.since_s + FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
 
@@ -195,18 +205,19 @@ class Stalls:
     def _look(self) -> None:
         """Report the peers that are waited for and have told no reason."""
         self._timer = None
-        if self._awaited is None:
+        if self._wait is None:
             return
-        now, due_s = self._now(), self._since_s + max(FIRST_S, self._waits.limit_s)
+        now, since_s = self._now(), self._wait.since_s
+        due_s = since_s + max(FIRST_S, self._waits.limit_s)
         if now < due_s:
             self._look_at(due_s)
             return
         self._look_at(now + AGAIN_S)
-        for peer in self._awaited():
+        for peer in self._wait.awaited():
             if peer not in self._heard and peer != self._channel.endpoint.id:
                 self._tell(
                     peer,
-                    f"it is there, but nothing of its contribution for {now - self._since_s:.0f} s, without a reason",
+                    f"it is there, but nothing of its contribution for {now - since_s:.0f} s, without a reason",
                 )
 
     def _all_came(self) -> None:
@@ -238,12 +249,16 @@ class Stalls:
     def _hear(self, peer: PeerId, said: Stalled) -> None:
         """Report `peer` if this peer waits for its contribution. In a round the meter does not always know for whom it
         waits (in a ring it sees the next peer only), so any peer that is stalled is reported then."""
-        awaited = self._awaited
-        if awaited is None or said.round > self._round() + 1:
-            return
-        if awaited == self._late or peer in awaited():
+        wait, waits = self._wait, False
+        if wait is not None and self._is_due(said):
+            waits = wait.awaited == self._late or peer in wait.awaited()
+        if waits:
             self._tell(peer, _in_words(said), work=said.work)
+        if waits or self.by_clocks:
             self._judge()
+
+    def _is_due(self, said: Stalled) -> bool:
+        return self.by_clocks or said.round <= self._round() + 1
 
     def _late(self) -> Collection[PeerId]:
         return self.meter.late
@@ -273,7 +288,7 @@ class Stalls:
         now, over = self._now(), dict[PeerId, tuple[Stalled, float]]()
         for peer in membership.view.ids:
             said, heard_at = self._heard.get(peer, (None, 0.0))
-            if said is not None and said.work == LOCAL_STEPS and said.round <= self._round() + 1:
+            if said is not None and said.work == LOCAL_STEPS and self._is_due(said):
                 taken_s = said.taken_s + now - heard_at
                 if taken_s >= 0.99 * patience_s:  # timers are not that exact
                     over[peer] = said, taken_s
@@ -283,7 +298,7 @@ class Stalls:
                 sometimes("a peer that computed for too long was given up")
                 del self._heard[peer]
                 why = f"{taken_s:.0f} s of {said.work} for round {said.round}, with --compute-patience-s {patience_s:g}"
-                self._probation.add(peer, now - self._since_s, why)
+                self._probation.add(peer, taken_s if self._wait is None else now - self._wait.since_s, why)
                 membership.suspect(peer, why)
 
     def _now(self) -> float:
