@@ -16,7 +16,7 @@ from whole_numbers import ADDED, due, sums
 
 from samovar.peers.settings.settings import Settings
 from samovar.protocols.members.view import Decided
-from samovar.protocols.parameter_server.events import Took
+from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.sims.checkers.common import COMMON
 from samovar.sims.checkers.parameter_server import PARAMETER_SERVER
@@ -66,9 +66,9 @@ def simulated(wanted: Scenario) -> World:
 
 @lru_cache
 def spans(consistency: str) -> dict[str, range]:
-    """The deliveries of each part of an undisturbed run: "all" of it from the first range that was taken on, and by a
-    server's number and what it does ("3 goes", "3 comes"), those from the decision on the view without or with that
-    server to the last range that was taken in this view."""
+    """The deliveries of each part of an undisturbed run: "all" of it, from the first range that was taken to the last
+    push that was applied; and by a server's number and what it does ("3 goes", "3 comes"), those from the decision on
+    the view without or with that server to the last range that was taken in this view."""
     world, seen = World(sums(), scenario(consistency)), list[tuple[int, int]]()
     world.network.after.append(lambda peer: seen.append((world.network.delivered, len(world.log.entries))))
     run_virtual(world.run(within_s=300), seed=0)
@@ -76,13 +76,15 @@ def spans(consistency: str) -> dict[str, range]:
     def delivery(place: int) -> int:
         return next(number for number, known in seen if known > place)
 
-    decided, took = dict[int, tuple[int, frozenset[str]]](), dict[int, int]()
+    decided, took, last = dict[int, tuple[int, frozenset[str]]](), dict[int, int](), 0
     for place, (_, _, event) in enumerate(world.log.entries):
         if isinstance(event, Decided):
             decided.setdefault(event.generation, (place, frozenset(event.members)))
         elif isinstance(event, Took):
             took[event.term] = place
-    found = {"all": range(delivery(min(took.values())), world.network.delivered)}
+        elif isinstance(event, Entered) and event.pushes:
+            last = place
+    found = {"all": range(delivery(min(took.values())), delivery(last))}
     for (_, before), (generation, (place, after)) in zip(decided.values(), [*decided.items()][1:], strict=False):
         for what, peers in (("goes", before - after), ("comes", after - before)):
             span = range(delivery(place), delivery(took[generation]) + 1)
