@@ -12,11 +12,13 @@ from whole_numbers import ADDED, due, sums
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
+from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers.common import COMMON
 from samovar.sims.checkers.parameter_server import PARAMETER_SERVER
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
 from samovar.sims.world.world import World
 
 STEPS = 30
@@ -87,3 +89,31 @@ def test_a_server_behind_a_slow_link_is_not_lost_and_loses_nothing(link: str) ->
     world, events = simulated(wanted)
     assert not [one for one in events if one.event == "lost"]
     assert_nothing_is_lost(world)
+
+
+@pytest.mark.parametrize("copies", [None, 1])
+def test_a_second_server_has_all_that_the_first_has_unless_the_user_wants_one_copy(copies: int | None) -> None:
+    wanted = scenario(servers=1, copies=copies)
+    servers = replace(wanted.groups[-1], peers=1)
+    wanted = replace(wanted, groups=(*wanted.groups, servers), arrivals=((4, 0.5),))
+    world, _ = simulated(wanted)
+    assert_nothing_is_lost(world)
+    held = [{*life.peer.conversation._parts.store.copies} for life in world.lives if is_server(life)]
+    assert len(held) == 2
+    assert held[0] | held[1] == {*range(6)}
+    assert held[0] & held[1] == ({*range(6)} if copies is None else set())
+
+
+def test_a_run_that_one_server_began_loses_nothing_with_it_once_a_second_one_has_come() -> None:
+    wanted = scenario(Fault(kind=Kind.CRASH, who=(3,), at_s=2.0), servers=1)
+    servers = replace(wanted.groups[-1], peers=1)
+    world, events = simulated(replace(wanted, groups=(*wanted.groups, servers), arrivals=((4, 0.5),)))
+    assert {one.subject for one in events if one.event == "lost"} == {"3"}
+    left = [life for life in world.lives if life.index != 3]
+    assert all(life.result is not None and life.result.finished for life in left)
+    models = [life.peer.conversation.state.model for life in left if not is_server(life)]
+    assert any(model.equal(due(3, STEPS)) for model in models)
+
+
+def is_server(life: Life) -> bool:
+    return isinstance(life.peer.conversation, Serving)
