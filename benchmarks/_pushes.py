@@ -33,7 +33,8 @@ from samovar.protocols.parameter_server.serving import Parts
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.parameter_server.store import Store
 from samovar.protocols.parameter_server.tenure import Tenure
-from samovar.protocols.stalls.stalls import STALLS, Stalls
+from samovar.protocols.stalls.messages import STALLS
+from samovar.protocols.stalls.stalls import Stalls
 
 OWN_PUSHES = Consistency(slack=None, own=0)
 """A read contains all pushes of its reader, and whatever has arrived of the others'."""

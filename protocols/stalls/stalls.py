@@ -30,40 +30,13 @@ from ..members.port import RunMembers
 from ..meter import Meter
 from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire.frames import in_words, message
+from ..wire.frames import in_words
+from .messages import Stall, Stalled, told_end, told_words
 from .probation import Probation
 from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
 
-STALLS = "stalls"
-"""The family of these messages, and the name of their channel."""
 _NOT_SOONER_S = 5.0
 """The least seconds between two reports on one peer, however often the peer tells that it is stalled."""
-
-
-@message(STALLS)
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """From a peer to all members: it has been at this `work` for its contribution to `round` for `taken_s` seconds.
-    `over`: it has ended now. `where`: its progress. `usual_s`: seconds that such work took recently; 0: unknown yet."""
-
-    generation: int
-    round: int
-    work: str
-    where: str
-    taken_s: float
-    usual_s: float
-    over: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """A report to the user: a round waits for `peer` for the reason `why`. `over`: it waits no longer."""
-
-    peer: PeerId
-    why: str
-    over: bool = False
-    work: str = ""
-    """The kind of work that the peer is at (`works`); "": it has told nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +119,9 @@ class Stalls:
                 if peer != self._channel.endpoint.id:
                     self._channel.post(peer, said)
         if work.told:
-            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over, work=said.work)
+            self._tell(
+                self._channel.endpoint.id, told_end(said) if over else told_words(said), over=over, work=said.work
+            )
 
     # Waiting for others
 
@@ -241,7 +216,7 @@ class Stalls:
             if self.meter.waits and not self.meter.late:
                 self._unseen = said.round
         if said.over:
-            self._is_over(peer, _ended(said))
+            self._is_over(peer, told_end(said))
         else:
             self._heard[peer] = said, self._now()
             self._hear(peer, said)
@@ -253,7 +228,7 @@ class Stalls:
         if wait is not None and self._is_due(said):
             waits = wait.awaited == self._late or peer in wait.awaited()
         if waits:
-            self._tell(peer, _in_words(said), work=said.work)
+            self._tell(peer, told_words(said), work=said.work)
         if waits or self.by_clocks:
             self._judge()
 
@@ -303,12 +278,3 @@ class Stalls:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _in_words(said: Stalled) -> str:
-    usual = f"usually {said.usual_s:.3g} s" if said.usual_s else "the first"
-    return f"{said.taken_s:.0f} s of {said.work}, {usual}" + (f"; now {said.where}" if said.where else "")
-
-
-def _ended(said: Stalled) -> str:
-    return f"after {said.taken_s:.0f} s of {said.work}"
