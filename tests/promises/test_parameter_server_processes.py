@@ -156,14 +156,3 @@ def test_what_does_not_go_with_serve_is_told_in_one_line(given: tuple[object, ..
     ended = verb("serve", *given)
     assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1)
     assert said in ended.stderr
-
-
-def test_a_server_that_is_killed_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    settings = ("--consistency", "async", "--steps", 200, "--patience-s", 2, "--run", "run", "--json", "--no-report")
-    run = Live(tmp_path, "train", DIGITS, *OWN, *settings)
-    run.until(lambda: any(row.get("step", 0) >= 20 for row in run.records("0")), "the first exchanges")
-    run.peers()["3"].send_signal(signal.SIGKILL)
-    ended = run.end()
-    assert ended.code == 0, ended.err
-    assert [lost["peer"] for lost in ended.result["lost"]] == ["3"]
-    assert ended.result["metrics"]["accuracy"] >= 0.85
