@@ -143,6 +143,22 @@ class Store:
         """The names that take part in each range, whichever workers there are."""
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
 
+    def check(self, ranges: Sequence[int], pieces: Sequence[Piece], values: Tensor) -> None:
+        """Raises ValueError where a push has numbers that are not finite, or, as a worker's own, beyond `norm_limit`.
+        `pieces`: those for `ranges`; `values` [m]: of all pieces."""
+        if norm_of(values) <= self._norm_limit:
+            return
+        if not all_finite(values):
+            raise ValueError("it has numbers that are not finite")
+        for number, piece in zip(ranges, pieces, strict=True) if not self.partitions else ():
+            pushed, held = piece, self.copies[number].values
+            if isinstance(piece, Rows):
+                pushed, held = piece.values, held[piece.ids]
+            assert isinstance(pushed, Tensor)
+            norm, most = norm_of(pushed.reshape(-1)), self._norm_limit * max(1.0, norm_of(held.reshape(-1)))
+            if norm > most:
+                raise ValueError(f"its norm in range {number} is {norm:.3g}, beyond the {most:.3g} of --norm-limit")
+
     def forget(self, range: int, workers: Collection[PeerId]) -> None:
         """Keep at most `CLOCKS_MAX` clocks of a range: of workers that are not among the present `workers`, first those
         that have ended are forgotten, and then those that had pushed least."""
@@ -159,22 +175,6 @@ class Store:
         if self.coordinated:
             return copy.clocks[COORDINATOR] - 1
         return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
-
-    def check(self, ranges: Sequence[int], pieces: Sequence[Piece], values: Tensor) -> None:
-        """Raises ValueError where a push has numbers that are not finite, or, as a worker's own, beyond `norm_limit`.
-        `pieces`: those for `ranges`; `values` [m]: of all pieces."""
-        if norm_of(values) <= self._norm_limit:
-            return
-        if not all_finite(values):
-            raise ValueError("it has numbers that are not finite")
-        for number, piece in zip(ranges, pieces, strict=True) if not self.partitions else ():
-            pushed, held = piece, self.copies[number].values
-            if isinstance(piece, Rows):
-                pushed, held = piece.values, held[piece.ids]
-            assert isinstance(pushed, Tensor)
-            norm, most = norm_of(pushed.reshape(-1)), self._norm_limit * max(1.0, norm_of(held.reshape(-1)))
-            if norm > most:
-                raise ValueError(f"its norm in range {number} is {norm:.3g}, beyond the {most:.3g} of --norm-limit")
 
     def enter(self, entry: Entry) -> Copy:
         """Apply `entry` to this server's copy of its range, and return the copy."""
