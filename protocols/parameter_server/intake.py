@@ -206,7 +206,7 @@ class Intake:
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
         pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
-        self._store.check(push.ranges, pieces, values)
+        self._store.check(push.ranges, values, lambda: pieces)
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

@@ -11,7 +11,7 @@ writes into the block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -143,14 +143,14 @@ class Store:
         """The names that take part in each range, whichever workers there are."""
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
 
-    def check(self, ranges: Sequence[int], pieces: Sequence[Piece], values: Tensor) -> None:
+    def check(self, ranges: Sequence[int], values: Tensor, each: Callable[[], Sequence[Piece]]) -> None:
         """Raises ValueError where a push has numbers that are not finite, or, as a worker's own, beyond `norm_limit`.
-        `pieces`: those for `ranges`; `values` [m]: of all pieces."""
+        `values` [m]: of the pieces for all `ranges`; `each` returns these pieces."""
         if norm_of(values) <= self._norm_limit:
             return
         if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
-        for number, piece in zip(ranges, pieces, strict=True) if not self.partitions else ():
+        for number, piece in zip(ranges, each(), strict=True) if not self.partitions else ():
             pushed, held = piece, self.copies[number].values
             if isinstance(piece, Rows):
                 pushed, held = piece.values, held[piece.ids]
