@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -17,7 +15,7 @@ from typing import Any
 
 import psutil
 import torch
-from _processes import Room
+from _processes import Room, bare_bytes
 from _pushes import OurPushes
 
 from samovar.aggregation.server.registry import parse_server_function
@@ -68,12 +66,6 @@ def _process(function: str, elements: int, workers: int, index: int, line: Conne
     keep_freed_memory()
     indices = [0] if index == 0 else list(range(1, workers + 1))
     asyncio.run(_take_part(function, elements, indices, workers + 1, line))
-
-
-def bare_bytes() -> int:
-    """Resident memory of a process that has imported PyTorch."""
-    program = "import torch, psutil; torch.set_num_threads(1); print(psutil.Process().memory_info().rss)"
-    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
 def server_bytes(function: str, nbytes: int, workers: int) -> int:
