@@ -69,7 +69,7 @@ class OurRows(OurPushes):
         await client.at_most(0)
         pulled = await client.pull(mirror.turns, {TABLE.name: change.ids})
         taken = time.perf_counter() - began
-        mirror.check(change.ids, pulled.rows[TABLE.name])
+        mirror.check(change.ids, pulled.rows[TABLE.name].values)
         return taken
 
     def set_up(self) -> None:
