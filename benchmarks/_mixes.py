@@ -25,7 +25,8 @@ from samovar.protocols.gossip.periods import Periods
 from samovar.protocols.gossip.state import State
 from samovar.protocols.members.joining import Entry
 from samovar.protocols.meter import Meter
-from samovar.protocols.stalls.stalls import STALLS, Stalls
+from samovar.protocols.stalls.messages import STALLS
+from samovar.protocols.stalls.stalls import Stalls
 from samovar.protocols.work import Update
 
 

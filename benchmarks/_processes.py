@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -55,6 +57,12 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def bare_bytes() -> int:
+    """Resident memory of a process that has imported PyTorch."""
+    program = "import torch, psutil; torch.set_num_threads(1); print(psutil.Process().memory_info().rss)"
+    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
 def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from samovar.aggregation.consistency import Consistency
 from samovar.aggregation.server.add import Add
+from samovar.aggregation.server.function import ServerFunction
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.joining import Entry
@@ -32,7 +33,8 @@ from samovar.protocols.parameter_server.serving import Parts
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.parameter_server.store import Store
 from samovar.protocols.parameter_server.tenure import Tenure
-from samovar.protocols.stalls.stalls import STALLS, Stalls
+from samovar.protocols.stalls.messages import STALLS
+from samovar.protocols.stalls.stalls import Stalls
 
 OWN_PUSHES = Consistency(slack=None, own=0)
 """A read contains all pushes of its reader, and whatever has arrived of the others'."""
@@ -52,6 +54,8 @@ def checked(values: Tensor, pushes: int, workers: int) -> None:
 class OurPushes(Joined):
     """A server or a worker of `--protocol parameter_server`, with all checks; a store for each length of vectors."""
 
+    function: ServerFunction = Add()
+
     def __init__(self, way: str, index: int, servers: int, peers: int, host: str) -> None:
         super().__init__(way, index, peers, host)
         self.servers, self.pushes = servers, Counter[int]()
@@ -69,19 +73,22 @@ class OurPushes(Joined):
     async def taken(self, elements: int, all_ready: AllReady) -> float:
         if self.index < self.servers:
             if elements not in self.held:
-                self._serve(elements)
+                self.serve(elements)
             await all_ready()
             return 0.0
         first = elements not in self.clients
         if first:
-            self.clients[elements] = self._client(elements)
-        vector = torch.ones(elements)
+            self.clients[elements] = self.client(elements)
+        return await self.exchanged(elements, all_ready, first=first)
+
+    async def exchanged(self, elements: int, all_ready: AllReady, *, first: bool) -> float:
+        """Seconds of a worker's exchange, which begins when all are ready. `first`: it does not take part yet."""
+        vector, client = torch.ones(elements), self.clients[elements]
         await all_ready()
-        client = self.clients[elements]
         if first:
             await client.enlist(0)
         seq = self.pushes[elements] + 1
-        self.pushes[elements], read = seq, (0,) * len(keys_of(elements))
+        self.pushes[elements], read = seq, (0,) * len(self.keys(elements))
         began = time.perf_counter()
         client.push(seq, Pushes(vector, {}), read, reads=True)
         pulled = await client.pull(seq)
@@ -93,15 +100,20 @@ class OurPushes(Joined):
     def _channel(self, elements: int) -> Channel:
         return Channel(self.endpoint, f"{PARAMETER_SERVER} of {elements}")
 
-    def _client(self, elements: int) -> Client:
-        return Client(self._channel(elements), self.presence, keys_of(elements), 1)
+    def client(self, elements: int) -> Client:
+        return Client(self._channel(elements), self.presence, self.keys(elements), 1)
 
-    def _serve(self, elements: int) -> None:
+    def keys(self, elements: int) -> Keys:
+        return keys_of(elements)
+
+    def initial(self, elements: int) -> Model:
+        return Model(torch.zeros(elements), {})
+
+    def serve(self, elements: int) -> None:
         """Hold a vector of that length, from zeros on."""
-        channel, store = self._channel(elements), Store(keys_of(elements), Add())
+        channel, store = self._channel(elements), Store(self.keys(elements), self.function)
         tenure, algorithm = Tenure(channel, len(store.keys), 1), parse_algorithm("downpour")
-        initial = Model(torch.zeros(elements), {})
-        parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, initial)
+        parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, self.initial(elements))
         tenure.begin(self.membership.view)
         parts.takeover.begin()
         self.held[elements] = parts
@@ -114,13 +126,13 @@ class OurPushes(Joined):
 
 _HELD: dict[int, Tensor] = {}
 """The values that this process holds as a server of torch RPC, by the number of elements."""
-_ONE_AT_A_TIME = threading.Lock()
+ONE_AT_A_TIME = threading.Lock()
 
 
 def _push_pull(pushed: Tensor) -> Tensor:
     """Calls run in several threads, and a returned tensor is sent after the call: without the lock pushes are lost, and
     values that change while they are sent are torn."""
-    with _ONE_AT_A_TIME:
+    with ONE_AT_A_TIME:
         held = _HELD[pushed.numel()] = _HELD[pushed.numel()] + pushed
         return held
 

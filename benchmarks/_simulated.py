@@ -21,7 +21,8 @@ from samovar.protocols.members.membership import Membership, Terms
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Attributes, Member
 from samovar.protocols.meter import Meter
-from samovar.protocols.stalls.stalls import STALLS, Stalls
+from samovar.protocols.stalls.messages import STALLS
+from samovar.protocols.stalls.stalls import Stalls
 from samovar.sims.world.network import Network
 from samovar.sims.world.transport import SimulatedTransport
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ import _edge_cnn
 import _edge_digits
 import psutil
 from _edge_trio import BUDGET, RATE, WINDOW_S, Three, Trio, Work, most_in_a_window, watched
+from _processes import bare_bytes
 from common import MISSED, SKIPPED, Row, arguments
 from netns import enter
 
@@ -46,12 +46,6 @@ CNN = Work(
     ("--period", "16", "--algorithm", "choco", "--codec", "top_k:0.01"), 6,
     4 * sum(parameter.numel() for parameter in _edge_cnn.model().parameters()),
 )  # fmt: skip
-
-
-def bare_bytes() -> int:
-    """Resident memory of a process that has imported PyTorch."""
-    program = "import torch, psutil; torch.set_num_threads(1); print(psutil.Process().memory_info().rss)"
-    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
 def listeners(pid: int) -> int:

@@ -22,7 +22,8 @@ from ..protocols.meter import Meter
 from ..protocols.relay.ends import Ends
 from ..protocols.relay.messages import RELAY
 from ..protocols.relay.relay import Relay
-from ..protocols.stalls.stalls import STALLS, Stalls
+from ..protocols.stalls.messages import STALLS
+from ..protocols.stalls.stalls import Stalls
 from ..protocols.transport import PeerId
 from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation

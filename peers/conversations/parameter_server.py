@@ -41,6 +41,7 @@ def build(setup: Setup) -> Conversation:
     membership, every = setup.membership, setup.settings.evaluate_every
     assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
     presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    setup.stalls.by_clocks = wished.bound.slack is not None
     if membership.me.attributes.role == SERVER:
         return Serving(_parts(setup, channel, rule, keys, initial), membership, presence, setup.clock, every)
     client = Client(channel, presence, keys, wished.held)
@@ -118,7 +119,8 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     wished, resumed = ParameterServerSettings.of(setup.settings), setup.resumed
     names = names_of(rule.partitions(setup.settings.peers)) if isinstance(rule, MapReduce) else ()
     coordinated = isinstance(rule, MapReduce) and rule.coordinated
-    store = Store(keys, wished.function(setup.facts.defined), names, coordinated=coordinated)
+    function, limit = wished.function(setup.facts.defined), wished.norm_limit
+    store = Store(keys, function, names, coordinated=coordinated, norm_limit=limit)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))

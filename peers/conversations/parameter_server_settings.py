@@ -9,6 +9,7 @@ from typing import ClassVar
 from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
+from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.limits import VIEW_MEMBERS_MAX
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
@@ -21,7 +22,7 @@ from ..settings.validators import Parsed, Rule, parsed
 from ..task.definitions import Definition
 from .own_server_functions import OfTask, chosen_server_function
 
-_COPIES_MAX = 8
+_COPIES, _COPIES_MAX = 2, 8
 
 
 def _algorithm() -> Rule:
@@ -47,6 +48,7 @@ class ParameterServerSettings(OwnSettings):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Servers": ("servers", "copies", "ranges", "server_update"),
         "What workers do": ("algorithm", "consistency"),
+        "Faults, in seconds": ("norm_limit",),
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
@@ -61,6 +63,7 @@ class ParameterServerSettings(OwnSettings):
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
     )
     ranges: int = setting(1, rules.whole(1, FEWEST_MAX), "The fewest ranges into which the model is cut.", agreed=True)
+    norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def check(self, common: CommonSettings) -> None:
         servers = self.servers
@@ -113,9 +116,8 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def held(self) -> int:
-        """The number of servers that hold a copy of each value: the chosen one, or else 2, or 1 where there is one
-        server."""
-        return min(2, self.servers) if self.copies is None else self.copies
+        """The number of servers that hold a copy of each value, once there are as many: the chosen one, or else 2."""
+        return _COPIES if self.copies is None else self.copies
 
     def server_count(self) -> int:
         return self.servers

@@ -11,7 +11,7 @@ from ...protocols.members.invitation import Invitation
 from ...protocols.members.port import RunMembers
 from ...protocols.members.removals import Removal
 from ...protocols.members.view import View
-from ...protocols.stalls.stalls import Stall
+from ...protocols.stalls.messages import Stall
 from .records import EventName, Missing
 
 

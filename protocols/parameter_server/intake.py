@@ -17,7 +17,6 @@ from functools import partial
 import torch
 
 from ...aggregation.rows import INDEX
-from ...aggregation.vector import all_finite
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness, witnessed
 from ..transport import PeerId
@@ -245,8 +244,7 @@ class Intake:
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
         pieces = Pieces(self._store.keys, push.ranges, push.rows, envelope.payload)
-        if not all_finite(pieces.values):
-            raise ValueError("it has numbers that are not finite")
+        self._store.check(push.ranges, pieces.values, pieces.each)
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

@@ -11,7 +11,7 @@ writes into the block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +22,8 @@ from ...aggregation.rows import INDEX, Rows
 from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
 from ...aggregation.server.lbfgs import KeepLast, obeyed
+from ...aggregation.vector import all_finite, norm_of
+from ..collectives.bound import NORM_LIMIT
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from ..wire.schema import ITEMS_MAX
@@ -106,12 +108,21 @@ class Entry:
 class Store:
     """One server's copies of the ranges of `keys`. `function` updates them; but averaged buffers are updated by adding
     the pushed changes. `partitions`: the names of those whose pushes make updates, instead of workers' own; empty:
-    workers' own do. `coordinated`: a coordinator orders what follows each update (`orders`)."""
+    workers' own do. `coordinated`: a coordinator orders what follows each update (`orders`). `norm_limit`: a worker's
+    push to a range may have a norm of at most this many times that of the range's values (or times 1, if that is
+    more)."""
 
     def __init__(
-        self, keys: Keys, function: ServerFunction, partitions: Sequence[str] = (), *, coordinated: bool = False
+        self,
+        keys: Keys,
+        function: ServerFunction,
+        partitions: Sequence[str] = (),
+        *,
+        coordinated: bool = False,
+        norm_limit: float = NORM_LIMIT,
     ) -> None:
         self.keys, self.partitions, self.coordinated = keys, tuple(partitions), coordinated
+        self._norm_limit = norm_limit
         self.copies: dict[int, Copy] = {}
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
@@ -139,6 +150,22 @@ class Store:
     def fixed(self) -> frozenset[str]:
         """The names that take part in each range, whichever workers there are."""
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
+
+    def check(self, ranges: Sequence[int], values: Tensor, each: Callable[[], Sequence[Piece]]) -> None:
+        """Raises ValueError where a push has numbers that are not finite, or, as a worker's own, beyond `norm_limit`.
+        `values` [m]: of the pieces for all `ranges`; `each` returns these pieces."""
+        if norm_of(values) <= self._norm_limit:
+            return
+        if not all_finite(values):
+            raise ValueError("it has numbers that are not finite")
+        for number, piece in zip(ranges, each(), strict=True) if not self.partitions else ():
+            pushed, held = piece, self.copies[number].values
+            if isinstance(piece, Rows):
+                pushed, held = piece.values, held[piece.ids]
+            assert isinstance(pushed, Tensor)
+            norm, most = norm_of(pushed.reshape(-1)), self._norm_limit * max(1.0, norm_of(held.reshape(-1)))
+            if norm > most:
+                raise ValueError(f"its norm in range {number} is {norm:.3g}, beyond the {most:.3g} of --norm-limit")
 
     def forget(self, range: int, workers: Collection[PeerId]) -> None:
         """Keep at most `CLOCKS_MAX` clocks of a range: of workers that are not among the present `workers`, first those

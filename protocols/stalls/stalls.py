@@ -9,8 +9,8 @@ the members that wait for it report it after the same time. A peer that evaluate
 evaluation, however short, so that the others can account for their wait.
 
 With `patience_s`, a peer that takes local steps for longer is given up. The most senior member that is not over that
-time itself gives it up, once that member has contributed and waits, if the others are enough to go on. The peer is let
-in again after its `probation`.
+time itself gives it up, if the others are enough to go on: in rounds once that member has contributed and waits, and
+`by_clocks` at once. The peer is let in again after its `probation`.
 
 Cost: none in a usual round; after an evaluation a message to each member.
 On failure: the message is repeated. Work that blocks the event loop itself is noticed as the peer's silence.
@@ -30,40 +30,21 @@ from ..members.port import RunMembers
 from ..meter import Meter
 from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire.frames import in_words, message
+from ..wire.frames import in_words
+from .messages import Stall, Stalled, told_end, told_words
 from .probation import Probation
 from .works import AGAIN_S, EVALUATION, FIRST_S, LOCAL_STEPS, Usual, Work
 
-STALLS = "stalls"
-"""The family of these messages, and the name of their channel."""
 _NOT_SOONER_S = 5.0
 """The least seconds between two reports on one peer, however often the peer tells that it is stalled."""
 
 
-@message(STALLS)
 @dataclass(frozen=True, slots=True)
-class Stalled:
-    """From a peer to all members: it has been at this `work` for its contribution to `round` for `taken_s` seconds.
-    `over`: it has ended now. `where`: its progress. `usual_s`: seconds that such work took recently; 0: unknown yet."""
+class _Wait:
+    """A wait for others, since a time on the loop's clock. `awaited` returns the peers that are waited for."""
 
-    generation: int
-    round: int
-    work: str
-    where: str
-    taken_s: float
-    usual_s: float
-    over: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """A report to the user: a round waits for `peer` for the reason `why`. `over`: it waits no longer."""
-
-    peer: PeerId
-    why: str
-    over: bool = False
-    work: str = ""
-    """The kind of work that the peer is at (`works`); "": it has told nothing."""
+    awaited: Callable[[], Collection[PeerId]]
+    since_s: float
 
 
 class Stalls:
@@ -74,6 +55,9 @@ class Stalls:
         self.meter = meter
         self.patience_s: float | None = None
         """Seconds that a peer may take local steps before the others go on without it; None: no limit."""
+        self.by_clocks = False
+        """Whether peers count their own exchanges and not common rounds, within a bound. Then the member that decides
+        gives a peer up although it may not wait for that peer itself: others do, or will."""
         self.on_stall: list[Callable[[Stall], None]] = []
         self._channel, self._membership, self._round = channel, membership, version
         self._probation = Probation(membership)
@@ -88,8 +72,7 @@ class Stalls:
         """The round in which a peer evaluated while this peer waited and did not know for which peer; None: none."""
         self._told_at: dict[PeerId, float] = {}
         """The peers that were reported, and when each was reported last."""
-        self._awaited: Callable[[], Collection[PeerId]] | None = None
-        self._since_s = 0.0
+        self._wait: _Wait | None = None
         self._timer: asyncio.TimerHandle | None = None
         channel.on(Stalled, self._on_stalled)
 
@@ -115,7 +98,7 @@ class Stalls:
         for work in self._works:
             work.drop()
         self._works.clear()
-        self._awaited = None
+        self._wait = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -136,7 +119,9 @@ class Stalls:
                 if peer != self._channel.endpoint.id:
                     self._channel.post(peer, said)
         if work.told:
-            self._tell(self._channel.endpoint.id, _ended(said) if over else _in_words(said), over=over, work=said.work)
+            self._tell(
+                self._channel.endpoint.id, told_end(said) if over else told_words(said), over=over, work=said.work
+            )
 
     # Waiting for others
 
@@ -166,7 +151,7 @@ class Stalls:
 
         def begin() -> None:
             if not over:
-                self._wait(awaited or self._late)
+                self._begin_to_wait(awaited or self._late)
 
         if filling is None:
             begin()
@@ -177,15 +162,15 @@ class Stalls:
             yield
         finally:
             over = True
-            if self._awaited is not None and self._round() > before:
-                self._waits.took(self._now() - self._since_s)
+            if self._wait is not None and self._round() > before:
+                self._waits.took(self._now() - self._wait.since_s)
                 self._all_came()
-            self._awaited = None
+            self._wait = None
 
-    def _wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
-        self._awaited, self._since_s = awaited, self._now()
+    def _begin_to_wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
+        self._wait = _Wait(awaited, self._now())
         if self._timer is None:  # a timer of an earlier round will do: setting one costs as much as a small round
-            self._look_at(self._since_s + FIRST_S)
+            self._look_at(self._wait.since_s + FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
 
@@ -195,18 +180,19 @@ class Stalls:
     def _look(self) -> None:
         """Report the peers that are waited for and have told no reason."""
         self._timer = None
-        if self._awaited is None:
+        if self._wait is None:
             return
-        now, due_s = self._now(), self._since_s + max(FIRST_S, self._waits.limit_s)
+        now, since_s = self._now(), self._wait.since_s
+        due_s = since_s + max(FIRST_S, self._waits.limit_s)
         if now < due_s:
             self._look_at(due_s)
             return
         self._look_at(now + AGAIN_S)
-        for peer in self._awaited():
+        for peer in self._wait.awaited():
             if peer not in self._heard and peer != self._channel.endpoint.id:
                 self._tell(
                     peer,
-                    f"it is there, but nothing of its contribution for {now - self._since_s:.0f} s, without a reason",
+                    f"it is there, but nothing of its contribution for {now - since_s:.0f} s, without a reason",
                 )
 
     def _all_came(self) -> None:
@@ -230,7 +216,7 @@ class Stalls:
             if self.meter.waits and not self.meter.late:
                 self._unseen = said.round
         if said.over:
-            self._is_over(peer, _ended(said))
+            self._is_over(peer, told_end(said))
         else:
             self._heard[peer] = said, self._now()
             self._hear(peer, said)
@@ -238,12 +224,16 @@ class Stalls:
     def _hear(self, peer: PeerId, said: Stalled) -> None:
         """Report `peer` if this peer waits for its contribution. In a round the meter does not always know for whom it
         waits (in a ring it sees the next peer only), so any peer that is stalled is reported then."""
-        awaited = self._awaited
-        if awaited is None or said.round > self._round() + 1:
-            return
-        if awaited == self._late or peer in awaited():
-            self._tell(peer, _in_words(said), work=said.work)
+        wait, waits = self._wait, False
+        if wait is not None and self._is_due(said):
+            waits = wait.awaited == self._late or peer in wait.awaited()
+        if waits:
+            self._tell(peer, told_words(said), work=said.work)
+        if waits or self.by_clocks:
             self._judge()
+
+    def _is_due(self, said: Stalled) -> bool:
+        return self.by_clocks or said.round <= self._round() + 1
 
     def _late(self) -> Collection[PeerId]:
         return self.meter.late
@@ -273,7 +263,7 @@ class Stalls:
         now, over = self._now(), dict[PeerId, tuple[Stalled, float]]()
         for peer in membership.view.ids:
             said, heard_at = self._heard.get(peer, (None, 0.0))
-            if said is not None and said.work == LOCAL_STEPS and said.round <= self._round() + 1:
+            if said is not None and said.work == LOCAL_STEPS and self._is_due(said):
                 taken_s = said.taken_s + now - heard_at
                 if taken_s >= 0.99 * patience_s:  # timers are not that exact
                     over[peer] = said, taken_s
@@ -283,17 +273,8 @@ class Stalls:
                 sometimes("a peer that computed for too long was given up")
                 del self._heard[peer]
                 why = f"{taken_s:.0f} s of {said.work} for round {said.round}, with --compute-patience-s {patience_s:g}"
-                self._probation.add(peer, now - self._since_s, why)
+                self._probation.add(peer, taken_s if self._wait is None else now - self._wait.since_s, why)
                 membership.suspect(peer, why)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _in_words(said: Stalled) -> str:
-    usual = f"usually {said.usual_s:.3g} s" if said.usual_s else "the first"
-    return f"{said.taken_s:.0f} s of {said.work}, {usual}" + (f"; now {said.where}" if said.where else "")
-
-
-def _ended(said: Stalled) -> str:
-    return f"after {said.taken_s:.0f} s of {said.work}"

@@ -25,7 +25,8 @@ from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.records.run import read_run
 from samovar.peers.settings.settings import Settings
 from samovar.protocols.stalls import works
-from samovar.protocols.stalls.stalls import Stall, Stalls
+from samovar.protocols.stalls.messages import Stall
+from samovar.protocols.stalls.stalls import Stalls
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.promises import broken

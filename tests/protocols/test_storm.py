@@ -27,7 +27,8 @@ from samovar.protocols.members.membership import Membership, Terms
 from samovar.protocols.members.messages import MEMBERS
 from samovar.protocols.members.view import Attributes, Member
 from samovar.protocols.meter import Meter
-from samovar.protocols.stalls.stalls import STALLS, Stalls
+from samovar.protocols.stalls.messages import STALLS
+from samovar.protocols.stalls.stalls import Stalls
 from samovar.protocols.zeromq.transport import KeyPair
 
 pytestmark = pytest.mark.timeout(90)
