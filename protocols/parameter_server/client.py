@@ -14,6 +14,7 @@ notice.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ class Client:
         """The pushes under way, by partition and number."""
         self._reading: tuple[int, Reading] | None = None
         """The number of the last push that reads, and its reading; None: there is none, or it was pulled."""
+        self._received = Counter[PeerId]()
         self._news = asyncio.Event()
         """Set when a push or a pull is over."""
 
@@ -58,6 +60,12 @@ class Client:
         self._reading = None
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
+
+    def received(self) -> Mapping[PeerId, int]:
+        """By server, the bytes of values that were pulled from it since this was last asked."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
 
     async def pull(self, clock: int, wanted: Mapping[str, Tensor] = NO_ROWS) -> Values:
         """Wait for the values that a read at `clock` may see under the run's consistency, and return them. `wanted`: by
@@ -78,7 +86,7 @@ class Client:
             pulling.cancel()
 
     async def _pull(self, clock: int, shares: Shares) -> Values:
-        keys, reading = self._keys, Reading(self._keys, shares)
+        keys, reading = self._keys, Reading(self._keys, shares, self._received)
 
         async def exchange(server: PeerId, epoch: int, ranges: tuple[int, ...]) -> None:
             before = self._before(ranges)
@@ -117,7 +125,7 @@ class Client:
             return
         shares, reading = Shares.of(self._keys, pushed), None
         if reads:
-            reading = Reading(self._keys, Shares(self._keys, NO_ROWS))
+            reading = Reading(self._keys, Shares(self._keys, NO_ROWS), self._received)
             self._reading = seq, reading
 
         def question(ask: int, epoch: int, ranges: tuple[int, ...]) -> Push:

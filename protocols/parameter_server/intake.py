@@ -50,9 +50,6 @@ class Intake:
         """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update that gathered pushes have made."""
-        self.staleness: defaultdict[int, int] = defaultdict(int)
-        """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
-        range that had it."""
         tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
         tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
@@ -143,7 +140,7 @@ class Intake:
                 weight = self._weight(number, staleness, workers)
                 gathering.add(pusher, push.seq, piece, weight, last=push.last)
                 gathering.told.append(told)
-                self.staleness[staleness] += 1
+                self._store.traffic.staleness[staleness] += 1
         self._update(push.ranges)
 
     def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
@@ -209,6 +206,7 @@ class Intake:
         pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
         if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
+        self._store.traffic.push(envelope.sender, push.ranges, pieces)
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

@@ -86,6 +86,11 @@ class Keys:
     def __len__(self) -> int:
         return len(self.parts) + len(self.blocks)
 
+    def name(self, range: int) -> str:
+        """A range's name in records: its number, or the table's name and the block's first row."""
+        block = self.blocks.get(range)
+        return str(range) if block is None else f"{block.table.name}/{block.first}"
+
     def shape(self, range: int) -> tuple[int, ...]:
         """The shape of a range's values: [m], or [rows, width] of a block."""
         if (block := self.blocks.get(range)) is not None:

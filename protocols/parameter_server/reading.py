@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,10 +36,11 @@ class Values:
 
 
 class Reading:
-    """The values read so far of the ranges `keys`, and of the rows `shares`."""
+    """The values read so far of the ranges `keys`, and of the rows `shares`. Their bytes are added to `received`, by
+    server."""
 
-    def __init__(self, keys: Keys, shares: Shares) -> None:
-        self._keys, self._shares, self._found = keys, shares, shares.blank()
+    def __init__(self, keys: Keys, shares: Shares, received: Counter[PeerId]) -> None:
+        self._keys, self._shares, self._found, self._received = keys, shares, shares.blank(), received
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
     def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
@@ -51,6 +53,7 @@ class Reading:
             self._shares.put(of_bytes(answer.payload, self._keys.dtype), ranges, self._found)
         finally:
             answer.done()
+        self._received[answer.sender] += nbytes
         for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
             self._updates[number], self._clocks[number] = update, clock
         self._late = pulled.late or self._late

@@ -28,6 +28,7 @@ from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
+from .traffic import Traffic
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -105,6 +106,7 @@ class Store:
     ) -> None:
         self.keys, self.partitions, self.coordinated = keys, tuple(partitions), coordinated
         self.copies: dict[int, Copy] = {}
+        self.traffic = Traffic(keys)
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
         self._function, self._rest = function, KeepLast() if coordinated else Add()

@@ -239,6 +239,7 @@ class Worker:
             transfer_s=self._now() - began_s,
             waited_for=late or None,
             details=options.details(moved),
+            received_from=self._client.received(),
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
