@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
@@ -103,7 +103,7 @@ def _lines(
 
 def _waits(turns: Mapping[str, Sequence[ExchangeRecord]]) -> Figure:
     """The seconds that each worker (a row) waited for each other one (a column)."""
-    waited, lasted = Counter[tuple[str, str]](), 0.0
+    waited, lasted = defaultdict[tuple[str, str], float](float), 0.0
     for worker, records in turns.items():
         for record in records:
             waited[worker, record.waited_for] += record.wait_s
@@ -129,7 +129,7 @@ def _waits(turns: Mapping[str, Sequence[ExchangeRecord]]) -> Figure:
         "xgap": 2,
         "ygap": 2,
     }
-    return {"data": [heat] if waited.total() > 0 else [], "layout": layout}
+    return {"data": [heat] if any(waited.values()) else [], "layout": layout}
 
 
 def _wait(worker: str, late: str, waited_s: float, lasted_s: float) -> str:

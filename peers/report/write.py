@@ -61,7 +61,7 @@ def page(run: Run, plotly_js: str) -> str:
     time = time_axis(points, _end_s(run, missing))
     served_ = {**worker_charts(run, time, missing), **server_charts(run)} if served(run) else {}
     own = own_charts(run, time, missing) if talked(run) and not served_ else {}
-    charts |= {name: figure for name, (_, figure) in (served_ | own).items()}
+    charts |= {name: figure for name, (_, figure) in {**served_, **own}.items()}
     policy = f"default-src 'none'; script-src {_hash(plotly_js)} {_hash(SCRIPT)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
