@@ -80,6 +80,7 @@ def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int
         steps=setup.steps,
         evaluate_every=evaluate_every,
         tables=keys.tables,
+        filters=None if wished.filters is None else wished.filters.value,
     )
 
 
@@ -91,7 +92,8 @@ def _state(setup: Setup) -> State:
     if setup.steps is not None and step > setup.steps:
         gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    return State(clock, step, setup.resumed.tensors["parameter_server/model"])
+    tensors = setup.resumed.tensors
+    return State(clock, step, tensors["parameter_server/model"], residual=tensors.get("parameter_server/residual"))
 
 
 def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:
@@ -138,6 +140,7 @@ CONVERSATION = Registered(
     columns={
         "change": "Norm of the change",
         "rows": "Rows of tables",
+        "held_back": "Held back (elements)",
         "updates": "Updates",
         "staleness": "Staleness",
         "ranges": "Ranges",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
+from ...aggregation.filters.filter import Filters
+from ...aggregation.filters.registry import FILTERS, parse_filters
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.limits import VIEW_MEMBERS_MAX
@@ -34,6 +36,11 @@ def _consistency() -> Rule:
     return Rule(parsed(parse_consistency), said, "NAME", str)
 
 
+def _filters() -> Rule:
+    said = f"some of {', '.join(FILTERS)}, with options as in significant:0.01,skip:0.1"
+    return Rule(parsed(parse_filters), said, "NAMES", str)
+
+
 def _server_update() -> Rule:
     said = f"one of {', '.join(SERVER_FUNCTIONS)}, or a name of the task's own, with options as in sgd:0.1"
     return Rule(parsed(chosen_server_function), said, "NAME", str)
@@ -46,7 +53,7 @@ class ParameterServerSettings(OwnSettings):
     first: ClassVar[tuple[str, ...]] = ("servers", "algorithm", "consistency")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Servers": ("servers", "copies", "ranges", "server_update"),
-        "What workers do": ("algorithm", "consistency"),
+        "What workers do": ("algorithm", "consistency", "filters"),
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
@@ -56,6 +63,9 @@ class ParameterServerSettings(OwnSettings):
     )
     server_update: Parsed[ServerFunction | OfTask] | None = setting(
         None, _server_update(), "What a push does. [default: the algorithm's]", agreed=True
+    )
+    filters: Parsed[Filters] | None = setting(
+        None, _filters(), "What is kept back of pushes, and sent later. [default: nothing]", agreed=True
     )
     copies: int | None = setting(
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
@@ -72,8 +82,22 @@ class ParameterServerSettings(OwnSettings):
             self.algorithm.value.under(self.bound)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+        self._check_filters()
         if isinstance(algorithm := self.algorithm.value, MapReduce):
             self._check_mapped(algorithm, common.peers)
+
+    def _check_filters(self) -> None:
+        algorithm, why = self.algorithm.value, ""
+        if self.filters is None:
+            return
+        if isinstance(algorithm, MapReduce):
+            why = "its pushes are sums of which no part may be late"
+        elif algorithm.meets:
+            why = "its workers move by what they push, so none of it may be late"
+        if why:
+            raise SettingsError(f"do not go with --algorithm {self.algorithm.text}: {why}", "filters")
+        if not isinstance(self._chosen, OfTask) and self.function({}).takes != "gradient" and self.filters.value.forget:
+            raise SettingsError("have kkt, which needs a --server-update that takes gradients", "filters")
 
     def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
         if (count := algorithm.partitions(peers)) > PARTITIONS_MAX:

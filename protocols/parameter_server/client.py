@@ -30,6 +30,7 @@ from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pus
 from .pieces import packed
 from .reading import Reading, Values
 from .shares import Pushes, Shares
+from .sparse import Sparse
 
 T = TypeVar("T")
 
@@ -114,16 +115,26 @@ class Client:
             self._seen[number] = max(update, self._seen[number])
 
     def push(
-        self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False, of: int = 0, reads: bool = False
+        self,
+        seq: int,
+        pushed: Pushes,
+        read: Sequence[int],
+        *,
+        last: bool = False,
+        of: int = 0,
+        reads: bool = False,
+        sparse: bool = False,
     ) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`,
-        `reads`: see `Push`; a push may read only where a read sees all pushes of its reader. The tensors must not
-        change any more. Raises ValueError where they are not of the shapes and the dtype of the model and its tables. A
-        push that is under way is not begun again."""
+        `reads`: see `Push`; a push may read only where a read sees all pushes of its reader. `sparse`: elements that
+        are 0 need not travel. The tensors must not change any more. Raises ValueError where they are not of the shapes
+        and the dtype of the model and its tables. A push that is under way is not begun again."""
         if (of, seq) in self._pushing:
             return
         shares, reading = Shares.of(self._keys, pushed), None
+        if sparse:
+            shares = Sparse(self._keys, pushed)
         if reads:
             reading = Reading(self._keys, Shares(self._keys, NO_ROWS), self._received)
             self._reading = seq, reading

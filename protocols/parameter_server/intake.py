@@ -31,6 +31,7 @@ from .keys import Piece
 from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import unpacked
 from .reads import Answer, Reads
+from .sparse import dense
 from .store import Copy, Entry, Store
 from .tenure import Tenure
 
@@ -203,10 +204,11 @@ class Intake:
             raise ValueError("it is the last one or reads, and a partition has one in each step, which does not")
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
-        pieces, values = unpacked(self._store.keys, push.ranges, push.rows, envelope.payload)
+        rows, payload = dense(self._store.keys, push.ranges, push.rows, envelope.payload)
+        pieces, values = unpacked(self._store.keys, push.ranges, rows, payload)
         if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
-        self._store.traffic.push(envelope.sender, push.ranges, pieces)
+        self._store.traffic.push(envelope.sender, push.ranges, push.rows)
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

@@ -79,9 +79,11 @@ class Keys:
         return WIRE_INDEX.itemsize + width * self.dtype.itemsize
 
     def piece_bytes(self, range: int, rows: int) -> int:
-        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block."""
-        block = self.blocks.get(range)
-        return self._sizes[range] * self._itemsize if block is None else rows * self.row_bytes(block.table.width)
+        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block, else of all elements,
+        or of `rows` - 1 of them (`sparse`)."""
+        if (block := self.blocks.get(range)) is not None:
+            return rows * self.row_bytes(block.table.width)
+        return (rows - 1) * self.row_bytes(1) if rows else self._sizes[range] * self._itemsize
 
     def __len__(self) -> int:
         return len(self.parts) + len(self.blocks)

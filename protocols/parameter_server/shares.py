@@ -84,10 +84,13 @@ class Shares:
         blocks = [number for number in ranges if number in self.ids]
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
         values = [pushes.vector[part.start : part.stop] for part in parts]
-        for number in blocks:
-            if (places := self._places[number]).shape[0]:
-                values.append(pushes.rows[self._keys.blocks[number].table.name].values[places])
+        values += [self.rows_of(number, pushes) for number in blocks]
         return packed([self.ids[number] for number in blocks], values)
+
+    def rows_of(self, block: int, pushes: Pushes) -> Tensor:
+        """The values [k, width] of the rows of a block in a push."""
+        places, name = self._places[block], self._keys.blocks[block].table.name
+        return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 
     def blank(self) -> Pushes:
         """A vector and the wanted rows, whose values are still to be `put`."""

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from ...aggregation.rows import Rows
 from ..transport import PeerId
-from .keys import Keys, Piece
+from .keys import Keys
 
 RANGES_MOST = 256
 """The most ranges that a record tells of: those with the most bytes. The others are counted together, as ""."""
@@ -30,10 +29,10 @@ class Traffic:
     def __bool__(self) -> bool:
         return bool(self._pushed or self._pulled)
 
-    def push(self, worker: PeerId, ranges: Sequence[int], pieces: Sequence[Piece]) -> None:
-        """Count the pieces of a push of `worker` to these ranges."""
-        for number, piece in zip(ranges, pieces, strict=True):
-            nbytes = self._keys.piece_bytes(number, len(piece) if isinstance(piece, Rows) else 0)
+    def push(self, worker: PeerId, ranges: Sequence[int], rows: Sequence[int]) -> None:
+        """Count a push of `worker` to these ranges. `rows`: of its header."""
+        for number, many in zip(ranges, rows, strict=True):
+            nbytes = self._keys.piece_bytes(number, many)
             self._pushed[number] += nbytes
             self.received[worker] += nbytes
 
