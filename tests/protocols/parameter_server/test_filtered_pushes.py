@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
+from samovar.peers.conversations.parameter_server import _state as state_of
+from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
@@ -149,3 +153,13 @@ def test_filters_that_do_not_go_with_the_rest_are_refused_in_one_line(flags: tup
     assert ended.exit_code == 2
     assert why in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
+    tensors = {"parameter_server/model": torch.zeros(4), "parameter_server/residual": torch.tensor([0.5, 0, 0, 1])}
+    saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
+    state = state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10)))
+    assert (state.clock, state.step) == (3, 6)
+    assert state.residual is tensors["parameter_server/residual"]
+    del tensors["parameter_server/residual"]
+    assert state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10))).residual is None
