@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor
-
 from ..transport import PeerId
 from .keys import Keys
+from .messages import Pull, Push
 
 RANGES_MOST = 256
 """The most ranges that a record tells of: those with the most bytes. The others are counted together, as ""."""
@@ -36,10 +35,13 @@ class Traffic:
             self._pushed[number] += nbytes
             self.received[worker] += nbytes
 
-    def pull(self, ranges: Sequence[int], values: Sequence[Tensor]) -> None:
-        """Count the values of these ranges that a worker is given."""
-        for number, one in zip(ranges, values, strict=True):
-            self._pulled[number] += one.nbytes
+    def pull(self, question: Pull | Push) -> None:
+        """Count the values with which a question is answered."""
+        rows = question.rows if isinstance(question, Pull) else (0,) * len(question.ranges)
+        for number, many in zip(question.ranges, rows, strict=True):
+            block = self._keys.blocks.get(number)
+            elements = self._keys.size(number) if block is None else many * block.table.width
+            self._pulled[number] += elements * self._keys.dtype.itemsize
 
     @property
     def mean_staleness(self) -> float:
