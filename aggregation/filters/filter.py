@@ -1,37 +1,41 @@
-"""The filters of pushes: which elements of a change are sent now, and what is kept for later.
+"""The filters of pushes: which elements are sent now, what is kept for later, and as what numbers are sent.
 
 Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014, sections 3.4 and 5.1.
 Error feedback: see `codecs.error_feedback`.
 
-    corrected_t = change_t + residual_t           passed_t = f_k( ... f_1(corrected_t))
+    corrected_t = push_t + residual_t             passed_t = f_k( ... f_1(corrected_t))
     residual_t+1 = corrected_t - passed_t         but 0 where a filter forgets an element
 
-Filters are applied in the order in which the user names them, each to what the one before has let pass. Without a
-filter that forgets, what was sent and the residual add up to all changes, exactly where filters pass elements as they
-are.
+Filters are applied in the order in which the user names them, each to what the one before has let pass; a codec comes
+last. Without a filter that forgets, what was sent and the residual add up to all pushes, exactly where filters pass
+elements as they are.
 
 Cost: no messages, and a vector of memory on each worker. An element that does not pass is 0 in the push.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ..codecs.codec import seed_of
+from ..codecs.codec import GatherCodec, HopCodec, seed_of
+from ..vector import Part
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """The push that filters look at. `weights` [n]: the values that the worker had pulled; `rate`: the learning rate by
-    which a gradient became the change, 0: unknown; `seed`: for random choices, another one for each worker and push."""
+    """The push that filters look at. `weights` [n]: the values that the worker had pulled; `rate`: the factor that
+    makes an element a change of its value; `seed`: for random choices, another one for each worker and push; `parts`: those
+    that are encoded by themselves, in order."""
 
     weights: Tensor
     rate: float
     seed: int
+    parts: tuple[Part, ...] = ()
 
 
 class Filter(Protocol):
@@ -40,55 +44,63 @@ class Filter(Protocol):
     forgets: ClassVar[bool]
     """Whether an element that does not pass is dropped; False: it is added to the next push."""
 
-    def passed(self, change: Tensor, push: Push) -> Tensor:
-        """What passes of a `change` [n], a new tensor [n]: each element as it is, or as a codec makes it, or 0."""
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        """What passes of the `values` [n], a new tensor [n]: each element as it is, or rounded, or 0."""
         ...
+
+
+PartCodec = HopCodec | GatherCodec
+"""A codec that can encode each part of a push by itself."""
 
 
 class Filtered(NamedTuple):
     """The outcome of filters: the `sent` elements [n], the `residual` [n], and the number of elements that were `held`
-    back or forgotten."""
+    back or forgotten. `coded`: by the number of a part, the bytes that a codec makes of it, of which the receiver makes
+    the elements that are in `sent`; empty: there is no codec."""
 
     sent: Tensor
     residual: Tensor
     held: int
+    coded: Mapping[int, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Some filters, in the order in which they are applied."""
+    """Some filters, in the order in which they are applied, and the codec of what passes; None: there is none."""
 
     chain: tuple[Filter, ...]
+    codec: PartCodec | None = None
 
     @property
     def forget(self) -> bool:
         """Whether one of them drops elements for good."""
         return any(one.forgets for one in self.chain)
 
-    def apply(self, change: Tensor, residual: Tensor | None, push: Push) -> Filtered:
-        """Filter a `change` [n]. `residual` [n]: what the last push of this worker left; None: nothing. The weights and
-        the residual are not changed."""
-        corrected = change if residual is None else change + residual
-        sent, forgotten = corrected, None
+    def apply(self, values: Tensor, residual: Tensor | None, push: Push) -> Filtered:
+        """Filter the `values` [n] of a push. `residual` [n]: what the last push of this worker left; None: nothing. No
+        tensor that is given is changed. Raises ValueError if there is a codec and the values are not finite."""
+        corrected = values if residual is None else values + residual
+        passed, forgotten = corrected, None
         for number, one in enumerate(self.chain):
-            before = sent
-            sent = one.passed(before, _at(push, number))
+            before = passed
+            passed = one.passed(before, replace(push, seed=seed_of(push.seed, number)))
             if one.forgets:
-                forgotten = before - sent if forgotten is None else forgotten + (before - sent)
+                forgotten = before - passed if forgotten is None else forgotten + (before - passed)
+        sent, coded = self._coded(passed, push)
         left = corrected - sent
-        return Filtered(sent, left if forgotten is None else left - forgotten, held_in(corrected, sent))
+        held = int(((corrected != 0) & (passed == 0)).sum())
+        return Filtered(sent, left if forgotten is None else left - forgotten, held, coded)
+
+    def _coded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
+        if self.codec is None:
+            return passed, {}
+        coded, sent = dict[int, Tensor](), torch.empty_like(passed)
+        for number, (start, stop) in enumerate(push.parts):
+            coded[number] = self.codec.encode(passed[start:stop], seed_of(push.seed, "codec", number))
+            sent[start:stop] = self.codec.decode(coded[number], stop - start, passed.dtype)
+        return sent, coded
 
 
-def held_in(corrected: Tensor, sent: Tensor) -> int:
-    """The number of elements of `corrected` [n] of which nothing was sent."""
-    return int(((corrected != 0) & (sent == 0)).sum())
-
-
-def where(keeps: Tensor, change: Tensor) -> Tensor:
-    """The elements of `change` [n] that are marked in `keeps` [n], and 0 elsewhere."""
-    return torch.where(keeps, change, torch.zeros((), dtype=change.dtype))
-
-
-def _at(push: Push, number: int) -> Push:
-    """The push as the filter with this number sees it: each draws from numbers of its own."""
-    return Push(push.weights, push.rate, seed_of(push.seed, number))
+def where(keeps: Tensor, values: Tensor) -> Tensor:
+    """The `values` [n] that are marked in `keeps` [n], and 0 elsewhere."""
+    return torch.where(keeps, values, torch.zeros((), dtype=values.dtype))

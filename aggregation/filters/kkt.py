@@ -31,5 +31,5 @@ class KKT:
         if not 0 < self.threshold <= 1e6:
             raise ValueError(f"the threshold of a gradient is above 0, got {self.threshold:g}")
 
-    def passed(self, change: Tensor, push: Push) -> Tensor:
-        return where((push.weights != 0) | (change.abs() > self.threshold * push.rate), change)
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        return where((push.weights != 0) | (values.abs() > self.threshold), values)

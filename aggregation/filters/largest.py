@@ -21,5 +21,5 @@ class Largest:
     codec: TopK
     forgets: ClassVar[bool] = False
 
-    def passed(self, change: Tensor, push: Push) -> Tensor:
-        return self.codec.round_trip(change, (push.seed,))
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        return self.codec.round_trip(values, (push.seed,))

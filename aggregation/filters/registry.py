@@ -1,5 +1,5 @@
-"""The filters by name, and the syntax by which a user chooses some: ``significant:0.01,skip:0.1``. Adding one is one
-file and one line here."""
+"""The filters by name, and the syntax by which a user chooses some: ``significant:0.01,skip:0.1,int8``. Adding one is
+one file and one line here."""
 
 from __future__ import annotations
 
@@ -16,17 +16,25 @@ from .skip import Skip
 
 
 def parse_filters(text: str) -> Filters:
-    """The filters that a user asks for, with commas between them, in the order in which they are applied. Raises
-    ValueError, in one line, on an unknown name or invalid options."""
-    return Filters(tuple(_parse(one) for one in text.split(",")))
+    """The filters that a user asks for, with commas between them, in the order in which they are applied; the last may
+    be a codec. Raises ValueError, in one line, on an unknown name or invalid options."""
+    *names, last = text.split(",")
+    name = _name(last)
+    if name in FILTERS or name not in CODECS:
+        return Filters(tuple(map(_parse, (*names, last))))
+    if (codec := parse_codec(last)).family == "sketch":
+        raise OptionError(f"the codec {name} makes a mean of all peers: it encodes no push")
+    return Filters(tuple(map(_parse, names)), codec)
+
+
+def _name(text: str) -> str:
+    return spelled(text.strip()).partition(":")[0]
 
 
 def _parse(text: str) -> Filter:
-    name = spelled(text.strip()).partition(":")[0]
+    name = _name(text)
     if name in CODECS and name not in FILTERS:
-        raise OptionError(
-            f"the codec {name} is none of the filters {', '.join(FILTERS)}: only zeros are left out of pushes"
-        )
+        raise OptionError(f"the codec {name} comes last: what it makes cannot be filtered")
     return made_of(text, FILTERS, "filter")
 
 

@@ -30,5 +30,5 @@ class Significant:
         if not 0 < self.threshold <= 1e6:
             raise ValueError(f"the threshold is a share above 0, got {self.threshold:g}")
 
-    def passed(self, change: Tensor, push: Push) -> Tensor:
-        return where(change.abs() > self.threshold * push.weights.abs(), change)
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        return where((values * push.rate).abs() > self.threshold * push.weights.abs(), values)

@@ -27,6 +27,6 @@ class Skip:
         if not 0 <= self.probability < 1:
             raise ValueError(f"the probability is from 0 to below 1, got {self.probability:g}")
 
-    def passed(self, change: Tensor, push: Push) -> Tensor:
+    def passed(self, values: Tensor, push: Push) -> Tensor:
         chance = torch.Generator().manual_seed(push.seed)
-        return where(torch.rand(change.shape, generator=chance) >= self.probability, change)
+        return where(torch.rand(values.shape, generator=chance) >= self.probability, values)

@@ -67,7 +67,9 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
         raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
     dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
     ranges = ranges_of(facts.layout.size, parameters, fewest)
-    return Keys(ranges, parameters, dtype, tables), Model(facts.vector, facts.tables)
+    filters = ParameterServerSettings.of(setup.settings).filters
+    codec = None if filters is None else filters.value.codec
+    return Keys(ranges, parameters, dtype, tables, codec), Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:
@@ -81,6 +83,7 @@ def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int
         evaluate_every=evaluate_every,
         tables=keys.tables,
         filters=None if wished.filters is None else wished.filters.value,
+        trained=tuple(part for number, part in enumerate(keys.parts) if not keys.is_buffer(number)),
     )
 
 

@@ -37,7 +37,7 @@ def _consistency() -> Rule:
 
 
 def _filters() -> Rule:
-    said = f"some of {', '.join(FILTERS)}, with options as in significant:0.01,skip:0.1"
+    said = f"some of {', '.join(FILTERS)}, or last a codec, with options as in significant:0.01,int8"
     return Rule(parsed(parse_filters), said, "NAMES", str)
 
 

@@ -12,6 +12,7 @@ from ...aggregation.consistency import Consistency
 from ...aggregation.filters.filter import Filtered, Filters, Push
 from ...aggregation.rows import Table
 from ...aggregation.server.function import ServerFunction
+from ...aggregation.vector import Part
 from .algorithms.algorithm import Algorithm
 from .shares import Pushes
 
@@ -21,7 +22,7 @@ class Options:
     """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
     replica cannot evaluate. `parameters`: the number of elements at the beginning of the model's vector that are
     trained. `tables`: those of the model, of which a worker pulls and pushes rows. `filters`: of the pushes; None: a
-    push has the whole change."""
+    push has the whole change. `trained`: the ranges of the vector that are trained."""
 
     algorithm: Algorithm
     consistency: Consistency
@@ -31,19 +32,18 @@ class Options:
     evaluate_every: int
     tables: tuple[Table, ...] = ()
     filters: Filters | None = None
+    trained: tuple[Part, ...] = ()
 
-    def filtered(self, change: Pushes, residual: Tensor | None, push: Push, *, last: bool) -> tuple[Pushes, Filtered]:
-        """What is pushed of a `change`, and the outcome of the filters for its trained elements. `residual` [m]: what
-        the last push has left of these; None: nothing. The `last` push has all that is left."""
-        trained = change.vector[: self.parameters]
+    def filtered(self, pushed: Pushes, residual: Tensor | None, push: Push, *, last: bool) -> tuple[Pushes, Filtered]:
+        """What is sent of a push, and the outcome of the filters for its trained elements. `residual` [m]: what the
+        last push has left of these; None: nothing. The `last` push has all that is left."""
+        trained = pushed.vector[: self.parameters]
         if self.filters is None or last:
-            sent = trained if residual is None else trained + residual
-            found = Filtered(sent, torch.zeros_like(sent), 0)
+            found = Filtered(trained if residual is None else trained + residual, torch.zeros_like(trained), 0, {})
         else:
             found = self.filters.apply(trained, residual, push)
-        if found.sent is trained:
-            return change, found
-        return Pushes(torch.cat((found.sent, change.vector[self.parameters :])), change.rows), found
+        vector = torch.cat((found.sent, pushed.vector[self.parameters :]))
+        return Pushes(vector, pushed.rows, found.coded), found
 
     def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
         """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,10 +18,11 @@ from .placement import merged
 @dataclass(frozen=True, slots=True)
 class Pushes:
     """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
-    an entry."""
+    an entry. `coded`: by range of the vector, what a codec makes of it; a server decodes what is in `vector`."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
+    coded: Mapping[int, Tensor] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

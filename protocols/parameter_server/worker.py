@@ -227,8 +227,7 @@ class Worker:
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
         state.clock, state.step = state.clock + 1, state.step + update.steps
-        sent, held = self._filtered(moved, update.learning_rate)
-        pushed = options.pushed(sent, update.learning_rate)
+        pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
         self._client.push(
@@ -256,15 +255,17 @@ class Worker:
         state.outcome = outcome
         return None
 
-    def _filtered(self, moved: Pushes, rate: float) -> tuple[Pushes, int]:
-        """What is pushed of the changes of a turn, and the number of elements that the filters hold back."""
-        if self._options.filters is None:
-            return moved, 0
+    def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
+        """What is sent of a push, and the number of elements that the filters hold back."""
+        options, state = self._options, self.state
+        if options.filters is None:
+            return pushed, 0
         assert self._pulled is not None
-        weights = self._pulled.vector[: self._options.parameters]
-        push = Push(weights, rate, seed_of(self._presence.me, self.state.clock))
-        sent, found = self._options.filtered(moved, self.state.residual, push, last=self._is_over)
-        self.state.residual = found.residual
+        rate = learning_rate if options.function.takes == "gradient" else 1.0
+        weights, seed = self._pulled.vector[: options.parameters], seed_of(self._presence.me, state.clock)
+        push = Push(weights, rate, seed, options.trained)
+        sent, found = options.filtered(pushed, state.residual, push, last=self._is_over)
+        state.residual = found.residual
         return sent, found.held
 
     def _now(self) -> float:

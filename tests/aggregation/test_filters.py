@@ -8,6 +8,7 @@ import torch
 from samovar.aggregation.filters.filter import Push
 from samovar.aggregation.filters.registry import FILTERS, parse_filters
 from samovar.aggregation.options import OptionError
+from samovar.aggregation.vector import Part
 
 N = 400
 
@@ -47,6 +48,28 @@ def test_significant_sends_an_element_once_its_changes_add_up_to_the_share() -> 
     assert (first.held, second.held) == (2, 1)
 
 
+def test_significant_looks_at_the_change_that_a_gradient_makes() -> None:
+    filters, weights = parse_filters("significant:0.1"), torch.tensor([10.0, 10.0])
+    found = filters.apply(torch.tensor([9.0, 11.0]), None, push(weights, rate=0.1))
+    assert found.sent.tolist() == pytest.approx([0, 11])
+
+
+@pytest.mark.parametrize("codec", ["int8", "fp16", "bf16", "sign", "qsgd:7"])
+def test_a_codec_comes_last_and_what_it_leaves_is_sent_later(codec: str) -> None:
+    filters, weights, parts = parse_filters(f"skip:0.3,{codec}"), torch.ones(N), (Part(0, 150), Part(150, N))
+    assert filters.codec is not None
+    residual, sent, total = None, torch.zeros(N), torch.zeros(N)
+    for step in range(30):
+        values = torch.randn(N, generator=torch.Generator().manual_seed(step))
+        found = filters.apply(values, residual, Push(weights, 1.0, step, parts))
+        for number, part in enumerate(parts):
+            decoded = filters.codec.decode(found.coded[number], part.stop - part.start, torch.float32)
+            assert torch.equal(decoded, found.sent[part.start : part.stop])
+        residual, sent, total = found.residual, sent + found.sent, total + values
+    assert torch.allclose(sent + residual, total, atol=1e-4)
+    assert float(residual.norm()) < 0.7 * float(total.norm())
+
+
 def test_skip_keeps_back_the_given_share_and_other_elements_in_each_push() -> None:
     filters, ones = parse_filters("skip:0.3"), torch.ones(20_000)
     first, again, second = (filters.apply(ones, None, push(ones, seed=seed)).sent for seed in (1, 1, 2))
@@ -63,9 +86,9 @@ def test_two_of_the_same_draw_differently() -> None:
 
 def test_kkt_forgets_small_gradients_of_zeros_alone() -> None:
     weights = torch.tensor([0.0, 0.0, 0.5, -0.5])
-    change = torch.tensor([-0.01, 0.04, 0.01, -0.04])  # gradients of 0.1 and 0.4, at a rate of 0.1
-    found = parse_filters("kkt:0.2").apply(change, None, push(weights, rate=0.1))
-    assert found.sent.tolist() == pytest.approx([0, 0.04, 0.01, -0.04])
+    gradient = torch.tensor([-0.1, 0.4, 0.1, -0.4])
+    found = parse_filters("kkt:0.2").apply(gradient, None, push(weights, rate=0.01))
+    assert found.sent.tolist() == pytest.approx([0, 0.4, 0.1, -0.4])
     assert not found.residual.any()
     assert found.held == 1
 
@@ -90,7 +113,8 @@ def test_filters_act_in_the_order_in_which_they_are_named() -> None:
         ("top_k:2", "fraction"),
         ("skip:0.1:2", "takes 1 options"),
         ("", "there is no filter"),
-        ("int8", "the codec int8 is none of the filters"),
+        ("int8,skip", "the codec int8 comes last"),
+        ("skip,power_sgd:2", "encodes no push"),
     ],
 )
 def test_other_names_and_options_are_refused_in_one_line(text: str, why: str) -> None:

@@ -14,6 +14,7 @@ from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor, nn
 
+from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
 from samovar.peers.conversations.parameter_server import _state as state_of
@@ -66,6 +67,41 @@ def test_the_elements_that_travel_are_few_bytes_and_a_full_range_goes_whole() ->
     assert [KEYS.piece_bytes(one, rows) for one, rows in ((0, 3), (1, 0), (2, 1))] == [16, 400, 0]
 
 
+@pytest.mark.parametrize("ranges", [(0,), (1,), (0, 1, 2), tuple(range(len(KEYS)))])
+def test_a_server_decodes_a_range_whose_code_is_the_shortest(ranges: tuple[int, ...]) -> None:
+    codec, pushes = Int8(), pushed()
+    keys = Keys(KEYS.parts, 200, torch.float32, KEYS.tables, codec)
+    coded = {
+        number: codec.encode(pushes.vector[part.start : part.stop], 1) for number, part in enumerate(keys.parts[:2])
+    }
+    decoded = pushes.vector.clone()
+    for number, payload in coded.items():
+        part = keys.parts[number]
+        decoded[part.start : part.stop] = codec.decode(payload, part.stop - part.start, torch.float32)
+    sparse = Sparse(keys, Pushes(decoded, pushes.rows, coded))
+    assert sparse.counts((0, 1, 2)) == (3, 102, 1)  # few elements, int8, none
+    message = sparse.payload(ranges, Pushes(decoded, pushes.rows, coded))
+    due = sum(keys.piece_bytes(number, rows) for number, rows in zip(ranges, sparse.counts(ranges), strict=True))
+    assert len(message) == due
+    pieces, _ = unpacked(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message))
+    whole = Shares.of(keys, Pushes(decoded, pushes.rows))
+    expected, _ = unpacked(keys, ranges, whole.counts(ranges), whole.payload(ranges, Pushes(decoded, pushes.rows)))
+    for got, piece in zip(pieces, expected, strict=True):
+        values = [one.values if isinstance(one, Rows) else one for one in (got, piece)]
+        assert torch.equal(*values)
+
+
+def test_a_code_without_a_codec_and_one_that_cannot_be_decoded_are_refused() -> None:
+    with pytest.raises(ValueError, match="this run has no codec"):
+        dense(KEYS, (0,), (102,), b"")
+    keys = Keys(KEYS.parts, 210, torch.float32, KEYS.tables, Int8())
+    nbytes = Int8().encoded_bytes(100)
+    with pytest.raises(ValueError, match="scale"):
+        dense(keys, (0,), (102,), b"\xff" * nbytes)
+    with pytest.raises(ValueError, match="3 bytes for"):
+        dense(keys, (0,), (102,), b"abc")
+
+
 @pytest.mark.parametrize(
     ("counts", "ids", "values", "why"),
     [
@@ -73,7 +109,7 @@ def test_the_elements_that_travel_are_few_bytes_and_a_full_range_goes_whole() ->
         ((3,), [7, 5], 2, "in order"),
         ((3,), [5, 100], 2, "not among those"),
         ((3,), [-1, 5], 2, "not among those"),
-        ((102,), [], 0, "other numbers of elements"),
+        ((103,), [], 0, "other numbers of elements"),
         ((-1,), [], 100, "0 bytes|400 bytes|other numbers"),
         ((3,), [5, 6], 3, "20 bytes for elements of 16"),
         ((), [5, 6], 2, "of 0 ranges, of 1"),
@@ -110,7 +146,9 @@ def steps(part: int) -> Tensor:
     return torch.randint(-3, 4, (1, SIZE), generator=torch.Generator().manual_seed(part)).float()
 
 
-@pytest.mark.parametrize("filters", ["significant:0.2,skip:0.3", "top_k:0.1", soaked("skip:0.9,top_k:0.5:fp16")])
+@pytest.mark.parametrize(
+    "filters", ["significant:0.2,skip:0.3", "top_k:0.1", "skip:0.3,fp16", soaked("skip:0.9,top_k:0.5:fp16")]
+)
 def test_a_run_with_filters_adds_every_change_exactly(filters: str) -> None:
     settings = Settings(
         protocol="parameter-server",
@@ -145,7 +183,7 @@ def test_a_run_with_filters_adds_every_change_exactly(filters: str) -> None:
         (("--algorithm", "easgd", "--filters", "skip"), "move by what they push"),
         (("--algorithm", "sandblaster", "--filters", "skip"), "sums of which no part may be late"),
         (("--filters", "kkt:0.1"), "a --server-update that takes gradients"),
-        (("--filters", "skip,int8"), "the codec int8 is none of the filters"),
+        (("--filters", "int8,skip"), "the codec int8 comes last"),
     ],
 )
 def test_filters_that_do_not_go_with_the_rest_are_refused_in_one_line(flags: tuple[str, ...], why: str) -> None:
