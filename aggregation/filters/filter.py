@@ -29,8 +29,8 @@ from ..vector import Part
 @dataclass(frozen=True, slots=True)
 class Push:
     """The push that filters look at. `weights` [n]: the values that the worker had pulled; `rate`: the factor that
-    makes an element a change of its value; `seed`: for random choices, another one for each worker and push; `parts`: those
-    that are encoded by themselves, in order."""
+    makes an element a change of its value; `seed`: for random choices, another one for each worker and push; `parts`:
+    those that are encoded by themselves, in order."""
 
     weights: Tensor
     rate: float

@@ -26,7 +26,7 @@ _RANGES = (16, 16, 16, 16, 4, 1)
 """Models in simulations are small: without this each would be one range."""
 _FILTERED_EVERY = 7
 """One seed in so many draws filters of pushes."""
-_FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,significant:0.01")
+_FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,int8")
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
