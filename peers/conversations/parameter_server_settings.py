@@ -96,7 +96,11 @@ class ParameterServerSettings(OwnSettings):
             why = "its workers move by what they push, so none of it may be late"
         if why:
             raise SettingsError(f"do not go with --algorithm {self.algorithm.text}: {why}", "filters")
-        if not isinstance(self._chosen, OfTask) and self.function({}).takes != "gradient" and self.filters.value.forget:
+        if not isinstance(self._chosen, OfTask):  # else it is checked when the task is there
+            self._check_filtered(self.function({}))
+
+    def _check_filtered(self, function: ServerFunction) -> None:
+        if self.filters is not None and self.filters.value.forget and function.takes != "gradient":
             raise SettingsError("have kkt, which needs a --server-update that takes gradients", "filters")
 
     def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
@@ -129,6 +133,7 @@ class ParameterServerSettings(OwnSettings):
             function = chosen.made(defined[chosen.name].value)
             if isinstance(algorithm, MapReduce):
                 self._check_fits(algorithm, function)
+            self._check_filtered(function)
             return function
         if chosen is not None:
             return chosen

@@ -21,7 +21,7 @@ from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
-from samovar.peers.task.task import Task
+from samovar.peers.task.task import Task, load_task
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import unpacked
 from samovar.protocols.parameter_server.shares import Pushes, Shares
@@ -201,3 +201,58 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert state.residual is tensors["parameter_server/residual"]
     del tensors["parameter_server/residual"]
     assert state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10))).residual is None
+
+
+SPARSE_TASK = """
+import torch
+from torch import nn
+
+TRUE = torch.zeros(60)
+TRUE[::12] = torch.tensor([2.0, -3.0, 1.5, -1.0, 2.5])
+
+
+def model():
+    made = nn.Linear(60, 1, bias=False)
+    nn.init.zeros_(made.weight)
+    return made
+
+
+def data(part, parts):
+    inputs = torch.randn(200, 60, generator=torch.Generator().manual_seed(part))
+    return [(inputs, inputs @ TRUE)]
+
+
+def loss(model, batch):
+    return (model(batch[0])[:, 0] - batch[1]).square().mean() / 2
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def shrink(values, gradient, rate=0.1, penalty=0.3):
+    moved = values - rate * gradient
+    return moved.sign() * (moved.abs() - rate * penalty).clamp(min=0)
+"""
+
+
+def test_kkt_holds_back_most_of_a_sparse_model_and_changes_it_hardly(tmp_path: Path) -> None:
+    (tmp_path / "sparse.py").write_text(SPARSE_TASK)
+
+    def trained(filters: str | None) -> tuple[Tensor, list[float]]:
+        own = {"protocol": "parameter-server", "server_update": "shrink", "filters": filters}
+        settings = Settings(**own, peers=3, steps=60, device="cpu")
+        records = list[Record]()
+        world = World(
+            load_task(tmp_path / "sparse.py", "", settings.own.asks_of_task()), Scenario.plain(settings), records.append
+        )
+        run_virtual(world.run(within_s=300), seed=0)
+        worker = next(one for life in world.lives if isinstance(one := life.peer.conversation, Worker))
+        turns = [one for one in records if isinstance(one, ExchangeRecord) and not one.counts]
+        return worker.position().vector, [one.details.get("held_back", 0.0) for one in turns]
+
+    plain, _ = trained(None)
+    found, held = trained("kkt:0.2")
+    assert (plain != 0).sum() == (found != 0).sum() == 5
+    assert torch.allclose(found, plain, atol=0.02)
+    assert sum(held[-30:]) / 30 > 40  # of 60
