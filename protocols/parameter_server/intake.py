@@ -208,7 +208,7 @@ class Intake:
         pieces, values = unpacked(self._store.keys, push.ranges, rows, payload)
         if not all_finite(values):
             raise ValueError("it has numbers that are not finite")
-        self._store.traffic.push(envelope.sender, push.ranges, push.rows)
+        self._store.traffic.push(envelope.sender, push, len(envelope.payload))
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:
