@@ -123,6 +123,7 @@ class Peer:
             bytes_received=received,
             bytes_shared=shared,
             received_from=self._by_name(outcome.received_from),
+            counts=dict(outcome.counts),
             model_bytes=outcome.model_bytes,
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,

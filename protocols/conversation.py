@@ -59,9 +59,10 @@ class Outcome:
     the last outcome. The other seconds: see `Meter`. `members`: how many peers contributed; `waited_for`: the peer that
     took most of `wait_s`; None: no such peer. `details`: the conversation's own numbers, by the names of its record
     columns. `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none,
-    or the conversation does not tell. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of
-    the vector that this peer exchanged, before a codec; 0: none, or the conversation does not tell. `last`: no exchange
-    follows. `note`: for the user, reported once in a run."""
+    or the conversation does not tell. `counts`: the conversation's own counts since the last outcome, by name and key.
+    `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the vector that this peer exchanged,
+    before a codec; 0: none, or the conversation does not tell. `last`: no exchange follows. `note`: for the user,
+    reported once in a run."""
 
     version: int
     step: int
@@ -77,6 +78,7 @@ class Outcome:
     waited_for: PeerId | None = None
     details: Mapping[str, float] = field(default_factory=dict)
     received_from: Mapping[PeerId, int] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     caught_up: bool = False
     model_bytes: int = 0
     last: bool = False

@@ -18,7 +18,7 @@ from ..records.run import Run, read_run
 from ..report.plot import plotted
 from ..settings.keywords import PathText
 
-_NESTED = ("metrics", "metric_scales", "details", "received_from")
+_NESTED = ("metrics", "metric_scales", "details", "received_from", "counts")
 """Fields of a record that hold several values, by name."""
 
 

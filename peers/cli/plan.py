@@ -1,5 +1,5 @@
-"""``samovar plan``: predicts the fastest allreduce on given links, or the fastest topology of gossip, before a run is
-started."""
+"""``samovar plan``: predicts the fastest allreduce on given links, the fastest topology of gossip, or how many
+parameter servers pay, before a run is started."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from ..records.units import bytes_text, count_text, seconds_text
 from ..report.plan_chart import Bar, plan_chart
 from ..report.plan_graph import graph_chart
 from ..settings.link_text import parse_duration, parse_link, parse_size
-from . import plan_gossip
+from . import plan_gossip, plan_servers
 from .command_line import between_words
 from .fitting import Folded
 from .output import exits
 from .plan_gossip import names_of
 
 
-def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """A click callback that converts an option's text by `parse`. A ValueError of `parse` becomes a usage error."""
+def _taken(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A click callback that converts an option's text, if it was given, by `parse`. A ValueError of `parse` becomes a
+    usage error."""
 
-    def take(context: click.Context, option: click.Parameter, text: str) -> Any:
+    def take(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         try:
-            return parse(text)
+            return None if text is None else parse(text)
         except ValueError as error:
             raise click.BadParameter(str(error), context, option) from None
 
@@ -106,7 +107,10 @@ def _few(context: click.Context, parameter: click.Parameter, peers: int) -> int:
     help="Time that a chunk costs its sender and its receiver, however small it is. [default: 100us]",
 )
 @click.option(
-    "--protocol", type=click.Choice(["allreduce", "gossip"]), default="allreduce", help="[default: allreduce]"
+    "--protocol",
+    type=click.Choice(["allreduce", "gossip", "parameter-server"]),
+    default="allreduce",
+    help="[default: allreduce]",
 )
 @click.option(
     "--topology",
@@ -114,6 +118,19 @@ def _few(context: click.Context, parameter: click.Parameter, peers: int) -> int:
     default="all",
     metavar="NAME",
     help="With gossip: a topology, or all. [default: all]",
+)
+@click.option(
+    "--copies",
+    type=click.IntRange(1, 8),
+    default=2,
+    metavar="N",
+    help="With parameter-server: servers that hold each value. [default: 2]",
+)
+@click.option(
+    "--server-link",
+    callback=_taken(_specs),
+    metavar="LINK",
+    help="With parameter-server: each server's connection. [default: as --link]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object.")
 @click.option(
@@ -128,11 +145,13 @@ def plan(
     overhead: float,
     protocol: str,
     topology: list[str],
+    copies: int,
+    server_link: tuple[str, list[LinkSpec]] | None,
     as_json: bool,
     svg: Path | None,
 ) -> int:
     """Predict how long an averaging takes by each schedule, and draw the fastest one; with --protocol gossip, how fast
-    models come together along each topology.
+    models come together along each topology; with --protocol parameter-server, how many servers pay.
 
     The prediction knows links and messages, but neither how busy the machines are nor other traffic on the links.
     """
@@ -151,6 +170,8 @@ def plan(
     with Console(stderr=True).status("predicting"):
         if protocol == "gossip":
             found = _of_gossip(f"gossip of {among}", topology, links, size, svg)
+        elif protocol == "parameter-server":
+            found = _of_servers(among, copies, links, server_link or link, size, svg)
         else:
             found = _of_allreduce(f"allreduce of {among}", links, size, chunk_bytes, svg)
     if as_json:
@@ -190,6 +211,22 @@ def _of_gossip(title: str, topologies: list[str], links: Links, size: int, svg: 
     notes = [f"{row.topology}: {row.note}" for row in found if row.note]
     notes.append("together: 1 % is left of the distance of all models from their mean")
     return Shown(title, plan_gossip.as_json(found), plan_gossip.table(found), notes)
+
+
+def _of_servers(
+    among: str, copies: int, workers: Links, server_link: tuple[str, list[LinkSpec]], size: int, svg: Path | None
+) -> Shown:
+    text, kinds = server_link
+    most = min(plan_servers.MOST, VIEW_MEMBERS_MAX - workers.world)
+    if svg is not None:
+        raise click.UsageError("--svg draws schedules and graphs: it does not go with --protocol parameter-server")
+    if most < 1:
+        raise click.UsageError(f"--peers {workers.world} leave no room for a server: at most {VIEW_MEMBERS_MAX} peers")
+    servers = _links([kinds[index % len(kinds)] for index in range(most)], workers.overhead_s)
+    found = plan_servers.all_planned(copies, workers, servers, size)
+    each = "1 copy" if copies == 1 else f"{copies} copies"
+    title = f"parameter servers of {among}; {each} of each value, servers on {text}"
+    return Shown(title, plan_servers.as_json(found), plan_servers.table(found), plan_servers.notes(found, size))
 
 
 def _links(specs: list[LinkSpec], overhead_s: float) -> Links:

@@ -68,7 +68,9 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
         raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
     dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
     ranges = ranges_of(facts.layout.size, parameters, fewest)
-    return Keys(ranges, parameters, dtype, tables), Model(facts.vector, facts.tables)
+    filters = ParameterServerSettings.of(setup.settings).filters
+    codec = None if filters is None else filters.value.codec
+    return Keys(ranges, parameters, dtype, tables, codec), Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:
@@ -81,6 +83,8 @@ def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int
         steps=setup.steps,
         evaluate_every=evaluate_every,
         tables=keys.tables,
+        filters=None if wished.filters is None else wished.filters.value,
+        trained=tuple(part for number, part in enumerate(keys.parts) if not keys.is_buffer(number)),
     )
 
 
@@ -92,7 +96,8 @@ def _state(setup: Setup) -> State:
     if setup.steps is not None and step > setup.steps:
         gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
-    return State(clock, step, setup.resumed.tensors["parameter_server/model"])
+    tensors = setup.resumed.tensors
+    return State(clock, step, tensors["parameter_server/model"], residual=tensors.get("parameter_server/residual"))
 
 
 def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:
@@ -140,6 +145,7 @@ CONVERSATION = Registered(
     columns={
         "change": "Norm of the change",
         "rows": "Rows of tables",
+        "held_back": "Held back (elements)",
         "updates": "Updates",
         "staleness": "Staleness",
         "ranges": "Ranges",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
+from ...aggregation.filters.filter import Filters
+from ...aggregation.filters.registry import FILTERS, parse_filters
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.collectives.bound import NORM_LIMIT
@@ -35,6 +37,11 @@ def _consistency() -> Rule:
     return Rule(parsed(parse_consistency), said, "NAME", str)
 
 
+def _filters() -> Rule:
+    said = f"some of {', '.join(FILTERS)}, or last a codec, with options as in significant:0.01,int8"
+    return Rule(parsed(parse_filters), said, "NAMES", str)
+
+
 def _server_update() -> Rule:
     said = f"one of {', '.join(SERVER_FUNCTIONS)}, or a name of the task's own, with options as in sgd:0.1"
     return Rule(parsed(chosen_server_function), said, "NAME", str)
@@ -47,7 +54,7 @@ class ParameterServerSettings(OwnSettings):
     first: ClassVar[tuple[str, ...]] = ("servers", "algorithm", "consistency")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Servers": ("servers", "copies", "ranges", "server_update"),
-        "What workers do": ("algorithm", "consistency"),
+        "What workers do": ("algorithm", "consistency", "filters"),
         "Faults, in seconds": ("norm_limit",),
     }
 
@@ -58,6 +65,9 @@ class ParameterServerSettings(OwnSettings):
     )
     server_update: Parsed[ServerFunction | OfTask] | None = setting(
         None, _server_update(), "What a push does. [default: the algorithm's]", agreed=True
+    )
+    filters: Parsed[Filters] | None = setting(
+        None, _filters(), "What is kept back of pushes, and sent later. [default: nothing]", agreed=True
     )
     copies: int | None = setting(
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
@@ -75,8 +85,26 @@ class ParameterServerSettings(OwnSettings):
             self.algorithm.value.under(self.bound)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+        self._check_filters()
         if isinstance(algorithm := self.algorithm.value, MapReduce):
             self._check_mapped(algorithm, common.peers)
+
+    def _check_filters(self) -> None:
+        algorithm, why = self.algorithm.value, ""
+        if self.filters is None:
+            return
+        if isinstance(algorithm, MapReduce):
+            why = "its pushes are sums of which no part may be late"
+        elif algorithm.meets:
+            why = "its workers move by what they push, so none of it may be late"
+        if why:
+            raise SettingsError(f"do not go with --algorithm {self.algorithm.text}: {why}", "filters")
+        if not isinstance(self._chosen, OfTask):  # else it is checked when the task is there
+            self._check_filtered(self.function({}))
+
+    def _check_filtered(self, function: ServerFunction) -> None:
+        if self.filters is not None and self.filters.value.forget and function.takes != "gradient":
+            raise SettingsError("have kkt, which needs a --server-update that takes gradients", "filters")
 
     def _check_mapped(self, algorithm: MapReduce, peers: int) -> None:
         if (count := algorithm.partitions(peers)) > PARTITIONS_MAX:
@@ -108,6 +136,7 @@ class ParameterServerSettings(OwnSettings):
             function = chosen.made(defined[chosen.name].value)
             if isinstance(algorithm, MapReduce):
                 self._check_fits(algorithm, function)
+            self._check_filtered(function)
             return function
         if chosen is not None:
             return chosen

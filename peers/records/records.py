@@ -107,6 +107,9 @@ class ExchangeRecord:
     received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Bytes of models that came from each peer in this exchange, by its name, as a codec encoded them, through memory
     or on the wire. Empty: none, or the conversation does not tell."""
+    counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    """The conversation's own counts since this peer's last record, by their name, each by key: of a parameter server
+    `staleness` (pushes to a range, by staleness), `pushed` and `pulled` (bytes of values, by range; "": the rest)."""
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
     members: int

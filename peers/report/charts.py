@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final, Literal
 
@@ -25,6 +25,8 @@ MOST_LOUD: Final = 12
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
+LOG: Final[Figure] = {"type": "log", "dtick": 1, "exponentformat": "power"}
+"""An axis of powers of ten. Without a format plotly would write 0.0001 as 100μ."""
 _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -117,6 +119,25 @@ def base_layout(axis: Axis) -> Figure:
     }
 
 
+def plain_layout(title: str) -> Figure:
+    """The layout of a chart whose horizontal axis is neither of time nor of bytes."""
+    layout = base_layout(size_axis(1.0))
+    layout["xaxis"] = {**layout["xaxis"], "title": {"text": title, "standoff": 8}}
+    del layout["xaxis"]["range"]
+    return layout
+
+
+def legend() -> Figure:
+    """A legend in a row above a chart."""
+    return {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
+
+
+def numbers(values: Iterable[float]) -> Figure:
+    """The format of an axis for these `values` without a unit: 12k from a thousand on, and below that plain digits. The
+    format of thousands would write 0.2 as 200m."""
+    return {"tickformat": "~s" if max(map(abs, values), default=0.0) >= 1000 else "~g"}
+
+
 def absence_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
     """The plotly shapes and annotations that mark lost peers: a dotted line at each such time, and labels with the
     peers' names above. Lines close to each other share a label."""
@@ -157,15 +178,15 @@ def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
 def _scale(quantity: Quantity, values: Sequence[float]) -> Figure:
     low, high = min(values), max(values)
     if quantity.kind in ("loss", "metric") and low > 0 and high > 100 * low:
-        return {"type": "log", "dtick": 1}
+        return LOG
     if quantity.kind == "share":
         room = max(0.06 * (high - low), 0.01)  # plotly's own margin would exceed 100 %
         within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if low >= 0 and high <= 1 else {}
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
     if quantity.kind != "count":
-        return {}
+        return numbers(values)
     whole = {"dtick": 1} if 1 <= high <= 8 else {}
-    return {"tickformat": "~s"} | whole | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})
+    return numbers(values) | whole | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})
 
 
 def _hover(quantity: Quantity, point: Point) -> str:

@@ -21,7 +21,7 @@ from ..records.units import (
     number_text,
     plain,
 )
-from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout
+from .charts import LOG, MOST_POINTS, Axis, Figure, absence_marks, base_layout, numbers
 from .overview import Absence
 
 MOST_LINES = 40
@@ -40,10 +40,10 @@ def own_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str,
         points = [(point.time_s, point.distance, f"exchange {point.version}") for point in run.scene.consensus]
         text: Callable[[float], str] = number_text
         line = _line(axis, points, "distance of the models from their mean", text, _APART_INK, 2)
-        layout = _layout(axis, missing, "share of the mean's norm")
+        layout = _layout(axis, missing, "share of the mean's norm", [distance for _, distance, _ in points])
         positive = [distance for _, distance, _ in points if distance > 0]
         if positive and max(positive) > 100 * min(positive):
-            layout["yaxis"] |= {"type": "log", "dtick": 1}
+            layout["yaxis"] |= LOG
         found["consensus-time"] = "Consensus distance", {"data": [line], "layout": layout}
     return {name: (heading, figure) for name, (heading, figure) in found.items() if figure["data"]}
 
@@ -90,7 +90,8 @@ def _chart(
     data = [_line(axis, points[peer], f"peer {peer}", text, _OWN_INK, 1) for peer in drawn]
     if of_mean and data:
         data.append(_line(axis, of_mean, "the mean of all models", text, _MEAN_INK, 2.5))
-    return {"data": data, "layout": _layout(axis, missing, title)}
+    values = [value for line in data for value in line["y"]]
+    return {"data": data, "layout": _layout(axis, missing, title, values)}
 
 
 def _line(
@@ -118,8 +119,9 @@ def _line(
     }
 
 
-def _layout(axis: Axis, missing: Sequence[Absence], title: str) -> Figure:
+def _layout(axis: Axis, missing: Sequence[Absence], title: str, values: Sequence[float]) -> Figure:
     layout = base_layout(axis)
     layout["yaxis"] |= {"title": {"text": escape(plain(title, 60)), "standoff": 12}, "automargin": True}
+    layout["yaxis"] |= numbers(values)
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     return layout

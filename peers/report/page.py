@@ -61,7 +61,7 @@ svg.map .who { fill: var(--ink); text-anchor: middle; pointer-events: none; }
   font-size: 13px; color: var(--soft); }
 .legend i { display: inline-block; width: 16px; height: 5px; border-radius: 3px; margin: 0 7px 3px 0; }
 details.card { padding: 10px 16px; }
-.card + details.card { margin-top: 14px; }
+.card + details.card, .grid + details.card { margin-top: 14px; }
 details .scroll { margin-top: 10px; }
 summary { cursor: pointer; }
 footer { margin-top: 28px; color: var(--soft); font-size: 13px; }

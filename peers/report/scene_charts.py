@@ -40,7 +40,7 @@ def presence_chart(scene: Scene, names: Sequence[str], axis: Axis) -> Figure:
     layout |= {"height": round(118 + len(row) * max(15, min(30, 640 / max(1, len(row)))))}
     layout |= {"barmode": "overlay", "showlegend": True}
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemsizing": "constant"}
-    layout["yaxis"] |= _name_axis(list(row))
+    layout["yaxis"] |= name_axis(list(row))
     ups = [stay for stay in scene.stays if stay.peer in row][:MOST_STAYS]
     bars = [_bars("up", UP_INK, 0.72, axis, [(row[stay.peer], stay.from_s, stay.until_s, _stay(stay)) for stay in ups])]
     ends = {stay.peer: stay.until_s for stay in ups}
@@ -77,7 +77,7 @@ def bytes_chart(scene: Scene, names: Sequence[str]) -> Figure:
     layout |= {"barmode": "group", "bargap": 0.25, "showlegend": True}
     layout |= {"height": round(96 + len(rows) * max(15, min(34, 900 / max(1, len(rows)))))}
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
-    layout["yaxis"] |= _name_axis([name for name, *_ in rows])
+    layout["yaxis"] |= name_axis([name for name, *_ in rows])
     data = [
         {
             "type": "bar",
@@ -94,7 +94,8 @@ def bytes_chart(scene: Scene, names: Sequence[str]) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def _name_axis(names: Sequence[str]) -> Figure:
+def name_axis(names: Sequence[str]) -> Figure:
+    """A vertical axis with a row for each of these names, the first at the top."""
     return {
         "range": [len(names) - 0.45, -0.55],
         "tickvals": list(range(len(names))),

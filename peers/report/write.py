@@ -24,6 +24,7 @@ from .page import CSS, SCRIPT
 from .quantities import Quantity, quantities
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
+from .server_charts import range_table, served, server_charts
 from .tables import (
     broken,
     command,
@@ -37,6 +38,7 @@ from .tables import (
     tiles,
 )
 from .talk_map import edge_table, talk_map, talked
+from .worker_charts import worker_charts
 
 
 def write_report(run: Run, target: Path) -> Path:
@@ -56,8 +58,10 @@ def page(run: Run, plotly_js: str) -> str:
     missing, peers, points = absences(run), totals(run), curve(run)
     drawn = quantities(run, points)
     charts = _charts(run, drawn, peers, points, missing)
-    own = own_charts(run, time_axis(points, _end_s(run, missing)), missing) if talked(run) else {}
-    charts |= {name: figure for name, (_, figure) in own.items()}
+    time = time_axis(points, _end_s(run, missing))
+    served_ = {**worker_charts(run, time, missing), **server_charts(run)} if served(run) else {}
+    own = own_charts(run, time, missing) if talked(run) and not served_ else {}
+    charts |= {name: figure for name, (_, figure) in {**served_, **own}.items()}
     policy = f"default-src 'none'; script-src {_hash(plotly_js)} {_hash(SCRIPT)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -75,7 +79,9 @@ def page(run: Run, plotly_js: str) -> str:
 {tiles(run, peers, points, missing)}
 {command(run)}{broken(run)}
 {_sections(run, drawn, charts, peers)}
-{_neighbours(run, {name: heading for name, (heading, _) in own.items()}) if own else ""}
+{_servers(run, served_) if served_ else ""}
+{_own_models(own) if own else ""}
+{_messages(run) if talked(run) else ""}
 {_world(run.scene) if run.scene else ""}
 <h2>Lost and missing</h2>
 {missing_table(run, missing)}
@@ -147,21 +153,39 @@ lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
 <div class="card"><div id="timeline-time"></div></div>"""
 
 
-def _neighbours(run: Run, headings: Mapping[str, str]) -> str:
-    """The sections on a run whose peers keep models of their own, as HTML. `headings`: by chart."""
+def _cards(charts: Mapping[str, tuple[str, Figure]]) -> str:
     cards = [
         f'<div class="card"><h3>{escape(heading)}</h3><div id="{escape(name)}"></div></div>'
-        for name, heading in headings.items()
+        for name, (heading, _) in charts.items()
     ]
+    return f'<div class="grid">{"".join(cards)}</div>'
+
+
+def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
+    """The section on a run with a parameter server, as HTML."""
+    return f"""<h2>Workers and servers</h2>
+<p class="note">A worker's clock is the number of its pushes. The staleness of a push: the updates of a range since the
+values that its worker had pulled. A worker that waited for itself waited until the servers had its own push. Bytes are
+those of values, without headers; copied: between the servers of a chain.</p>
+{_cards(charts)}
+{range_table(run)}"""
+
+
+def _own_models(charts: Mapping[str, tuple[str, Figure]]) -> str:
+    """The section on a run whose peers keep models of their own, as HTML."""
     known = (
         "Consensus distance: the root of the models' mean squared distance from their mean, as a share of its norm."
-        if "consensus-time" in headings
+        if "consensus-time" in charts
         else "No peer has the mean of all models. A peer's change by a mix tells its distance from its neighbours."
     )
     return f"""<h2>Each peer's own model</h2>
 <p class="note">{known}</p>
-<div class="grid">{"".join(cards)}</div>
-<h2>Messages between peers</h2>
+{_cards(charts)}"""
+
+
+def _messages(run: Run) -> str:
+    """The section on who gave models to whom, as HTML."""
+    return f"""<h2>Messages between peers</h2>
 <div class="card">{talk_map(run)}</div>
 {edge_table(run)}"""
 

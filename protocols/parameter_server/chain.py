@@ -177,6 +177,7 @@ class Chains:
     def _on_apply(self, envelope: Envelope) -> None:
         apply: Apply = envelope.message
         entries = self._entries(apply, envelope.payload)
+        self._store.traffic.received[envelope.sender] += len(envelope.payload)
         envelope.done()
         before = [self._store.copies[number].version for number in apply.ranges]
         if any(version != own + 1 for version, own in zip(apply.versions, before, strict=True)):

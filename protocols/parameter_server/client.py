@@ -14,6 +14,7 @@ notice.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -22,12 +23,14 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.presence import Presence
+from ..transport import PeerId
 from .exchanges import Exchange, Exchanges, Question, check, taken
 from .keys import Keys
 from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import packed
 from .reading import Reading, Values
 from .shares import Pushes, Shares
+from .sparse import Sparse
 
 NO_ROWS: Mapping[str, Tensor] = {}
 Before = tuple[tuple[int, ...], tuple[int, ...]]
@@ -48,6 +51,7 @@ class Client:
         """The pushes under way, by partition and number."""
         self._reading: tuple[int, Reading] | None = None
         """The number of the last push that reads, and its reading; None: there is none, or it was pulled."""
+        self._received = Counter[PeerId]()
         self._news = asyncio.Event()
         """Set when an exchange is over."""
 
@@ -57,6 +61,12 @@ class Client:
         self._reading = None
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
+
+    def received(self) -> Mapping[PeerId, int]:
+        """By server, the bytes of values that were pulled from it since this was last asked."""
+        found = dict(self._received)
+        self._received.clear()
+        return found
 
     async def pull(self, clock: int, wanted: Mapping[str, Tensor] = NO_ROWS) -> Values:
         """Wait for the values that a read at `clock` may see under the run's consistency, and return them. `wanted`: by
@@ -69,7 +79,7 @@ class Client:
             self._reading = None
             return reading.values()
         keys, shares = self._keys, Shares(self._keys, wanted)
-        reading = Reading(keys, shares)
+        reading = Reading(keys, shares, self._received)
 
         def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
@@ -103,18 +113,28 @@ class Client:
         return self._told(ranges), tuple(self._seen[number] for number in ranges)
 
     def push(
-        self, seq: int, pushed: Pushes, read: Sequence[int], *, last: bool = False, of: int = 0, reads: bool = False
+        self,
+        seq: int,
+        pushed: Pushes,
+        read: Sequence[int],
+        *,
+        last: bool = False,
+        of: int = 0,
+        reads: bool = False,
+        sparse: bool = False,
     ) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`,
-        `reads`: see `Push`; a push may read only where a read sees all pushes of its reader. The tensors must not
-        change any more. Raises ValueError where they are not of the shapes and the dtype of the model and its tables. A
-        push that is under way is not begun again."""
+        `reads`: see `Push`; a push may read only where a read sees all pushes of its reader. `sparse`: elements that
+        are 0 need not travel. The tensors must not change any more. Raises ValueError where they are not of the shapes
+        and the dtype of the model and its tables. A push that is under way is not begun again."""
         if (of, seq) in self._pushing:
             return
         shares, reading = Shares.of(self._keys, pushed), None
+        if sparse:
+            shares = Sparse(self._keys, pushed)
         if reads:
-            reading = Reading(self._keys, self._no_rows)
+            reading = Reading(self._keys, self._no_rows, self._received)
             self._reading = seq, reading
 
         answers = (Pulled if reads else Pushed, Early, NotTaken)

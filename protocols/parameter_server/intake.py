@@ -10,7 +10,6 @@ values that it has then, and only after all copies have these values: so what is
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -29,6 +28,7 @@ from .held import TOO_MANY, crowded
 from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import Pieces
 from .reads import Answer, Reads
+from .sparse import dense
 from .store import Copy, Entry, Store
 from .tenure import Tenure
 
@@ -49,9 +49,6 @@ class Intake:
         """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update that gathered pushes have made."""
-        self.staleness: defaultdict[int, int] = defaultdict(int)
-        """By staleness, which is the number of updates between a worker's pull and its push, the number of pushes to a
-        range that had it."""
         tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
         tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
@@ -143,7 +140,7 @@ class Intake:
                 gathering.add(pusher, push.seq, pieces.of(places), weight, last=push.last)
                 gathering.told.append(told)
                 touched.append(gathering)
-                self.staleness[staleness] += len(of)
+                self._store.traffic.staleness[staleness] += len(of)
         self._update(touched)
 
     def _alike(self, ranges: Sequence[int], read: Sequence[int]) -> list[list[int]]:
@@ -243,8 +240,10 @@ class Intake:
             raise ValueError("it is the last one or reads, and a partition has one in each step, which does not")
         if len(push.read) != len(push.ranges):
             raise ValueError(f"it tells what it had read of {len(push.read)} ranges, of {len(push.ranges)}")
-        pieces = Pieces(self._store.keys, push.ranges, push.rows, envelope.payload)
+        rows, payload = dense(self._store.keys, push.ranges, push.rows, envelope.payload)
+        pieces = Pieces(self._store.keys, push.ranges, rows, payload)
         self._store.check(push.ranges, pieces.values, pieces.each)
+        self._store.traffic.push(envelope.sender, push, len(envelope.payload))
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:

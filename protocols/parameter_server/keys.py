@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...aggregation.filters.filter import PartCodec
 from ...aggregation.rows import Rows, Table
 from ...aggregation.vector import Part
 from .placement import BLOCKS_MAX, blocks_of
@@ -50,12 +51,18 @@ class Block:
 
 class Keys:
     """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
-    `parameters` elements are parameters, and the others averaged buffers. Raises ValueError for tables that are too
-    large to be held."""
+    `parameters` elements are parameters, and the others averaged buffers. `codec`: of filtered pushes; None: they have
+    none. Raises ValueError for tables that are too large to be held."""
 
     def __init__(
-        self, parts: Sequence[Part], parameters: int, dtype: torch.dtype, tables: Sequence[Table] = ()
+        self,
+        parts: Sequence[Part],
+        parameters: int,
+        dtype: torch.dtype,
+        tables: Sequence[Table] = (),
+        codec: PartCodec | None = None,
     ) -> None:
+        self.codec = codec
         self.parts, self.dtype, self.tables = tuple(parts), dtype, tuple(tables)
         self.vector_size = self.parts[-1].stop if self.parts else 0
         self.blocks: dict[int, Block] = {}
@@ -79,12 +86,25 @@ class Keys:
         return WIRE_INDEX.itemsize + width * self.dtype.itemsize
 
     def piece_bytes(self, range: int, rows: int) -> int:
-        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block."""
-        block = self.blocks.get(range)
-        return self._sizes[range] * self._itemsize if block is None else rows * self.row_bytes(block.table.width)
+        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block, else of all elements,
+        or of `rows` - 1 of them, or what the codec makes of them (`sparse`)."""
+        if (block := self.blocks.get(range)) is not None:
+            return rows * self.row_bytes(block.table.width)
+        if rows == self.coded(range) and self.codec is not None:
+            return self.codec.encoded_bytes(self._sizes[range])
+        return (rows - 1) * self.row_bytes(1) if rows else self._sizes[range] * self._itemsize
+
+    def coded(self, range: int) -> int:
+        """The number that stands for the rows of a range of the vector that is encoded by the codec (`sparse`)."""
+        return 2 + self._sizes[range]
 
     def __len__(self) -> int:
         return len(self.parts) + len(self.blocks)
+
+    def name(self, range: int) -> str:
+        """A range's name in records: its number, or the table's name and the block's first row."""
+        block = self.blocks.get(range)
+        return str(range) if block is None else f"{block.table.name}/{block.first}"
 
     def shape(self, range: int) -> tuple[int, ...]:
         """The shape of a range's values: [m], or [rows, width] of a block."""

@@ -167,6 +167,7 @@ class Mapper:
             compute_s=step.compute_s,
             wait_s=self._now() - (step.began_s or began_s),
             waited_for=pulled.late or None,
+            received_from=self._client.received(),
             model_bytes=self._model.nbytes,
             last=self._done >= self._options.steps,
         )

@@ -5,7 +5,7 @@ head first and tail last. A worker's clock is the number of its last push. `ask`
 its question. All messages are of one view: `epoch` is its generation. A server refuses a message of a former view, and
 keeps one of a later view until it has that view. Values travel as raw elements, range after range; of a block only some
 rows, whose numbers go before all values (`pieces`). `rows`: by range, how many rows there are; 0 for a range of the
-vector.
+vector, in a Push also another number (`sparse`).
 """
 
 from __future__ import annotations

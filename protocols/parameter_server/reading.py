@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,10 +36,11 @@ class Values:
 
 
 class Reading:
-    """The values read so far of the ranges `keys`, and of the rows `shares`."""
+    """The values read so far of the ranges `keys`, and of the rows `shares`. Their bytes are added to `received`, by
+    server."""
 
-    def __init__(self, keys: Keys, shares: Shares) -> None:
-        self._keys, self._shares = keys, shares
+    def __init__(self, keys: Keys, shares: Shares, received: Counter[PeerId]) -> None:
+        self._keys, self._shares, self._received = keys, shares, received
         self._found: Pushes | None = None
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
@@ -52,6 +54,7 @@ class Reading:
             self._put(of_bytes(answer.payload, self._keys.dtype), ranges)
         finally:
             answer.done()
+        self._received[answer.sender] += nbytes
         for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
             self._updates[number], self._clocks[number] = update, clock
         self._late = pulled.late or self._late

@@ -202,6 +202,7 @@ class Reads:
         if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
             return False
+        self._store.traffic.pull(question.message)
         pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late)
         with contextlib.suppress(PeerLost):
             waiting = self._channel.offer(reader, pulled, raw(answer.values))

@@ -82,7 +82,7 @@ class Parts:
 
 class Serving:
     """One server's side. It writes a record each time that the slowest worker's clock, the number of its last push, has
-    grown by `every`."""
+    grown by `every`, and one at the end."""
 
     needs = frozenset[str]()
     bytes_shared = 0
@@ -91,6 +91,8 @@ class Serving:
         self._parts, self._members, self._presence, self._clock, self._every = parts, membership, presence, clock, every
         self._told = 0
         """The clock of the slowest worker at the last record."""
+        self._reached = 0
+        """Its clock when it was last looked at."""
         self._updates = 0
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
@@ -116,14 +118,15 @@ class Serving:
         while True:
             view = await self._presence.view()
             workers = {*workers_of(view)}
-            if workers <= self._members.finished:
+            over = workers <= self._members.finished
+            if over and not self._parts.store.traffic:
                 return None
-            if self._is_due():
+            if over or self._is_due():
                 return Work(Keep(), Steps(0))
             await self._presence.pause()
 
     async def bring(self, update: Update) -> Outcome | None:
-        slowest, copies = self._slowest(), self._parts.store.copies
+        slowest, copies, traffic = self._slowest(), self._parts.store.copies, self._parts.store.traffic
         updates, held = (
             sum(copy.updates for copy in copies.values()),
             sum(copy.values.nbytes for copy in copies.values()),
@@ -135,9 +138,16 @@ class Serving:
             members=len(workers_of(self._members.view)),
             steps=0,
             compute_s=0.0,
-            details={"updates": max(0, updates - self._updates), "staleness": self._staleness(), "ranges": len(copies)},
+            details={
+                "updates": max(0, updates - self._updates),
+                "staleness": traffic.mean_staleness,
+                "ranges": len(copies),
+            },
+            received_from=dict(traffic.received),
+            counts=traffic.counts(),
             model_bytes=held,
         )
+        traffic.clear()
         self._told, self._updates = slowest, updates
         return outcome
 
@@ -187,17 +197,11 @@ class Serving:
         return slowest >= self._told + self._every
 
     def _slowest(self) -> int:
-        """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, the clock
-        of the last record."""
-        copy = next(iter(self._parts.store.copies.values()), None)
-        return self._told if copy is None else min(copy.counted().values(), default=self._told)
-
-    def _staleness(self) -> float:
-        """The mean staleness of pushes since the last record."""
-        known = self._parts.intake.staleness
-        count, total = sum(known.values()), sum(staleness * many for staleness, many in known.items())
-        known.clear()
-        return total / count if count else 0.0
+        """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, as it was
+        when there last was one."""
+        if (copy := next(iter(self._parts.store.copies.values()), None)) is not None:
+            self._reached = min(copy.counted().values(), default=self._reached)
+        return self._reached
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,10 +18,11 @@ from .placement import merged
 @dataclass(frozen=True, slots=True)
 class Pushes:
     """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
-    an entry."""
+    an entry. `coded`: by range of the vector, what a codec makes of it; a server decodes what is in `vector`."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
+    coded: Mapping[int, Tensor] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -85,10 +86,13 @@ class Shares:
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
         whole = len(parts) == 1 and parts[0] == (0, self._keys.vector_size)
         values = [pushes.vector] if whole else [pushes.vector[part.start : part.stop] for part in parts]
-        for number in blocks:
-            if (places := self._places[number]).shape[0]:
-                values.append(pushes.rows[self._keys.blocks[number].table.name].values[places])
+        values += [self.rows_of(number, pushes) for number in blocks if self._places[number].shape[0]]
         return packed([self.ids[number] for number in blocks], values)
+
+    def rows_of(self, block: int, pushes: Pushes) -> Tensor:
+        """The values [k, width] of the rows of a block in a push."""
+        places, name = self._places[block], self._keys.blocks[block].table.name
+        return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 
     def blank(self) -> Pushes:
         """A vector and the wanted rows, whose values are still to be `put`."""

@@ -30,6 +30,7 @@ from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
+from .traffic import Traffic
 from .wholes import Whole, step
 
 NOTHING = 0
@@ -124,6 +125,7 @@ class Store:
         self.keys, self.partitions, self.coordinated = keys, tuple(partitions), coordinated
         self._norm_limit = norm_limit
         self.copies: dict[int, Copy] = {}
+        self.traffic = Traffic(keys)
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
         self._function, self._rest = function, KeepLast() if coordinated else Add()

@@ -19,6 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ...aggregation.codecs.codec import seed_of
+from ...aggregation.filters.filter import Push
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
 from ..members.presence import Presence
@@ -38,13 +40,14 @@ _UNBOUNDED_PUSHES = 4
 @dataclass(slots=True)
 class State:
     """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
-    number of updates in its last pull. `needed`: by table, the rows that the next steps need; None: the replica has not
-    told yet. `over`: it takes no more steps."""
+    number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
+    the rows that the next steps need; None: the replica has not told yet. `over`: it takes no more steps."""
 
     clock: int
     step: int
     model: Tensor
     read: tuple[int, ...] = ()
+    residual: Tensor | None = None
     needed: Mapping[str, Tensor] | None = None
     over: bool = False
     outcome: Outcome | None = field(default=None)
@@ -109,7 +112,9 @@ class Worker:
     def position(self) -> Position:
         state = self.state
         numbers: dict[str, Any] = {"parameter_server": [state.clock, state.step]}
-        return Position(state.clock, state.model, {"parameter_server/model": state.model}, numbers, self._begin)
+        tensors = {"parameter_server/model": state.model}
+        tensors |= {} if state.residual is None else {"parameter_server/residual": state.residual}
+        return Position(state.clock, state.model, tensors, numbers, self._begin)
 
     def close(self) -> None:
         self._client.close()
@@ -220,12 +225,14 @@ class Worker:
             state.read = self._pulled.updates
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
-        pushed = options.pushed(moved, update.learning_rate)
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
         state.clock, state.step = state.clock + 1, state.step + update.steps
+        pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
-        self._client.push(state.clock, pushed, state.read, last=self._is_over, reads=reads)
+        self._client.push(
+            state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
+        )
         await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
         wait_s, late = self._waited
         outcome = Outcome(
@@ -238,7 +245,8 @@ class Worker:
             wait_s=wait_s,
             transfer_s=self._now() - began_s,
             waited_for=late or None,
-            details=options.details(moved),
+            details=options.details(moved, held),
+            received_from=self._client.received(),
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
@@ -246,6 +254,19 @@ class Worker:
             return outcome
         state.outcome = outcome
         return None
+
+    def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
+        """What is sent of a push, and the number of elements that the filters hold back."""
+        options, state = self._options, self.state
+        if options.filters is None:
+            return pushed, 0
+        assert self._pulled is not None
+        rate = learning_rate if options.function.takes == "gradient" else 1.0
+        weights, seed = self._pulled.vector[: options.parameters], seed_of(self._presence.me, state.clock)
+        push = Push(weights, rate, seed, options.trained)
+        sent, found = options.filtered(pushed, state.residual, push, last=self._is_over)
+        state.residual = found.residual
+        return sent, found.held
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -19,11 +19,14 @@ _ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "s
 _MAPPED_EVERY = 8
 """One seed in so many draws an algorithm of map and reduce."""
 _MAPPED: tuple[dict[str, str | None], ...] = (
-    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05"},
-    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None},
+    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", "filters": None},
+    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, "filters": None},
 )
 _RANGES = (16, 16, 16, 16, 4, 1)
 """Models in simulations are small: without this each would be one range."""
+_FILTERED_EVERY = 7
+"""One seed in so many draws filters of pushes."""
+_FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,int8")
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
@@ -36,6 +39,8 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     drawn["consistency"] = chance.choice([text for text in _CONSISTENCIES if _goes_with(algorithm, text)])
     drawn["server_update"] = chance.choice(_UPDATES)
     drawn["ranges"] = _RANGES[seed % len(_RANGES)]
+    if seed % _FILTERED_EVERY == _FILTERED_EVERY - 1 and not drawn["algorithm"].startswith("easgd"):
+        drawn["filters"] = _FILTERS[seed // _FILTERED_EVERY % len(_FILTERS)]
     if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
         drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
     return drawn
@@ -58,5 +63,12 @@ SIMULATION = Simulation(
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
     of_large={"ranges": 16},
-    simpler=({"copies": None}, {"ranges": 16}, {"algorithm": "sync"}, {"consistency": None}, {"server_update": None}),
+    simpler=(
+        {"copies": None},
+        {"ranges": 16},
+        {"algorithm": "sync"},
+        {"consistency": None},
+        {"server_update": None},
+        {"filters": None},
+    ),
 )

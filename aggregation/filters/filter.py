@@ -1,0 +1,106 @@
+"""The filters of pushes: which elements are sent now, what is kept for later, and as what numbers are sent.
+
+Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014, sections 3.4 and 5.1.
+Error feedback: see `codecs.error_feedback`.
+
+    corrected_t = push_t + residual_t             passed_t = f_k( ... f_1(corrected_t))
+    residual_t+1 = corrected_t - passed_t         but 0 where a filter forgets an element
+
+Filters are applied in the order in which the user names them, each to what the one before has let pass; a codec comes
+last. Without a filter that forgets, what was sent and the residual add up to all pushes, exactly where filters pass
+elements as they are.
+
+Cost: no messages, and a vector of memory on each worker. An element that does not pass is 0 in the push.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..codecs.codec import GatherCodec, HopCodec, seed_of
+from ..vector import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """The push that filters look at. `weights` [n]: the values that the worker had pulled; `rate`: the factor that
+    makes an element a change of its value; `seed`: for random choices, another one for each worker and push; `parts`:
+    those that are encoded by themselves, in order."""
+
+    weights: Tensor
+    rate: float
+    seed: int
+    parts: tuple[Part, ...] = ()
+
+
+class Filter(Protocol):
+    """A filter, which holds no state."""
+
+    forgets: ClassVar[bool]
+    """Whether an element that does not pass is dropped; False: it is added to the next push."""
+
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        """What passes of the `values` [n], a new tensor [n]: each element as it is, or rounded, or 0."""
+        ...
+
+
+PartCodec = HopCodec | GatherCodec
+"""A codec that can encode each part of a push by itself."""
+
+
+class Filtered(NamedTuple):
+    """The outcome of filters: the `sent` elements [n], the `residual` [n], and the number of elements that were `held`
+    back or forgotten. `coded`: by the number of a part, the bytes that a codec makes of it, of which the receiver makes
+    the elements that are in `sent`; empty: there is no codec."""
+
+    sent: Tensor
+    residual: Tensor
+    held: int
+    coded: Mapping[int, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Some filters, in the order in which they are applied, and the codec of what passes; None: there is none."""
+
+    chain: tuple[Filter, ...]
+    codec: PartCodec | None = None
+
+    @property
+    def forget(self) -> bool:
+        """Whether one of them drops elements for good."""
+        return any(one.forgets for one in self.chain)
+
+    def apply(self, values: Tensor, residual: Tensor | None, push: Push) -> Filtered:
+        """Filter the `values` [n] of a push. `residual` [n]: what the last push of this worker left; None: nothing. No
+        tensor that is given is changed. Raises ValueError if there is a codec and the values are not finite."""
+        corrected = values if residual is None else values + residual
+        passed, forgotten = corrected, None
+        for number, one in enumerate(self.chain):
+            before = passed
+            passed = one.passed(before, replace(push, seed=seed_of(push.seed, number)))
+            if one.forgets:
+                forgotten = before - passed if forgotten is None else forgotten + (before - passed)
+        sent, coded = self._coded(passed, push)
+        left = corrected - sent
+        held = int(((corrected != 0) & (passed == 0)).sum())
+        return Filtered(sent, left if forgotten is None else left - forgotten, held, coded)
+
+    def _coded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
+        if self.codec is None:
+            return passed, {}
+        coded, sent = dict[int, Tensor](), torch.empty_like(passed)
+        for number, (start, stop) in enumerate(push.parts):
+            coded[number] = self.codec.encode(passed[start:stop], seed_of(push.seed, "codec", number))
+            sent[start:stop] = self.codec.decode(coded[number], stop - start, passed.dtype)
+        return sent, coded
+
+
+def where(keeps: Tensor, values: Tensor) -> Tensor:
+    """The `values` [n] that are marked in `keeps` [n], and 0 elsewhere."""
+    return torch.where(keeps, values, torch.zeros((), dtype=values.dtype))

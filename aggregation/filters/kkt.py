@@ -1,0 +1,35 @@
+"""KKT: with l1 regularization, a small gradient of a weight that is 0 is not sent, because it would stay 0.
+
+Source: Li et al., OSDI 2014, section 5.1. By the Karush-Kuhn-Tucker conditions of min loss(w) + lambda |w|_1, a weight
+stays 0 where the gradient of the loss is within lambda. A worker knows only its own gradient g_k, and takes it for an
+estimate.
+
+    passes where w_k != 0 or |g_k| > threshold
+
+What does not pass is forgotten: the same gradient comes again at the next step, and small ones must not add up to a
+large one. It is for a server function that takes gradients and shrinks values towards 0, which the task file defines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from .filter import Push, where
+
+
+@dataclass(frozen=True, slots=True)
+class KKT:
+    """`threshold`: of the gradient, above 0; the paper takes lambda or a little less."""
+
+    threshold: float = 0.001
+    forgets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1e6:
+            raise ValueError(f"the threshold of a gradient is above 0, got {self.threshold:g}")
+
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        return where((push.weights != 0) | (values.abs() > self.threshold), values)

@@ -1,0 +1,34 @@
+"""Significantly modified: an element is sent once its accumulated change is large beside its value.
+
+Source: Li et al., OSDI 2014, section 3.4 ("pushes entries that have changed by more than a threshold since their last
+synchronization"); Hsieh et al., "Gaia", NSDI 2017, section 3.2: the threshold is relative to the value.
+
+    passes where |change| > threshold |weight|
+
+A weight of 0 passes with any change. Small changes wait in the residual until they add up, so no element is lost, but
+many are late: with a threshold of 0.01 a value may be 1 % off for each worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from .filter import Push, where
+
+
+@dataclass(frozen=True, slots=True)
+class Significant:
+    """`threshold`: the share of a value above which a change of it is sent, above 0."""
+
+    threshold: float = 0.01
+    forgets: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1e6:
+            raise ValueError(f"the threshold is a share above 0, got {self.threshold:g}")
+
+    def passed(self, values: Tensor, push: Push) -> Tensor:
+        return where((values * push.rate).abs() > self.threshold * push.weights.abs(), values)

@@ -1,0 +1,177 @@
+"""``samovar plan --protocol parameter-server``: predicts how long an exchange takes with so many servers on given
+links, and how many servers pay.
+
+Model: N workers are in step, and each pushes all ranges and reads all of them in the same exchange (`sync`, `bsp`).
+
+    to   = max(M / up of a worker,   most bytes into a server / its down)
+    from = max(M / down of a worker, most bytes out of a server / its up)
+    seconds = (to_1 + from) / n + fixed + (n - 1) max(to / n, from / n, cycle / 2)
+    cycle   = (to + from_1 + (k - 1) from) / n + fixed
+
+M are the bytes of the model, k copies. n is the number of messages in which a worker exchanges the ranges of the
+busiest server; it has two of them under way with each. `to_1`, `from_1`: the same where this worker alone uses a
+server's link: answers come to one worker after another, so they do not push all at once. `fixed`: the latencies there,
+back, and along the chain of copies. Into a server come N times the bytes of the ranges that it heads, and once those of
+which it holds a later copy; as many go out, and each range once to the next copy. Ranges are placed as in a run
+(`placement`), so the busiest server has more than 1/S of them. `tests/sims/test_plan_of_servers.py` compares it with
+simulations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median_low
+from typing import NamedTuple
+
+from rich.table import Column
+
+from ...aggregation.schedules.cost import Links
+from ...aggregation.vector import Part
+from ...protocols.link.congestion import WINDOW_BYTES_MAX, suiting_chunk
+from ...protocols.parameter_server.placement import Placement, ranges_of
+from ..records.units import bytes_text, count_text, seconds_text
+from .fitting import Folded
+
+MOST = 64
+"""The most servers that are planned."""
+ELEMENT_BYTES = 4
+_OPEN = 2
+"""Questions that a worker has open with each server."""
+_DRAWS = 5
+"""Placements whose busiest servers are compared: the middle one counts, as names of peers, by which ranges are placed,
+are random."""
+_FEW = 32
+"""A model of fewer ranges than these is not spread evenly over some servers."""
+_HELPS = 0.95
+"""More servers help if an exchange takes at most this share of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """The predicted cost with so many `servers`. `seconds`: of an exchange of all workers; `bound`: what it mostly
+    waits for, "servers", "workers" or "latency"; `share`: of all ranges that the busiest server heads; `server_bytes`:
+    that it sends in an exchange; `memory_bytes`: of its values and sums, without the state of a server function."""
+
+    servers: int
+    copies: int
+    seconds: float
+    bound: str
+    share: float
+    server_bytes: int
+    memory_bytes: int
+
+
+class _Load(NamedTuple):
+    """The elements of which one server is the head, of which it holds a copy, and which it sends on to a next copy."""
+
+    heads: int
+    held: int
+    forwards: int
+
+
+def planned(
+    servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
+) -> ServerPlan:
+    """The plan for a model of `size` bytes on so many servers. `of_servers`: the links of all servers, of which the
+    first ones are taken; `names`: of the servers, in each of the placements among which the middle one counts."""
+    copies, parts = min(copies, servers), _parts(size)
+    count = parts[-1].stop
+    names = names or [[f"{draw} {server}" for server in range(servers)] for draw in range(_DRAWS)]
+    placements = [Placement(tuple(those), copies) for those in names]
+    load = median_low(_busiest(one, [part.stop - part.start for part in parts]) for one in placements)
+    up_Bps, down_Bps = min(of_servers.up_Bps[:servers]), min(of_servers.down_Bps[:servers])
+    range_bytes = ELEMENT_BYTES * math.ceil(count / len(parts))
+    rate_Bps = min(*workers.up_Bps, down_Bps / workers.world)
+    chunk_bytes = suiting_chunk(min(rate_Bps / 2, WINDOW_BYTES_MAX), rate_Bps)
+    message_bytes = range_bytes * max(1, chunk_bytes // range_bytes)
+    messages = max(1, math.ceil(ELEMENT_BYTES * load.heads / message_bytes))
+    into, out = (
+        ELEMENT_BYTES * (workers.world * load.heads + load.held - load.heads),
+        ELEMENT_BYTES * (workers.world * load.heads + load.forwards),
+    )
+    at_server_s = into / down_Bps, out / up_Bps
+    at_worker_s = size / min(workers.up_Bps), size / min(workers.down_Bps)
+    there_s, back_s = map(max, zip(at_server_s, at_worker_s, strict=True))
+    far_s, between_s = max(*workers.alpha_s, *of_servers.alpha_s[:servers]), max(of_servers.alpha_s[:servers])
+    hop_s = 2 * between_s + 2 * of_servers.overhead_s
+    fixed_s = 2 * far_s + 2 * workers.overhead_s + (copies - 1) * hop_s
+    copy_s = (copies - 1) * min(message_bytes, size) / up_Bps
+    alone_s = [max(worker, server / workers.world) for worker, server in zip(at_worker_s, at_server_s, strict=True)]
+    first_s = (alone_s[0] + back_s) / messages + copy_s + fixed_s
+    cycle_s = (there_s + alone_s[1] + (copies - 1) * back_s) / messages + fixed_s
+    seconds = first_s + (messages - 1) * max(cycle_s / _OPEN, there_s / messages, back_s / messages)
+    latency = fixed_s > (there_s + back_s) / messages
+    bound = "latency" if latency else "servers" if max(at_server_s) > 1.05 * max(at_worker_s) else "workers"
+    held = ELEMENT_BYTES * (load.held + load.heads)
+    return ServerPlan(servers, copies, seconds, bound, load.heads / count, out, held)
+
+
+def all_planned(copies: int, workers: Links, of_servers: Links, size: int) -> list[ServerPlan]:
+    """The plans for 1, 2, 4, ... servers, as many as there are links for."""
+    counts = [2**power for power in range(of_servers.world.bit_length())]
+    return [planned(count, copies, workers, of_servers, size) for count in counts]
+
+
+def enough(plans: Sequence[ServerPlan]) -> ServerPlan:
+    """The plan with the fewest servers that more of them do not make faster."""
+    least = min(plan.seconds for plan in plans)
+    return next(plan for plan in plans if least >= _HELPS * plan.seconds)
+
+
+def _parts(size: int) -> tuple[Part, ...]:
+    """The ranges of a model of `size` bytes."""
+    count = max(1, size // ELEMENT_BYTES)
+    return ranges_of(count, count, 1)
+
+
+def _busiest(placement: Placement, sizes: Sequence[int]) -> _Load:
+    """The load of the busiest server of ranges of these sizes."""
+    loads = {server: [0, 0, 0] for server in placement.servers}
+    for number, size in enumerate(sizes):
+        chain = placement.chain(number)
+        loads[chain[0]][0] += size
+        for place, server in enumerate(chain):
+            loads[server][1] += size
+            loads[server][2] += size * (place + 1 < len(chain))
+    return max(_Load(*load) for load in loads.values())
+
+
+def notes(plans: Sequence[ServerPlan], size: int) -> list[str]:
+    """Remarks for the user, below the table."""
+    best, one = enough(plans), plans[0]
+    if best.servers == one.servers:
+        told = "more servers than one do not make an exchange faster"
+    else:
+        times = f"{one.seconds / best.seconds:.1f} times as fast as one"
+        told = f"more servers than {best.servers} do not help, {best.servers} are {times}"
+    ranges = len(_parts(size))
+    few = [f"the model is {count_text(ranges, 'range')}: --ranges N cuts it into more"] if ranges < _FEW else []
+    return [
+        *few,
+        f"{told}: what is left is bound by {best.bound}",
+        "memory: values and sums with --server-update add; momentum and adagrad take the values once more, adam twice",
+    ]
+
+
+def as_json(plans: Sequence[ServerPlan]) -> dict[str, object]:
+    return {"enough": enough(plans).servers, "plans": [asdict(plan) for plan in plans]}
+
+
+def table(plans: Sequence[ServerPlan]) -> Folded:
+    heads = ("an exchange", "bound by", "of all ranges", "sent by a server", "memory of a server")
+    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
+    made = Folded(Column(""), Column("servers", justify="right", no_wrap=True), *numbers, repeated=2)
+    best = enough(plans)
+    for plan in plans:
+        cells = (seconds_text(plan.seconds), plan.bound, f"{plan.share:.0%}", bytes_text(plan.server_bytes))
+        marked = plan is best
+        made.add_row(
+            "→" if marked else "",
+            f"{plan.servers}",
+            *cells,
+            bytes_text(plan.memory_bytes),
+            style="bold" if marked else "",
+        )
+    return made

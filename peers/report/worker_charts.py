@@ -1,0 +1,150 @@
+"""The charts of the workers of a parameter server: their clocks over time, and who waited for whom."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Final
+
+from ..records.records import ExchangeRecord
+from ..records.run import Run, natural
+from ..records.units import moment_text, plain, seconds_text
+from .charts import (
+    LOST_INK,
+    MOST_POINTS,
+    NOWHERE,
+    Axis,
+    Figure,
+    absence_marks,
+    base_layout,
+    legend,
+    numbers,
+    plain_layout,
+)
+from .overview import Absence
+from .scene_charts import name_axis
+
+MOST_WORKERS: Final = 40
+"""The most workers that are drawn: of more, so many, evenly spaced in the order of their names."""
+MOST_AWAITED: Final = 24
+NOBODY: Final = "nobody"
+"""The column of the waiting for servers and messages, and not for a worker's push."""
+_INKS: Final = ("#3f6fb0", "#c05a2b", "#3d8b6e", "#7a5ea8", "#b07a3f", "#66788a", "#a8487a", "#4f9aa8")
+
+
+def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str, tuple[str, Figure]]:
+    """Name of a chart -> its heading and its figure. `axis`: of time."""
+    turns = defaultdict[str, list[ExchangeRecord]](list)
+    for record in run.exchanges:
+        if not record.counts:  # those with counts are a server's
+            turns[record.peer].append(record)
+    clocks = {worker: [(one.time_s, one.version) for one in turns[worker]] for worker in turns}
+    lead, drawn = _ahead(clocks), _some(sorted(turns, key=natural), MOST_WORKERS)
+    found = {
+        "worker clocks-time": (
+            "Clocks of the workers",
+            _lines(axis, missing, {one: clocks[one] for one in drawn}, "pushes"),
+        ),
+        "worker lead-time": (
+            "Clocks ahead of the slowest worker",
+            _lines(axis, missing, {one: lead[one] for one in drawn}, "clocks ahead"),
+        ),
+        "awaited": ("Who waited for whom", _waits(turns)),
+    }
+    return {name: (heading, figure) for name, (heading, figure) in found.items() if figure["data"]}
+
+
+def _ahead(clocks: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, list[tuple[float, int]]]:
+    """By worker, at each of its clocks, how far it was ahead of the slowest worker. A worker counts from its first
+    record to its last."""
+    moments = sorted((time_s, clock, worker) for worker, told in clocks.items() for time_s, clock in told)
+    last = {worker: told[-1][0] for worker, told in clocks.items() if told}
+    now, found = dict[str, int](), {worker: list[tuple[float, int]]() for worker in clocks}
+    for time_s, clock, worker in moments:
+        now[worker] = clock
+        found[worker].append((time_s, clock - min(now.values())))
+        if time_s >= last[worker]:
+            del now[worker]
+    return found
+
+
+def _lines(
+    axis: Axis, missing: Sequence[Absence], points: Mapping[str, Sequence[tuple[float, int]]], title: str
+) -> Figure:
+    data = []
+    for number, (worker, told) in enumerate(points.items()):
+        some = told[:: math.ceil(len(told) / MOST_POINTS) or 1]
+        who = _said(f"peer {worker}")
+        texts = [f"<b>{value:,} {title}</b><br>{who} · {moment_text(time_s)}" for time_s, value in some]
+        data.append(
+            {
+                "type": "scatter",
+                "x": [axis.at(time_s) for time_s, _ in some],
+                "y": [value for _, value in some],
+                "mode": "lines" if len(some) > 40 else "lines+markers",
+                "line": {"color": _INKS[number % len(_INKS)], "width": 1.5, "shape": "hv"},
+                "marker": {"size": 4},
+                "name": who,
+                "customdata": texts,
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
+        )
+    layout = base_layout(axis)
+    values = [value for told in points.values() for _, value in told]
+    layout["yaxis"] |= {"title": {"text": title, "standoff": 12}, "automargin": True, "rangemode": "tozero"}
+    layout["yaxis"] |= numbers(values) | ({"dtick": 1} if max(values, default=0) <= 8 else {})
+    layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
+    if 1 < len(data) <= len(_INKS) and not layout["annotations"]:
+        layout |= {"showlegend": True, "legend": legend()}
+    return {"data": data if values else [], "layout": layout}
+
+
+def _waits(turns: Mapping[str, Sequence[ExchangeRecord]]) -> Figure:
+    """The seconds that each worker (a row) waited for each other one (a column)."""
+    waited, lasted = defaultdict[tuple[str, str], float](float), 0.0
+    for worker, records in turns.items():
+        for record in records:
+            waited[worker, record.waited_for] += record.wait_s
+            lasted = max(lasted, record.time_s)
+    rows = _some(sorted(turns, key=natural), MOST_AWAITED)
+    columns = [*_some(sorted({late for _, late in waited if late}, key=natural), MOST_AWAITED), ""]
+    layout = plain_layout("the awaited worker")
+    layout["height"] = max(280, 110 + 22 * len(rows))
+    layout["yaxis"] |= name_axis(rows) | {"title": {"text": "the waiting worker", "standoff": 12}}
+    layout["xaxis"] |= {"tickvals": [*range(len(columns))], "showgrid": False, "ticks": "", "fixedrange": True}
+    layout["xaxis"] |= {"ticktext": [_said(name or NOBODY) for name in columns], "automargin": True}
+    heat = {
+        "type": "heatmap",
+        "x": [*range(len(columns))],
+        "y": [*range(len(rows))],
+        "z": [[waited[row, column] for column in columns] for row in rows],
+        "text": [[_short(waited[row, column]) for column in columns] for row in rows],
+        "texttemplate": "%{text}" if len(rows) * len(columns) <= 144 else "",
+        "customdata": [[_wait(row, column, waited[row, column], lasted) for column in columns] for row in rows],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "colorscale": [[0, NOWHERE], [1, LOST_INK]],
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+    }
+    return {"data": [heat] if any(waited.values()) else [], "layout": layout}
+
+
+def _wait(worker: str, late: str, waited_s: float, lasted_s: float) -> str:
+    what = f"a push of {'its own' if late == worker else f'peer {late}'}" if late else "servers, and no worker's push"
+    share = f", {waited_s / lasted_s:.1%} of the run" if lasted_s > 0 else ""
+    return f"<b>{seconds_text(waited_s)}</b>{share}<br>{_said(f'peer {worker} waited for {what}')}"
+
+
+def _short(waited_s: float) -> str:
+    return seconds_text(waited_s) if waited_s > 0 else ""
+
+
+def _some(names: Sequence[str], most: int) -> list[str]:
+    return list(names) if len(names) <= most else [names[number * len(names) // most] for number in range(most)]
+
+
+def _said(text: str) -> str:
+    return escape(plain(text, 60))

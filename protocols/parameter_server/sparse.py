@@ -1,0 +1,116 @@
+"""Filtered pushes as messages: of a range of the vector only the elements travel that are not 0, with their numbers, or
+what a codec makes of the range, or all its elements, whichever is fewest bytes.
+
+In the header of a push `rows` of a range of the vector is 0 where all its elements travel, 1 + the number of those that
+do, or, where a codec has encoded it, 2 + the number of all its elements. The numbers of elements in their range stand
+among those of rows, as int32. A server makes the whole range of them, so a filter changes nothing but the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...aggregation.rows import INDEX, ascending
+from ..wire.frames import Buffer
+from .keys import WIRE_INDEX, Keys
+from .pieces import raw
+from .shares import Pushes, Shares
+
+
+class Sparse(Shares):
+    """The shares of a filtered push."""
+
+    def __init__(self, keys: Keys, pushes: Pushes) -> None:
+        super().__init__(keys, {name: rows.ids for name, rows in pushes.rows.items()})
+        self._rows: dict[int, int] = {}
+        """By range of the vector, its `rows` in the header."""
+        self._elements: dict[int, Tensor] = {}
+        """By range of the vector of which some elements travel, their numbers [k]."""
+        for number, part in enumerate(keys.parts):
+            found = pushes.vector[part.start : part.stop].nonzero().flatten()
+            coded = [keys.coded(number)] if number in pushes.coded else []
+            rows = min(0, 1 + len(found), *coded, key=lambda many: (keys.piece_bytes(number, many), many))
+            self._rows[number] = rows
+            if rows == 1 + len(found):
+                self._elements[number] = found
+
+    def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._rows.get(number, len(self.ids.get(number, ()))) for number in ranges)
+
+    def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
+        if not any(self._rows.get(number) for number in ranges):
+            return super().payload(ranges, pushes)
+        ids, values = list[Tensor](), list[Tensor]()
+        for number in ranges:
+            if number in self.ids:
+                ids.append(self.ids[number])
+                values.append(self.rows_of(number, pushes))
+                continue
+            part = self._keys.parts[number]
+            whole, found = pushes.vector[part.start : part.stop], self._elements.get(number)
+            if found is not None:
+                ids.append(found)
+                values.append(whole[found])
+            else:
+                values.append(pushes.coded[number] if self._rows[number] else whole)
+        head = raw([torch.cat(ids).to(WIRE_INDEX)]) if ids else b""
+        return b"".join((head, *(raw([one]) for one in values)))
+
+
+def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> tuple[Sequence[int], Buffer]:
+    """The counts of rows and the payload of the same push with all elements of its ranges of the vector. Raises
+    ValueError where its elements are none of these ranges, or where what is encoded cannot be decoded."""
+    if len(counts) != len(ranges):
+        raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
+    if not any(many for number, many in zip(ranges, counts, strict=True) if number not in keys.blocks):
+        return counts, payload
+    for number, many in zip(ranges, counts, strict=True):
+        if not 0 <= many <= (keys.blocks[number].rows if number in keys.blocks else keys.coded(number)):
+            raise ValueError("it has other numbers of elements than its ranges can have")
+        if many == keys.coded(number) and keys.codec is None and number not in keys.blocks:
+            raise ValueError("it is encoded, and this run has no codec")
+    found = [_ids(keys, number, many) for number, many in zip(ranges, counts, strict=True)]
+    head = sum(found) * WIRE_INDEX.itemsize
+    sizes = [
+        keys.piece_bytes(number, many) - own * WIRE_INDEX.itemsize
+        for number, many, own in zip(ranges, counts, found, strict=True)
+    ]
+    if len(payload) != head + sum(sizes):
+        raise ValueError(f"it has {len(payload)} bytes for elements of {head + sum(sizes)}")
+    ids = torch.split(_of(memoryview(payload)[:head], WIRE_INDEX).to(INDEX), found)
+    parts, at = list[Tensor](), head
+    for number, many, own, size in zip(ranges, counts, ids, sizes, strict=True):
+        piece, at = memoryview(payload)[at : at + size], at + size
+        parts.append(_whole(keys, number, many, own, piece))
+    rows = tuple(many if number in keys.blocks else 0 for number, many in zip(ranges, counts, strict=True))
+    blocks = [one for number, one in zip(ranges, ids, strict=True) if number in keys.blocks]
+    return rows, b"".join((raw([torch.cat(blocks).to(WIRE_INDEX)]) if blocks else b"", raw(parts)))
+
+
+def _ids(keys: Keys, range: int, rows: int) -> int:
+    """How many numbers of rows or elements a piece has in a message."""
+    if range in keys.blocks:
+        return rows
+    return 0 if rows in (0, keys.coded(range)) else rows - 1
+
+
+def _whole(keys: Keys, range: int, rows: int, ids: Tensor, piece: Buffer) -> Tensor:
+    """The values of a block's rows, or all elements of a range of the vector."""
+    if range in keys.blocks or not rows:
+        return _of(piece, keys.dtype)
+    if rows == keys.coded(range):
+        assert keys.codec is not None
+        return keys.codec.decode(_of(piece, torch.uint8), keys.size(range), keys.dtype)
+    whole = torch.zeros(keys.size(range), dtype=keys.dtype)
+    if not ascending(ids, len(whole)):
+        raise ValueError("it has elements that are not among those of its ranges, in order and none twice")
+    whole[ids] = _of(piece, keys.dtype)
+    return whole
+
+
+def _of(payload: Buffer, dtype: torch.dtype) -> Tensor:
+    """The elements in these bytes, which may begin anywhere."""
+    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)

@@ -1,0 +1,258 @@
+"""Filtered pushes: what travels of them, what a server refuses, and that a run with filters loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+from live import verb
+from test_simulated_runs import TASKS
+from tiers import soaked
+from torch import Tensor, nn
+
+from samovar.aggregation.codecs.int8 import Int8
+from samovar.aggregation.rows import Rows, Table
+from samovar.aggregation.vector import Part
+from samovar.peers.conversations.parameter_server import _state as state_of
+from samovar.peers.conversations.registry import Setup
+from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import Task, load_task
+from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.pieces import unpacked
+from samovar.protocols.parameter_server.shares import Pushes, Shares
+from samovar.protocols.parameter_server.sparse import Sparse, dense
+from samovar.protocols.parameter_server.worker import Worker
+from samovar.sims.checkers import parameter_server as promises
+from samovar.sims.scenarios.scenario import Scenario
+from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.world import World
+
+SIZE, STEPS, PEERS = 300, 12, 3
+KEYS = Keys([Part(0, 100), Part(100, 200), Part(200, 210)], 210, torch.float32, [Table("words", 70, 3)])
+
+
+def pushed() -> Pushes:
+    vector = torch.arange(210.0)
+    vector[:98] = 0  # of the first range 2 of 100 travel, of the second all, of the third none
+    vector[200:] = 0
+    rows = Rows(torch.tensor([0, 1, 33, 69]), torch.arange(12.0).view(4, 3) + 1)
+    return Pushes(vector, {"words": rows})
+
+
+def came(pushes: Pushes, ranges: Sequence[int]) -> list[Tensor]:
+    """The pieces that a server makes of the message about these ranges."""
+    sparse = Sparse(KEYS, pushes)
+    rows, payload = dense(KEYS, ranges, sparse.counts(ranges), sparse.payload(ranges, pushes))
+    pieces, _ = unpacked(KEYS, ranges, rows, payload)
+    return [piece.values if isinstance(piece, Rows) else piece for piece in pieces]
+
+
+@pytest.mark.parametrize("ranges", [(0,), (2,), (0, 1, 2), tuple(range(len(KEYS)))])
+def test_a_server_has_the_same_pieces_of_a_push_whose_zeros_do_not_travel(ranges: tuple[int, ...]) -> None:
+    pushes, whole = pushed(), Shares.of(KEYS, pushed())
+    due, _ = unpacked(KEYS, ranges, whole.counts(ranges), whole.payload(ranges, pushes))
+    for got, piece in zip(came(pushes, ranges), due, strict=True):
+        assert torch.equal(got, piece.values if isinstance(piece, Rows) else piece)
+
+
+def test_the_elements_that_travel_are_few_bytes_and_a_full_range_goes_whole() -> None:
+    sparse = Sparse(KEYS, pushed())
+    assert sparse.counts((0, 1, 2)) == (3, 0, 1)
+    assert [len(sparse.payload((one,), pushed())) for one in (0, 1, 2)] == [2 * (4 + 4), 400, 0]
+    assert [KEYS.piece_bytes(one, rows) for one, rows in ((0, 3), (1, 0), (2, 1))] == [16, 400, 0]
+
+
+@pytest.mark.parametrize("ranges", [(0,), (1,), (0, 1, 2), tuple(range(len(KEYS)))])
+def test_a_server_decodes_a_range_whose_code_is_the_shortest(ranges: tuple[int, ...]) -> None:
+    codec, pushes = Int8(), pushed()
+    keys = Keys(KEYS.parts, 200, torch.float32, KEYS.tables, codec)
+    coded = {
+        number: codec.encode(pushes.vector[part.start : part.stop], 1) for number, part in enumerate(keys.parts[:2])
+    }
+    decoded = pushes.vector.clone()
+    for number, payload in coded.items():
+        part = keys.parts[number]
+        decoded[part.start : part.stop] = codec.decode(payload, part.stop - part.start, torch.float32)
+    sparse = Sparse(keys, Pushes(decoded, pushes.rows, coded))
+    assert sparse.counts((0, 1, 2)) == (3, 102, 1)  # few elements, int8, none
+    message = sparse.payload(ranges, Pushes(decoded, pushes.rows, coded))
+    due = sum(keys.piece_bytes(number, rows) for number, rows in zip(ranges, sparse.counts(ranges), strict=True))
+    assert len(message) == due
+    pieces, _ = unpacked(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message))
+    whole = Shares.of(keys, Pushes(decoded, pushes.rows))
+    expected, _ = unpacked(keys, ranges, whole.counts(ranges), whole.payload(ranges, Pushes(decoded, pushes.rows)))
+    for got, piece in zip(pieces, expected, strict=True):
+        values = [one.values if isinstance(one, Rows) else one for one in (got, piece)]
+        assert torch.equal(*values)
+
+
+def test_a_code_without_a_codec_and_one_that_cannot_be_decoded_are_refused() -> None:
+    with pytest.raises(ValueError, match="this run has no codec"):
+        dense(KEYS, (0,), (102,), b"")
+    keys = Keys(KEYS.parts, 210, torch.float32, KEYS.tables, Int8())
+    nbytes = Int8().encoded_bytes(100)
+    with pytest.raises(ValueError, match="scale"):
+        dense(keys, (0,), (102,), b"\xff" * nbytes)
+    with pytest.raises(ValueError, match="3 bytes for"):
+        dense(keys, (0,), (102,), b"abc")
+
+
+@pytest.mark.parametrize(
+    ("counts", "ids", "values", "why"),
+    [
+        ((3,), [5, 5], 2, "none twice"),
+        ((3,), [7, 5], 2, "in order"),
+        ((3,), [5, 100], 2, "not among those"),
+        ((3,), [-1, 5], 2, "not among those"),
+        ((103,), [], 0, "other numbers of elements"),
+        ((-1,), [], 100, "0 bytes|400 bytes|other numbers"),
+        ((3,), [5, 6], 3, "20 bytes for elements of 16"),
+        ((), [5, 6], 2, "of 0 ranges, of 1"),
+    ],
+)
+def test_elements_that_are_none_of_a_range_are_refused(
+    counts: tuple[int, ...], ids: list[int], values: int, why: str
+) -> None:
+    payload = torch.tensor(ids, dtype=torch.int32).numpy().tobytes() + torch.ones(values).numpy().tobytes()
+    with pytest.raises(ValueError, match=why):
+        unpacked(KEYS, (0,), *dense(KEYS, (0,), counts, payload))
+
+
+def counting_task() -> Task:
+    """A model from which each step subtracts whole numbers, which do not depend on where it is."""
+
+    def model() -> nn.Module:
+        made = nn.Linear(SIZE, 1, bias=False)
+        nn.init.zeros_(made.weight)
+        return made
+
+    def data(part: int, parts: int) -> list[Tensor]:
+        return [steps(part)]
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        weight = model.weight
+        assert isinstance(weight, Tensor)
+        return (weight * batch).sum()
+
+    return Task(Path("counting"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
+
+
+def steps(part: int) -> Tensor:
+    return torch.randint(-3, 4, (1, SIZE), generator=torch.Generator().manual_seed(part)).float()
+
+
+@pytest.mark.parametrize(
+    "filters", ["significant:0.2,skip:0.3", "top_k:0.1", "skip:0.3,fp16", soaked("skip:0.9,top_k:0.5:fp16")]
+)
+def test_a_run_with_filters_adds_every_change_exactly(filters: str) -> None:
+    settings = Settings(
+        protocol="parameter-server",
+        peers=PEERS,
+        servers=2,
+        algorithm="downpour",
+        server_update="add",
+        filters=filters,
+        steps=STEPS,
+        ranges=4,
+        evaluate_every=4,
+        device="cpu",
+    )
+    records, scenario = list[Record](), Scenario.plain(settings)
+    world = World(counting_task(), scenario, records.append)
+    run_virtual(world.run(within_s=300), seed=0)
+    for promise in promises.PARAMETER_SERVER:
+        assert list(promise(scenario, world.log.entries)) == []
+    pulled = [one.position() for life in world.lives if isinstance(one := life.peer.conversation, Worker)]
+    expected = -STEPS * sum(steps(part) for part in range(PEERS))
+    last = max(pulled, key=lambda position: float((position.vector == expected[0]).sum()))
+    assert torch.equal(last.vector, expected[0])  # that of the worker that ended last
+    assert all(not one.tensors["parameter_server/residual"].any() for one in pulled)
+    turns = [one for one in records if isinstance(one, ExchangeRecord) and not one.counts]
+    assert all(one.details["held_back"] == 0 for one in turns if one.version == STEPS)
+    assert min(one.details["held_back"] for one in turns if one.version == 1) > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--algorithm", "easgd", "--filters", "skip"), "move by what they push"),
+        (("--algorithm", "sandblaster", "--filters", "skip"), "sums of which no part may be late"),
+        (("--filters", "kkt:0.1"), "a --server-update that takes gradients"),
+        (("--filters", "int8,skip"), "the codec int8 comes last"),
+    ],
+)
+def test_filters_that_do_not_go_with_the_rest_are_refused_in_one_line(flags: tuple[str, ...], why: str) -> None:
+    ended = verb("simulate", TASKS / "union.py", "--protocol", "parameter-server", *flags)
+    assert ended.exit_code == 2
+    assert why in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
+    tensors = {"parameter_server/model": torch.zeros(4), "parameter_server/residual": torch.tensor([0.5, 0, 0, 1])}
+    saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
+    state = state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10)))
+    assert (state.clock, state.step) == (3, 6)
+    assert state.residual is tensors["parameter_server/residual"]
+    del tensors["parameter_server/residual"]
+    assert state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10))).residual is None
+
+
+SPARSE_TASK = """
+import torch
+from torch import nn
+
+TRUE = torch.zeros(60)
+TRUE[::12] = torch.tensor([2.0, -3.0, 1.5, -1.0, 2.5])
+
+
+def model():
+    made = nn.Linear(60, 1, bias=False)
+    nn.init.zeros_(made.weight)
+    return made
+
+
+def data(part, parts):
+    inputs = torch.randn(200, 60, generator=torch.Generator().manual_seed(part))
+    return [(inputs, inputs @ TRUE)]
+
+
+def loss(model, batch):
+    return (model(batch[0])[:, 0] - batch[1]).square().mean() / 2
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def shrink(values, gradient, rate=0.1, penalty=0.3):
+    moved = values - rate * gradient
+    return moved.sign() * (moved.abs() - rate * penalty).clamp(min=0)
+"""
+
+
+def test_kkt_holds_back_most_of_a_sparse_model_and_changes_it_hardly(tmp_path: Path) -> None:
+    (tmp_path / "sparse.py").write_text(SPARSE_TASK)
+
+    def trained(filters: str | None) -> tuple[Tensor, list[float]]:
+        own = {"protocol": "parameter-server", "server_update": "shrink", "filters": filters}
+        settings = Settings(**own, peers=3, steps=60, device="cpu")
+        records = list[Record]()
+        world = World(
+            load_task(tmp_path / "sparse.py", "", settings.own.asks_of_task()), Scenario.plain(settings), records.append
+        )
+        run_virtual(world.run(within_s=300), seed=0)
+        worker = next(one for life in world.lives if isinstance(one := life.peer.conversation, Worker))
+        turns = [one for one in records if isinstance(one, ExchangeRecord) and not one.counts]
+        return worker.position().vector, [one.details.get("held_back", 0.0) for one in turns]
+
+    plain, _ = trained(None)
+    found, held = trained("kkt:0.2")
+    assert (plain != 0).sum() == (found != 0).sum() == 5
+    assert torch.allclose(found, plain, atol=0.02)
+    assert sum(held[-30:]) / 30 > 40  # of 60
