@@ -91,6 +91,10 @@ class Progress:
             return "silent" if json else "live"
         return "lines"
 
+    def joins(self) -> None:
+        """See `Board.joins`."""
+        self._board.joins()
+
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:

@@ -84,6 +84,17 @@ def test_exchanges_of_one_step_are_told_in_the_singular(run: Run) -> None:
     assert "1 step each" in Page(page(dataclasses.replace(run, exchanges=ones), "")).seen
 
 
+def test_exchanges_of_servers_and_those_without_steps_are_not_counted_as_the_fewest_steps(run: Run) -> None:
+    ones = tuple(dataclasses.replace(record, step=record.version) for record in run.exchanges)
+    served = tuple(dataclasses.replace(record, peer="server", step=0) for record in run.exchanges)
+    seen = Page(page(dataclasses.replace(run, exchanges=(*ones, *served)), "")).seen
+    assert "1 step each" in seen
+    assert "or none" not in seen
+    idle = dataclasses.replace(ones[-1], version=ones[-1].version + 1)
+    seen = Page(page(dataclasses.replace(run, exchanges=(*ones, idle)), "")).seen
+    assert "1 step each or none" in seen
+
+
 def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:
     again = ("samovar train digits --resume run", "samovar train digits --resume run --steps 9")
     text = page(dataclasses.replace(run, resumed_by=(again[0], again[0], again[1])), "")

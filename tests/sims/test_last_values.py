@@ -83,6 +83,9 @@ def test_a_worker_that_waits_for_the_last_pushes_names_the_slow_one_and_its_reco
     _, records, _ = run(measured(load_task(UNION)), consistency="async")
     told = [one for one in records if isinstance(one, ExchangeRecord) and one.peer == "0"]
     assert told[-1].waited_for == "2"
+    saved = [one.why for one in records if isinstance(one, EventRecord) and one.event == "checkpoint"]
+    assert saved
+    assert all(text.startswith("exchange ") for text in saved), "as everywhere where exchanges are not rounds"
     assert told[-1].wait_s > 1.5
     seconds = sum(one.compute_s + one.wait_s + one.transfer_s for one in told)
     assert told[-1].time_s == pytest.approx(seconds, rel=0.05)
