@@ -214,11 +214,10 @@ def prepared(
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
         raise TaskError(f"{task} is a training script: {idle}; arguments of its own go after --")
+    settings = wished(given, config, resume, tell)
     if resume is not None:
-        settings = _resumed(resume, config, given, tell)
         folder, resumed_by = resume, command or command_line()
     else:
-        settings = Settings.read(config, given, tell)
         settings.check_founding()
         if script and (why := of_tasks(settings.not_usual()) or settings.own.tasks_only()):
             raise TaskError(f"{task} is a training script: {why}")
@@ -230,6 +229,12 @@ def prepared(
             check_devices(settings.device, settings.peers)
         folder, resumed_by = make_folder(settings.run, task, command), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
+
+
+def wished(given: Mapping[str, object], config: Path | None, resume: Path | None, tell: Tell) -> Settings:
+    """The settings of a run, new or resumed; the arguments are those of `prepared`. Raises SettingsError and
+    CheckpointError."""
+    return Settings.read(config, given, tell) if resume is None else _resumed(resume, config, given, tell)
 
 
 def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:
@@ -248,7 +253,7 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
-    if given["arguments"] not in (None, settings.arguments):
+    if given.get("arguments") not in (None, settings.arguments):
         own = f"{settings.arguments!r:.80}"
         raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
     return settings.with_flags(given, tell)
