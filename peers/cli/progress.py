@@ -180,6 +180,7 @@ def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
+        *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
         *([f"best {told}" for told in _best(result)]),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),

@@ -20,7 +20,7 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.run import SETTINGS_FILE
-from ..records.tally import Tally
+from ..records.tally import Tally, alike
 from ..records.units import count_text
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined
@@ -162,9 +162,9 @@ class LocalRun:
         wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
-        ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-        measured = [(end["metrics"], end["scales"]) for end in ended if end["metrics"]]
-        metrics, scales = measured[-1] if measured else (None, None)
+        measured = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
+        name, last = measured[-1] if measured else ("", {})
+        one_model = all(alike(end["metrics"], last["metrics"]) for _, end in measured)
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -178,8 +178,9 @@ class LocalRun:
             self.folder,
             display.heard,
             wall_s=wall_s,
-            metrics=metrics,
-            scales=scales,
+            metrics=last.get("metrics"),
+            metrics_of="" if one_model else name,
+            scales=last.get("scales"),
             end=_end(launch),
             lost=failed,
             report=self.settings.report,

@@ -87,6 +87,7 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
     """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
     chosen by it."""
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
+    texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
     if run.result and (best := run.result.best) and best.metric == name:
         value = metric_text(best.value, scale_of(name, _scales(run)))
         texts.append(f"best {value}{after_text(best.at, told.exchanges, run.noun)}")
