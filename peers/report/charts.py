@@ -164,8 +164,9 @@ def _scale(quantity: Quantity, values: Sequence[float]) -> Figure:
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
     if quantity.kind != "count":
         return {}
-    whole = {"dtick": 1} if 1 <= high <= 8 else {}
-    return {"tickformat": "~s"} | whole | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})
+    ticks: Figure = {"tickformat": "~s" if max(high, -low) >= 1000 else "~g"}
+    ticks |= {"dtick": 1} if 1 <= high <= 8 else {}
+    return ticks | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})
 
 
 def _hover(quantity: Quantity, point: Point) -> str:

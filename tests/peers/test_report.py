@@ -67,6 +67,15 @@ def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
 
 
+def test_small_counts_stand_at_their_axis_as_plain_numbers(run: Run) -> None:
+    def ticks(members: int) -> str:
+        records = tuple(dataclasses.replace(record, members=members) for record in run.exchanges)
+        figures = Page(page(dataclasses.replace(run, exchanges=records), "")).figures
+        return str(figures["members-time"]["layout"]["yaxis"]["tickformat"])
+
+    assert (ticks(0), ticks(999), ticks(20_000)) == ("~g", "~g", "~s"), "0.8 is not 800m"
+
+
 def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
     files = synthetic_records()
     files["dora"] = [EventRecord(peer="dora", time_s=0.0, event="started", role="server")]

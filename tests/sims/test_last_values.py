@@ -108,6 +108,16 @@ def test_the_last_values_are_read_again_where_a_server_is_lost_meanwhile() -> No
     assert Tally(records).metrics == metrics_of(lives[0].trainer.model, task)
 
 
+def test_a_resumed_server_does_not_tell_the_updates_before_as_those_since_its_last_record() -> None:
+    outage = Fault(kind=Kind.OUTAGE, at_s=1.2, for_s=0.2)
+    own = {"servers": 1, "ranges": 1, "evaluate_every": 2, "checkpoint_every_s": 0.0}
+    _, records, lives = run(load_task(UNION), outage, **own)
+    assert len(lives) == 3
+    told = [one for one in records if isinstance(one, ExchangeRecord) and "updates" in one.details]
+    assert told[-1].version >= 20
+    assert {one.details["updates"] for one in told} <= {0, 1, 2, 3}
+
+
 class _Pulls:
     """A client of servers that hold ones, and no other worker."""
 
