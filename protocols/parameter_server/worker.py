@@ -219,6 +219,10 @@ class Worker:
         if isinstance(self._job, Evaluate):
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
+        if update.final and not update.steps:  # nothing to push
+            state.over = True
+            await self._client.at_most(0)
+            return None
         assert self._pulled is not None
         state.needed, state.over = None, update.final
         began_s, begun = self._now(), state.model

@@ -22,6 +22,7 @@ from samovar.peers.records.run import Run
 from samovar.peers.records.units import bytes_text, seconds_text
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
+from samovar.peers.report.plot import plotted
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
 from samovar.peers.report.write import page, write_report
@@ -65,6 +66,11 @@ def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_
     assert set(figures) == pairs | {"period-time", "members-time", "timeline-time"}
     for name, figure in figures.items():
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
+
+
+def test_a_curve_of_a_plot_which_has_no_heading_is_named_at_its_axis(run: Run) -> None:
+    axes = [axis.title.text for axis in plotted(run).select_yaxes()]
+    assert axes == ["training loss", "accuracy", "Averaging period<br>local steps", "Peers in a round"]
 
 
 def test_small_counts_stand_at_their_axis_as_plain_numbers(run: Run) -> None:
