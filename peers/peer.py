@@ -29,6 +29,7 @@ from .checkpoints.checkpoint import Snapshot
 from .conversations.registry import Setup, conversation
 from .memberships import made
 from .place import Place
+from .records.columns import Noun, noun
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
@@ -94,6 +95,11 @@ class Peer:
     def name(self) -> str:
         """This peer's name in the run."""
         return self._place.name
+
+    @property
+    def noun(self) -> Noun:
+        """The word for an exchange in texts."""
+        return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
         """Begin to record members, and record `how` this peer has entered the run. Called once, when it has entered."""

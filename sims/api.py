@@ -16,7 +16,7 @@ import torch
 
 from ..peers.api.result import Result
 from ..peers.api.task_file import TaskFile, TaskLike, refuse_unguarded, refuse_within_import, task_file
-from ..peers.api.train import asked_of_task, call_text
+from ..peers.api.train import call_text
 from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
 from ..peers.errors import RunFailed
@@ -70,7 +70,10 @@ def simulate(
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     own = None if config is None else Path(config)
-    asked = asked_of_task(own, settings) if scenario is None else ()
+
+    def asked() -> Collection[str]:
+        return () if scenario is not None else Settings.read(own, settings, silently).own.asks_of_task()
+
     with in_python(), _wished(task, scenario, asked) as file, _left_alone():
         named = "" if file is None else file.named
         command = call_text("simulate", named, {**settings, "scenario": scenario, "config": config})
@@ -112,7 +115,9 @@ def sweep(
 
 
 @contextmanager
-def _wished(task: TaskLike, scenario: PathText | None, asked: Collection[str]) -> Iterator[TaskFile | None]:
+def _wished(
+    task: TaskLike, scenario: PathText | None, asked: Callable[[], Collection[str]]
+) -> Iterator[TaskFile | None]:
     """The task as a file. None: no task is given, and the scenario names one or is of the toy task. `asked`: as for
     `task_file`."""
     if task is None and scenario is not None:

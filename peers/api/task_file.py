@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
@@ -47,11 +47,11 @@ class TaskFile:
 
 
 @contextlib.contextmanager
-def task_file(task: TaskLike, call: str, asked: Collection[str] = ()) -> Iterator[TaskFile]:
+def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = tuple) -> Iterator[TaskFile]:
     """While in this context, the task is a file. `task`: a path, a module, a class or namespace with the task's
     functions, or None for the functions of the main module; `call`: the function that the user called, for messages;
-    `asked`: names of other definitions of the main module that the file gets too, if they are there. Collected source
-    is imported once to check it. Raises TaskError."""
+    `asked`: returns the names of other definitions of the main module that collected source gets too, if they are
+    there. Collected source is imported once to check it. Raises TaskError, and the errors of `asked`."""
     refuse_within_import(call)
     if isinstance(task, str | os.PathLike):
         yield TaskFile(Path(task), None, repr(os.fspath(task)))
@@ -64,7 +64,7 @@ def task_file(task: TaskLike, call: str, asked: Collection[str] = ()) -> Iterato
                 refuse_unguarded(call)
             yield TaskFile(_from_here(Path(file)), None, named)
         else:
-            with _checked(_of_main(module, asked), "notebook", named) as found:
+            with _checked(_of_main(module, asked()), "notebook", named) as found:
                 yield found
     elif isinstance(task, type | SimpleNamespace):
         name = task.__name__ if isinstance(task, type) else "namespace"

@@ -12,12 +12,12 @@ from typing import Any, Unpack
 from ..cli.command_line import STOPPED
 from ..cli.output import Output
 from ..errors import RunFailed
-from ..launch.local_run import Ended, LocalRun, prepared
+from ..launch.local_run import Ended, LocalRun, prepared, wished
 from ..script.loop_thread import Background
 from ..script.main_script import errors_are_lines
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import PathText, TrainSettings
-from ..settings.settings import Settings, aloud, silently
+from ..settings.settings import aloud, silently
 from ..training.stop import Stopped
 from .result import Result
 from .task_file import TaskLike, task_file
@@ -51,13 +51,18 @@ def train(
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     read = None if config is None else Path(config)
-    with in_python(), task_file(task, "samovar.train", asked_of_task(read, settings)) as file:
+    before = None if resume is None else Path(resume)
+
+    def asked() -> Collection[str]:
+        return wished(settings, read, before, silently).own.asks_of_task()
+
+    with in_python(), task_file(task, "samovar.train", asked) as file:
         run = prepared(
             file.path,
             tuple(map(str, arguments)),
             settings,
             config=read,
-            resume=None if resume is None else Path(resume),
+            resume=before,
             command=call_text("train", file.named, {"resume": resume, **settings, "config": config}),
             tell=tell,
         )
@@ -65,11 +70,6 @@ def train(
     output = Output(steps=run.steps, columns=run.columns, quiet=quiet, words=python_words)
     again = call_text("train", file.named, {"resume": str(run.folder)})
     return finished(_until_done(run, output, again), again)
-
-
-def asked_of_task(config: Path | None, given: Mapping[str, object]) -> Collection[str]:
-    """The names that these settings take of the task beside the usual ones. Raises SettingsError."""
-    return Settings.read(config, given, silently).own.asks_of_task()
 
 
 def finished(ended: Ended, again: str) -> Result:

@@ -144,6 +144,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
     output = Output(steps=session.settings.steps_max or 0, columns=columns, as_json=as_json, quiet=quiet)
+    output.joins()
     file, record = session.recorder()
 
     def tell(what: Record) -> None:

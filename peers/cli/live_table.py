@@ -67,8 +67,8 @@ class Board:
         self._evaluated: ExchangeRecord | None = None
         """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
-        self._begun = False
-        """Whether a peer that founds the run has begun to train."""
+        self._begins = "getting together"
+        """What is done before the first exchange is over, in words."""
         self._members = (0, 0)
         """Number of the latest exchange, and of its members, some of which may be unknown here."""
         self._silent: list[PeerState] = []
@@ -76,6 +76,10 @@ class Board:
         self._marks: deque[tuple[float, float]] = deque()
         """Pairs (seconds since the start, mean steps of the peers) of the last `LATELY_S` seconds. Older ones would
         give a speed that may no longer hold."""
+
+    def joins(self) -> None:
+        """The run began elsewhere, and the peer whose records come joins it."""
+        self._begins = "joining the run"
 
     def update(self, record: Record) -> None:
         """Take a record of any peer into account."""
@@ -95,7 +99,10 @@ class Board:
         self._events += 1
         peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
-        self._begun = self._begun or record.event == "started"
+        if record.event == "started":
+            self._begins = f"in the first {self._noun}"
+        elif record.event == "joined" and not record.about and self._begins == "joining the run":
+            self._begins = "joined a running run, catching up"
         unsaid = {"lost": GONE, "silent": (*GONE, "waiting")}.get(record.event, ())  # what it said of itself holds
         if peer.state not in unsaid:
             peer.state = STATES.get(record.event, peer.state)
@@ -171,7 +178,7 @@ class Board:
     def _progress(self) -> str:
         if self.version:
             return f"{self._noun} {self.version:,}"
-        return f"in the first {self._noun}" if self._begun else "getting together"
+        return self._begins
 
     def _awaited(self) -> str:
         """The stalled peers, for which the others wait, as text; "" if there are none."""

@@ -98,6 +98,10 @@ class Output:
     ) -> None:
         self._progress.__exit__(kind, error, trace)
 
+    def joins(self) -> None:
+        """See `Board.joins`."""
+        self._progress.joins()
+
     def put(self, record: Record) -> None:
         """Take a record of any peer: count it, and show it."""
         self.heard.update(record)

@@ -91,6 +91,10 @@ class Progress:
             return "silent" if json else "live"
         return "lines"
 
+    def joins(self) -> None:
+        """See `Board.joins`."""
+        self._board.joins()
+
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
@@ -176,6 +180,7 @@ def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
+        *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
         *([f"best {told}" for told in _best(result)]),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun),

@@ -20,7 +20,7 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.run import SETTINGS_FILE
-from ..records.tally import Tally
+from ..records.tally import Tally, alike
 from ..records.units import count_text
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined
@@ -162,9 +162,9 @@ class LocalRun:
         wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
-        ended = [peer.ended for peer in launch.peers if peer.ended is not None]
-        measured = [(end["metrics"], end["scales"]) for end in ended if end["metrics"]]
-        metrics, scales = measured[-1] if measured else (None, None)
+        measured = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
+        name, last = measured[-1] if measured else ("", {})
+        one_model = all(alike(end["metrics"], last["metrics"]) for _, end in measured)
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -178,8 +178,9 @@ class LocalRun:
             self.folder,
             display.heard,
             wall_s=wall_s,
-            metrics=metrics,
-            scales=scales,
+            metrics=last.get("metrics"),
+            metrics_of="" if one_model else name,
+            scales=last.get("scales"),
             end=_end(launch),
             lost=failed,
             report=self.settings.report,
@@ -214,11 +215,10 @@ def prepared(
         raise TaskError(f"{task}: a script keeps its own checkpoints, --resume is for tasks")
     if script and (idle := of_tasks(given)):
         raise TaskError(f"{task} is a training script: {idle}; arguments of its own go after --")
+    settings = wished(given, config, resume, tell)
     if resume is not None:
-        settings = _resumed(resume, config, given, tell)
         folder, resumed_by = resume, command or command_line()
     else:
-        settings = Settings.read(config, given, tell)
         settings.check_founding()
         if script and (why := of_tasks(settings.not_usual()) or settings.own.tasks_only()):
             raise TaskError(f"{task} is a training script: {why}")
@@ -230,6 +230,12 @@ def prepared(
             check_devices(settings.device, settings.peers)
         folder, resumed_by = make_folder(settings.run, task, command), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
+
+
+def wished(given: Mapping[str, object], config: Path | None, resume: Path | None, tell: Tell) -> Settings:
+    """The settings of a run, new or resumed; the arguments are those of `prepared`. Raises SettingsError and
+    CheckpointError."""
+    return Settings.read(config, given, tell) if resume is None else _resumed(resume, config, given, tell)
 
 
 def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:
@@ -248,7 +254,7 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
         )
-    if given["arguments"] not in (None, settings.arguments):
+    if given.get("arguments") not in (None, settings.arguments):
         own = f"{settings.arguments!r:.80}"
         raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
     return settings.with_flags(given, tell)

@@ -126,6 +126,7 @@ def conclude(
     *,
     wall_s: float,
     metrics: Mapping[str, float] | None = None,
+    metrics_of: str = "",
     scales: Mapping[str, str] | None = None,
     end: End | None = None,
     lost: Sequence[Lost] = (),
@@ -138,7 +139,8 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model, with their `scales`; without them the result has those of the records. `end`:
+    `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in `Result`; without them the result
+    has those of the records. `end`:
     why the run is over; None: it is not over, or no peer tells why. `lost`: peers that the launcher knows to be lost.
     Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
     `consensus`: of the peers' models at the end.
@@ -155,6 +157,7 @@ def conclude(
         metrics=metrics or told.metrics,
         metric_scales=(scales or {}) if metrics else told.scales,
         metrics_at=told.exchanges if metrics else told.metrics_at,
+        metrics_of=metrics_of if metrics else told.metrics_of,
         best=_best_in(folder),
         ended_by=None if end is None else end.by,
         ended_why="" if end is None else end.why,

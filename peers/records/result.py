@@ -90,6 +90,9 @@ class Result:
     """As in the records (`ExchangeRecord.metric_scales`)."""
     metrics_at: int | None = None
     """Number of the exchange that gave this model."""
+    metrics_of: str = ""
+    """The peer that told these metrics, where peers told different ones of the same exchange, as they do where each has
+    a model of its own; empty: there is one model."""
     best: Best | None = None
     """None when no model was evaluated, and in a simulation, which writes no checkpoints."""
     ended_by: str | None = None

@@ -65,6 +65,8 @@ class Tally:
         """Scales of all metrics, by name (`metrics`)."""
         self.metrics_at: int | None = None
         """Number of the exchange that gave that model."""
+        self.metrics_of = ""
+        """As in `Result`."""
         self._last = (0, -math.inf, math.nan)
         """Number of the last averaged round, the time of its latest record, and the training loss in it."""
         self._came: dict[str, _Comer] = {}
@@ -88,6 +90,8 @@ class Tally:
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and record.version >= (self.metrics_at or 0):
                 same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
+                if self.metrics_of or (same and not alike(self.metrics, record.metrics)):
+                    self.metrics_of = record.peer
                 self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
             if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
                 self._last = (record.version, record.time_s, record.loss)
@@ -132,6 +136,11 @@ class Tally:
     def peers(self) -> dict[str, PeerSummary]:
         """Each peer's totals, from its own records, in natural order of the names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
+
+
+def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Whether the metrics that both have are the same, those that are not numbers included."""
+    return all(repr(metrics[name]) == repr(others[name]) for name in metrics.keys() & others.keys())
 
 
 def saved_text(version: int, noun: Noun = "round") -> str:

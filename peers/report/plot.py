@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from ..records.run import Run
 from .charts import Figure, curve_chart, time_axis
 from .overview import absences, curve
-from .quantities import quantities
+from .quantities import Quantity, quantities
 
 _ROW_PX = 240
 _GAP = 0.3
@@ -28,8 +29,18 @@ def plotted(run: Run, names: Sequence[str] = ()) -> Any:
         raise ValueError(f"there is no curve {unknown[0]!r} of this run, only {', '.join(drawn)}")
     last_s = run.exchanges[-1].time_s if run.exchanges else 0.0
     axis = time_axis(points, max(last_s, *(when for absence in missing for when in absence.lost_s), 0.0))
-    charts = [curve_chart(quantity, axis, missing) for name, quantity in drawn.items() if not names or name in names]
-    return Plotted(_stacked([chart for chart in charts if chart]))
+    wanted = [quantity for name, quantity in drawn.items() if not names or name in names]
+    charts = [(chart, quantity) for quantity in wanted if (chart := curve_chart(quantity, axis, missing))]
+    for chart, quantity in charts:
+        chart["layout"]["yaxis"]["title"]["text"] = _title(quantity)
+    return Plotted(_stacked([chart for chart, _ in charts]))
+
+
+def _title(quantity: Quantity) -> str:
+    """The title of the vertical axis of a chart that has no heading."""
+    if quantity.kind != "count" or quantity.title.lower() in quantity.heading.lower():
+        return escape(quantity.heading if quantity.kind == "count" else quantity.title)
+    return f"{escape(quantity.heading)}<br>{escape(quantity.title)}"
 
 
 def _stacked(charts: Sequence[Figure]) -> Figure:

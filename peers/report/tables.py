@@ -87,6 +87,7 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
     """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
     chosen by it."""
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
+    texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
     if run.result and (best := run.result.best) and best.metric == name:
         value = metric_text(best.value, scale_of(name, _scales(run)))
         texts.append(f"best {value}{after_text(best.at, told.exchanges, run.noun)}")
@@ -238,18 +239,22 @@ def _tile(label: str, value: str, more: str, *, bad: bool = False) -> str:
 
 
 def _steps_each(run: Run) -> str:
-    """The number of local steps between two exchanges of a peer, from the fewest to the most, as text."""
+    """The number of local steps between two exchanges of a peer, from the fewest to the most, as text. It mentions
+    exchanges without steps, but not those of servers."""
+    trained = {record.peer for record in run.exchanges if record.step}
     last: dict[str, tuple[int, int]] = {}
     steps = set[int]()
     for record in run.exchanges:
         version, step = last.get(record.peer, (0, 0))
-        if record.version == version + 1:
+        if record.version == version + 1 and record.peer in trained:
             steps.add(record.step - step)
         last[record.peer] = record.version, record.step
-    if not steps:
+    none = " or none" if 0 in steps else ""
+    if not (steps := steps - {0}):
         return ""
     low, high = min(steps), max(steps)
-    return f"{count_text(low, 'step')} each" if low == high else f"{low:,} to {high:,} steps each"
+    told = f"{count_text(low, 'step')} each" if low == high else f"{low:,} to {high:,} steps each"
+    return told + none
 
 
 def _share_bar(peer: PeerSummary) -> str:

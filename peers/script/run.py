@@ -75,7 +75,8 @@ class Run:
     @property
     def peers(self) -> int:
         """The number of peers that train together now."""
-        return 1 if self._peer is None else len(self._peer.membership.view.members)
+        members = () if self._peer is None else self._peer.membership.view.members
+        return max(1, sum(not one.attributes.role for one in members))
 
     @property
     def period(self) -> int:

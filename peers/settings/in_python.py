@@ -20,7 +20,7 @@ def settings_of(given: Mapping[str, object], config: PathText | None = None, tel
 
 
 _UNKNOWN = re.compile(r"\Aunknown key")  # further on it is the key of a file
-_COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor)\b[^;,)]*"
+_COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor|serve)\b[^;,)]*"
 _TASKS_OWN = r"(?<!\w)'--[^']*'"  # arguments of a task, which messages quote
 _FLAG = re.compile(
     rf"({_COMMAND}|{_TASKS_OWN})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?"

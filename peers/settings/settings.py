@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,15 @@ class Settings(CommonSettings):
         return self.changed(**{**_exactly(agreed_of(spoken), values, silently), "protocol": spoken})
 
 
-Settings.__doc__ = Described(Settings.__doc__, lambda: fields_of(checked(PROTOCOL, PROTOCOL.default)))  # type: ignore[assignment]
+def _documented() -> dict[str, list[dataclasses.Field[Any]]]:
+    """All settings of the library, by the heading over them."""
+    names = import_module("..conversations.registry", __package__).CONVERSATIONS
+    own = {name: checked(PROTOCOL, name).value for name in names}
+    groups = {f"Settings of protocol={name!r}": list(dataclasses.fields(kind)) for name, kind in own.items()}
+    return {"Settings of every protocol": list(COMMON.values())} | groups
+
+
+Settings.__doc__ = Described(Settings.__doc__, _documented)  # type: ignore[assignment]
 
 
 def _said(entries: Iterable[Entry], flags: Mapping[str, object]) -> Spoken | None:

@@ -213,5 +213,5 @@ class Training:
             peer.tell("checkpoint_failed", why=one_line(error))
             return one_line(error)
         if keep is not None:
-            peer.tell("checkpoint", why=saved_text(position.version))
+            peer.tell("checkpoint", why=saved_text(position.version, peer.noun))
         return ""

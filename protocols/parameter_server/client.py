@@ -69,10 +69,11 @@ class Client:
         return found
 
     async def pull(self, clock: int, wanted: Mapping[str, Tensor] = NO_ROWS) -> Values:
-        """Wait for the values that a read at `clock` may see under the run's consistency, and return them. `wanted`: by
-        table, the numbers [k] of the rows to pull, ascending and none twice. Raises ValueError where these are no rows
-        of the tables, and the errors of `at_most`, because a read may wait for a push of this worker. If the push with
-        the number `clock` reads, and no rows are wanted, these are its values, and nothing is sent."""
+        """Wait for the values that a read at `clock` may see under the run's consistency, and return them. A read at
+        FOREVER, which a worker makes when it has ended, sees the last pushes of all workers. `wanted`: by table, the
+        numbers [k] of the rows to pull, ascending and none twice. Raises ValueError where these are no rows of the
+        tables, and the errors of `at_most`, because a read may wait for a push of this worker. If the push with the
+        number `clock` reads, and no rows are wanted, these are its values, and nothing is sent."""
         if self._reading is not None and self._reading[0] == clock and not wanted:
             reading = self._reading[1]
             await self._until(lambda: (0, clock) not in self._pushing)

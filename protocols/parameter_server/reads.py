@@ -19,7 +19,7 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, in_words
 from .events import Read
 from .held import TOO_MANY, crowded
-from .messages import COORDINATOR, NotTaken, Pull, Pulled
+from .messages import COORDINATOR, FOREVER, NotTaken, Pull, Pulled
 from .pieces import ids_of, raw
 from .store import Copy, Store
 from .tenure import Tenure
@@ -90,6 +90,9 @@ class Reads:
                 one.seen(one.late)
         if not self._parked:
             self._look_no_more()
+        elif all(one.clock >= FOREVER for one in self._parked):  # they wait for many pushes: each is a sign of life
+            self._look_no_more()
+            self._look_on()
 
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes reads wait now."""
@@ -105,6 +108,10 @@ class Reads:
         """While reads wait, report workers that keep them waiting for too long, until this is cancelled."""
         with self._stalls.waiting(self.awaited):
             await asyncio.get_running_loop().create_future()
+
+    def _look_on(self) -> None:
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._look_out(), name="stalls")
 
     def _look_no_more(self) -> None:
         if self._watch is not None:
@@ -145,8 +152,7 @@ class Reads:
             seen("")
             return
         self._parked.append(one)
-        if self._watch is None:
-            self._watch = asyncio.create_task(self._look_out(), name="stalls")
+        self._look_on()
 
     def _judge(self, one: _Parked, ranges: Sequence[int]) -> None:
         before, lacks = None, list[PeerId]()
@@ -167,6 +173,8 @@ class Reads:
         due = () if copy.updates or self._store.partitions else self._tenure.workers
         if absent := [worker for worker in due if worker not in copy.clocks]:
             return absent
+        if one.clock >= FOREVER:  # a worker's last read: no other takes more steps
+            return [worker for worker in copy.counted() if worker != reader]
         required = self._consistency.required(reader, one.clock, copy.counted())
         if self._store.partitions:
             required.pop(reader, None)  # it has pushed for partitions, and has no clock of its own

@@ -93,7 +93,8 @@ class Serving:
         """The clock of the slowest worker at the last record."""
         self._reached = 0
         """Its clock when it was last looked at."""
-        self._updates = 0
+        self._updates = self._made()
+        """The updates in this server's copies at the last record; before it those of the run that is resumed."""
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
@@ -127,10 +128,7 @@ class Serving:
 
     async def bring(self, update: Update) -> Outcome | None:
         slowest, copies, traffic = self._slowest(), self._parts.store.copies, self._parts.store.traffic
-        updates, held = (
-            sum(copy.updates for copy in copies.values()),
-            sum(copy.values.nbytes for copy in copies.values()),
-        )
+        updates, held = self._made(), sum(copy.values.nbytes for copy in copies.values())
         outcome = Outcome(
             version=slowest,
             step=0,
@@ -195,6 +193,9 @@ class Serving:
         if slowest + self._every < self._told:
             self._told = slowest
         return slowest >= self._told + self._every
+
+    def _made(self) -> int:
+        return sum(copy.updates for copy in self._parts.store.copies.values())
 
     def _slowest(self) -> int:
         """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, as it was

@@ -3,10 +3,11 @@
     next                         bring
     Foresee(period)              for a model with tables: the rows that the next steps need, for the next pull
     pull; Load, Steps(period)    push what the algorithm makes of the steps; the next pull may wait for the clocks
-    Evaluate(pulled)             the first of the workers evaluates now and then, and each its last model
+    Evaluate(pulled)             the first of the workers evaluates now and then, and each the last model
 
 A worker's clock is the number of its turns, each of a pull, local steps and a push. A worker waits for servers and for
-other workers' clocks, never for a decision on a view. A newcomer, and a worker without which the others have gone on,
+other workers' clocks, never for a decision on a view. Its last pull waits until no other worker takes more steps, so
+that all end with the same model. A newcomer, and a worker without which the others have gone on,
 takes part from the slowest other worker's clock on, and begins from the values that it pulls then.
 """
 
@@ -67,13 +68,11 @@ class Worker:
         self._job: Job = Steps(0)
         self._pulled: Values | None = None
         """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
-        self._taken = 0
-        """Local steps of the next turn that a resumed replica has taken already. No record has counted them yet."""
         self._waited: tuple[float, PeerId] = (0.0, "")
         """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
         self._returns = 0
         self._done = False
-        """Whether all servers know that this worker takes no more steps."""
+        """Whether this worker has its last model."""
 
     @property
     def version(self) -> int:
@@ -86,8 +85,6 @@ class Worker:
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
         await self._enlist()
-        if resumed and not late:
-            self._taken = steps
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
@@ -96,7 +93,7 @@ class Worker:
         clock = await self._client.enlist(self.state.clock)
         if clock > self.state.clock:
             self.state.step += (clock - self.state.clock) * self._options.algorithm.period
-            self.state.clock, self._taken = clock, 0
+            self.state.clock = clock
         self._pulled = None
 
     async def finish(self) -> None:
@@ -125,13 +122,11 @@ class Worker:
         state, options = self.state, self._options
         if self._presence.returns != self._returns and not self._done:
             await self._come_back()
-        if state.outcome is not None:
-            await self._load_whole()
-            self._job = Evaluate(state.model)
-            return Work(self._begin, self._job)
         if self._is_over:
-            await self._end()
-            return None
+            return await self._last_work()
+        if state.outcome is not None:
+            await self._load_whole(state.clock)
+            return self._evaluation()
         if options.tables and state.needed is None:
             self._job = Foresee(self._left())
             return Work(Keep(), self._job)
@@ -139,8 +134,7 @@ class Worker:
         if first or self._pulls_next:
             self._pulled = await self._first_pull() if first else await self._pull()
             if self._is_over:
-                await self._end()
-                return None
+                return await self._last_work()
             own = state.model if state.read else None
             state.read = self._pulled.updates
             self._begin = _with_rows(algorithm.begin(self._pulled.vector, own), self._pulled)
@@ -148,8 +142,11 @@ class Worker:
             self._begin = Load(state.model) if algorithm.meets else Keep()
         if isinstance(self._begin, Load):
             state.model = self._begin.vector
-        left = self._left()
-        self._job = Steps(left, self._taken, left + self._taken, state.step + self._taken)
+        self._job = Steps(self._left(), total=self._left(), step=state.step)
+        return Work(self._begin, self._job)
+
+    def _evaluation(self) -> Work:
+        self._job = Evaluate(self.state.model)
         return Work(self._begin, self._job)
 
     @property
@@ -159,15 +156,23 @@ class Worker:
         return not algorithm.meets and self.state.clock % algorithm.pulls_every == 0
 
     def _left(self) -> int:
-        """Local steps that are left of the next turn."""
-        left, steps = self._options.algorithm.period, self._options.steps
-        return (left if steps is None else min(left, steps - self.state.step)) - self._taken
+        """Local steps of the next turn."""
+        period, steps = self._options.algorithm.period, self._options.steps
+        return period if steps is None else min(period, steps - self.state.step)
 
-    async def _load_whole(self) -> None:
-        """Begin from the whole model as the servers have it, all rows of its tables included."""
-        pulled = await self._pull(self._options.every_row())
-        self.state.model = pulled.vector
+    async def _load_whole(self, clock: int) -> None:
+        """Begin from the whole model as a read at `clock` finds it, all rows of its tables included. The turn that is
+        to be evaluated has waited for that."""
+        state, pulled = self.state, await self._pull(self._options.every_row(), clock)
+        state.model = pulled.vector
         self._begin = Load(pulled.vector, rows=pulled.rows)
+        if state.outcome is not None:
+            waited_s, late = self._waited
+            state.outcome = replace(
+                state.outcome,
+                wait_s=state.outcome.wait_s + waited_s,
+                waited_for=late or state.outcome.waited_for,
+            )
 
     async def _first_pull(self) -> Values:
         """The values from which this worker begins. If the algorithm has a warm start and this is not the first worker,
@@ -179,15 +184,16 @@ class Worker:
                 return pulled
             await self._presence.pause()
 
-    async def _end(self) -> None:
+    async def _last_work(self) -> Work | None:
         """End this worker's steps: no peer waits for its clock any more, even if the last step went on without it. Its
-        last model is the one that it pulls now, after its last push."""
+        last model is the one that it pulls now, when all others have pushed their last. Returns the evaluation of that
+        model; None: it is done, or this replica cannot evaluate."""
         if self._done:
-            return
+            return None
         await self._client.enlist(FOREVER)
+        await self._load_whole(FOREVER)
         self._done = True
-        if not isinstance(self._job, Evaluate):
-            await self._load_whole()
+        return self._evaluation() if self._options.evaluate_every else None
 
     async def _come_back(self) -> None:
         """The others have gone on without this worker: wait until its pushes are in the model, and take part anew."""
@@ -195,10 +201,11 @@ class Worker:
         self._returns = self._presence.returns
         await self._enlist()
 
-    async def _pull(self, wanted: Mapping[str, Tensor] | None = None) -> Values:
-        """Pull the vector, and the rows `wanted`; None: those that the next steps need."""
-        began_s = self._now()
-        pulled = await self._client.pull(self.state.clock, (self.state.needed or {}) if wanted is None else wanted)
+    async def _pull(self, wanted: Mapping[str, Tensor] | None = None, clock: int | None = None) -> Values:
+        """Pull the vector, and the rows `wanted`; None: those that the next steps need. `clock`: as for `Client.pull`;
+        None: this worker's."""
+        began_s, at = self._now(), self.state.clock if clock is None else clock
+        pulled = await self._client.pull(at, (self.state.needed or {}) if wanted is None else wanted)
         self._waited = self._now() - began_s, pulled.late
         if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
             self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period
@@ -217,8 +224,12 @@ class Worker:
         if isinstance(self._job, Evaluate):
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
+        if update.final and not update.steps:  # nothing to push
+            state.over = True
+            await self._client.at_most(0)
+            return None
         assert self._pulled is not None
-        self._taken, state.needed, state.over = 0, None, update.final
+        state.needed, state.over = None, update.final
         began_s, begun = self._now(), state.model
         if options.algorithm.meets:
             self._pulled = await self._pull()

@@ -17,6 +17,18 @@ from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
 
 
+def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them() -> None:
+    one, other = committed("a", 1, metrics={"m": math.nan, "n": 1.0}), committed("b", 1, metrics={"m": math.nan})
+    assert Tally([one, other]).metrics_of == "", "one model"
+    better = committed("b", 1, metrics={"m": 0.5})
+    assert Tally([one, better]).metrics_of == "b"
+    later = committed("c", 2, metrics={"m": 0.6})
+    tally = Tally([one, better, later])
+    assert (tally.metrics, tally.metrics_of, tally.metrics_at) == ({"m": 0.6}, "c", 2)
+    result = Result(metrics={"m": 0.6}, metrics_of="c", loss=1.0, wall_s=1.0, exchanges=2, run="runs/x")
+    assert re.search(r"m 0\.6000 +told by peer c ", drawn(final_table(result)))
+
+
 def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     def summary(index: int) -> PeerSummary:
         return PeerSummary(

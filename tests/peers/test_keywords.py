@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pydoc
+import re
 import types
 import typing
 from pathlib import Path
@@ -84,9 +85,12 @@ def test_each_function_takes_the_settings_by_keyword(function: types.FunctionTyp
 
 def test_help_tells_each_setting_with_its_default_and_range() -> None:
     told = pydoc.render_doc(samovar.Settings, renderer=pydoc.plaintext)
-    for name, field in fields_of(Settings().protocol).items():
-        assert f"{name} = {field.default!r}" in told
-        assert field.metadata["rule"].said.split()[0] in told
+    for protocol in CONVERSATIONS:
+        assert f"Settings of protocol={protocol!r}:" in told
+        for name, field in fields_of(Settings(protocol=protocol).protocol).items():
+            assert f"{name} = {field.default!r}" in told
+            assert field.metadata["rule"].said.split()[0] in told
+    assert not re.findall(r"--[a-z]\S*", told), "arguments, not flags"
     assert "Local steps between two averages. It must be a whole number" in told
 
 
@@ -104,6 +108,7 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
             "arguments must be the run's, '--lr 1 --width 4', got '--lr 2'",
             "arguments must be the run's, '--lr 1 --width 4', got '--lr 2'",
         ),
+        ("samovar serve digits.py --resume runs/x", "samovar serve digits.py --resume runs/x"),
         ("a dash - and -- two, x--y", "a dash - and -- two, x--y"),
     ],
 )

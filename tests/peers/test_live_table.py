@@ -41,6 +41,20 @@ def test_peers_that_have_gathered_train_although_no_round_is_over() -> None:
     assert "first" not in late.headline(1), "the run is in a later one"
 
 
+def test_a_newcomer_joins_a_running_run_and_gathers_nobody() -> None:
+    found = board()
+    found.joins()
+    assert "joining the run" in found.headline(1)
+    found.update(happened("bob", "joined"))
+    assert "joined a running run, catching up" in found.headline(2)
+    found.update(committed("bob", 7))
+    assert "round 7" in found.headline(3)
+    first = board()
+    first.joins()
+    first.update(happened("bob", "started"))
+    assert "in the first round" in first.headline(1), "the run began when it came"
+
+
 @pytest.mark.parametrize("count", [3, MOST_ROWS + 2])
 def test_a_server_serves_and_has_no_cells_of_steps(count: int) -> None:
     workers = [f"w{index}" for index in range(count - 1)]

@@ -79,6 +79,22 @@ def test_a_module_a_namespace_and_a_notebook_are_trained_like_the_file(
     assert "notebook-001/task.py" in (result.folder / "join.txt").read_text()
 
 
+@pytest.mark.parametrize("given", [{"period": -1}, {"protocol": "gossip", "codec": "int8"}, {"perods": 3}])
+def test_a_simulation_is_refused_in_words_for_python_too(given: dict[str, Any]) -> None:
+    with pytest.raises(samovar.SettingsError) as error:
+        samovar.simulate("line.py", quiet=True, **given)
+    assert not re.search(r"--\w|unknown key", str(error.value))
+
+
+def test_a_notebooks_server_function_is_sent_again_when_its_run_is_resumed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kernel(monkeypatch).run(TASK + "def signed(values, gradient): return values - 0.01 * gradient.sign()\n")
+    own = {"protocol": "parameter_server", "servers": 1, "server_update": "signed"}
+    samovar.train(peers=1, steps=4, run="run", report=False, quiet=True, **own)
+    assert samovar.train(resume="run", steps=8, quiet=True).peers[0].steps == 8
+
+
 async def test_a_run_needs_no_thread_without_an_event_loop_and_disturbs_none(here: Path) -> None:
     (here / "line.py").write_text(TASK)
     ticks: list[float] = []

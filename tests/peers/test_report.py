@@ -22,6 +22,7 @@ from samovar.peers.records.run import Run
 from samovar.peers.records.units import bytes_text, seconds_text
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
+from samovar.peers.report.plot import plotted
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
 from samovar.peers.report.write import page, write_report
@@ -67,6 +68,20 @@ def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
 
 
+def test_a_curve_of_a_plot_which_has_no_heading_is_named_at_its_axis(run: Run) -> None:
+    axes = [axis.title.text for axis in plotted(run).select_yaxes()]
+    assert axes == ["training loss", "accuracy", "Averaging period<br>local steps", "Peers in a round"]
+
+
+def test_small_counts_stand_at_their_axis_as_plain_numbers(run: Run) -> None:
+    def ticks(members: int) -> str:
+        records = tuple(dataclasses.replace(record, members=members) for record in run.exchanges)
+        figures = Page(page(dataclasses.replace(run, exchanges=records), "")).figures
+        return str(figures["members-time"]["layout"]["yaxis"]["tickformat"])
+
+    assert (ticks(0), ticks(999), ticks(20_000)) == ("~g", "~g", "~s"), "0.8 is not 800m"
+
+
 def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
     files = synthetic_records()
     files["dora"] = [EventRecord(peer="dora", time_s=0.0, event="started", role="server")]
@@ -82,6 +97,17 @@ def test_the_report_counts_servers_as_servers_and_gives_them_no_steps() -> None:
 def test_exchanges_of_one_step_are_told_in_the_singular(run: Run) -> None:
     ones = tuple(dataclasses.replace(record, step=record.version) for record in run.exchanges)
     assert "1 step each" in Page(page(dataclasses.replace(run, exchanges=ones), "")).seen
+
+
+def test_exchanges_of_servers_and_those_without_steps_are_not_counted_as_the_fewest_steps(run: Run) -> None:
+    ones = tuple(dataclasses.replace(record, step=record.version) for record in run.exchanges)
+    served = tuple(dataclasses.replace(record, peer="server", step=0) for record in run.exchanges)
+    seen = Page(page(dataclasses.replace(run, exchanges=(*ones, *served)), "")).seen
+    assert "1 step each" in seen
+    assert "or none" not in seen
+    idle = dataclasses.replace(ones[-1], version=ones[-1].version + 1)
+    seen = Page(page(dataclasses.replace(run, exchanges=(*ones, idle)), "")).seen
+    assert "1 step each or none" in seen
 
 
 def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:

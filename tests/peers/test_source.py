@@ -22,7 +22,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def collected(task: Any = None, asked: Sequence[str] = ()) -> str:
-    with task_file(task, "samovar.train", asked) as file:
+    with task_file(task, "samovar.train", lambda: asked) as file:
         assert file.text is not None
         return file.text
 

@@ -23,8 +23,10 @@ def test_every_peer_of_a_gossip_learns_and_the_run_is_resumed(tmp_path: Path) ->
     last = {record.peer: record for record in run.exchanges if record.step == 480}
     assert len(last) == 4
     assert min(record.metrics["accuracy"] for record in last.values()) >= 0.93
+    told = json.loads(again.out)
+    assert told["metrics"] == last[told["metrics_of"] or "0"].metrics
     seen = [record.metrics["accuracy"] for record in run.exchanges if record.metrics]
-    assert json.loads(again.out)["best"]["value"] == max(seen), "of all peers, whichever was the last to write"
+    assert told["best"]["value"] == max(seen), "of all peers, whichever was the last to write"
     assert "Neighbours" in (tmp_path / "run/report.html").read_text("utf-8")
 
 

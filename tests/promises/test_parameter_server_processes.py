@@ -84,6 +84,7 @@ for _ in range(60):
     loss.backward()
     run.loss(loss)
     optimizer.step()
+print("trained by", run.peers)
 run.leave()
 print("first weights", *(round(float(one)) for one in model.weight[0]))
 """
@@ -99,6 +100,9 @@ def test_a_script_trains_with_servers_which_run_it_as_far_as_its_model(tmp_path:
         ended = worker.end()
         assert ended.code == 0, ended.err
         assert "first weights 1 1 1" in ended.out
+        assert "trained by 2" in ended.out, "servers train nothing"
+        told = [row for row in worker.records() if row["kind"] == "exchange"]
+        assert [row["step"] for row in told] == list(range(1, 61)), "one for each step, and none after the last"
     ended = servers.end()
     assert ended.code == 0, ended.err
     assert [peer["role"] for peer in ended.result["peers"]] == ["server"] * 2

@@ -91,17 +91,39 @@ def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_
         torch.testing.assert_close(weights(trainer.model), plain(recipe), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["accumulation", "groups", "lora"])
-def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batches(recipe: str, tmp_path: Path) -> None:
+def averaging_gradients(recipe: str, folder: Path) -> list[nn.Module]:
+    """The models of two scripts that average gradients."""
     task = task_of(recipe)
 
-    def loop(run: samovar.Run) -> Tensor:
+    def loop(run: samovar.Run) -> nn.Module:
         model, more = first_model(task), {"apart": run.no_sync} if recipe == "accumulation" else {}
         module_of(task).loop(run, model, **more)
-        return weights(model)
+        return model
 
-    for found in together(tmp_path, [loop, loop], average="gradients", period="1"):
-        torch.testing.assert_close(found, plain(recipe), rtol=0, atol=1e-5)
+    return together(folder, [loop, loop], average="gradients", period="1")
+
+
+@pytest.mark.parametrize("recipe", ["accumulation", "groups", "lora", "metrics", "unfreezing"])
+def test_scripts_that_average_gradients_train_as_one_on_the_union_of_their_batches(recipe: str, tmp_path: Path) -> None:
+    for model in averaging_gradients(recipe, tmp_path):
+        torch.testing.assert_close(weights(model), plain(recipe), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp16"])
+def test_scripts_of_half_precision_that_average_gradients_reach_the_accuracy_of_one_process(
+    recipe: str, tmp_path: Path
+) -> None:
+    """Sums of the parts of a batch are rounded otherwise than that of the whole."""
+    task = task_of(recipe)
+    inputs, labels = (torch.cat(parts) for parts in zip(*task.data(0, 1), strict=True))
+    module_of(task).loop(Bare(), alone := first_model(task))
+
+    def accuracy(model: nn.Module) -> float:
+        return float((model(inputs).argmax(1) == labels).float().mean())
+
+    assert accuracy(alone) > 2 * accuracy(first_model(task))
+    for model in averaging_gradients(recipe, tmp_path):
+        assert abs(accuracy(model) - accuracy(alone)) <= 0.01
 
 
 @pytest.mark.parametrize("recipe", sorted({*USUAL} - {"ema", "metrics", "unfreezing"}))
