@@ -192,7 +192,9 @@ class Store:
         if entry.range in self.keys.blocks and rows is None:
             rows = torch.empty(0, dtype=INDEX)
         values = copy.values if rows is None else copy.values[rows]
-        return Entered(entry.range, copy.term, copy.version, entry.pushes, values, copy.counted(), rows)
+        whole = isinstance(entry.pushed, Tensor) and not self.keys.is_buffer(entry.range)
+        pushed = entry.pushed if isinstance(entry.pushed, Tensor) and whole else None
+        return Entered(entry.range, copy.term, copy.version, entry.pushes, values, copy.counted(), rows, pushed)
 
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
