@@ -17,6 +17,7 @@ from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
 from .common import Check
+from .parameter_server_updates import wrong_updates
 
 Push = tuple[PeerId, int]
 """A worker, and the number of its push."""
@@ -166,10 +167,17 @@ def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) ->
                 yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
 
 
+def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
+    makes of the version before, of what was pushed, and of all that was pushed to the range before."""
+    yield from wrong_updates(ParameterServerSettings.of(scenario.settings).function({}), entries)
+
+
 PARAMETER_SERVER: tuple[Check, ...] = (
     an_acknowledged_push_is_never_lost,
     nothing_is_applied_twice,
     the_clocks_of_workers_keep_the_bound,
     the_copies_of_a_range_agree,
+    an_update_is_the_optimizers,
 )
 """The promises that are checked in every simulation of the parameter server."""
