@@ -62,7 +62,7 @@ class Lag:
             self._since = (version, now())
         try:
             async with self._membership.only_while(lambda: self.wants(version)):
-                witness(Fetches(version.number, version.fingerprint, True))
+                witness(Fetches(version.number, version.fingerprint, version.number, lags=True))
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
                 wanted = Wanted(version, version.number, exact=True)

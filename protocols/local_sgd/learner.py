@@ -110,7 +110,8 @@ class Learner:
         members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
         try:
             async with membership.only_while(lambda: membership.learns):
-                witness(Fetches(wanted.version.number, wanted.version.fingerprint, False))
+                version = wanted.version
+                witness(Fetches(version.number, version.fingerprint, wanted.least, lags=False))
                 state = await fetch_state(
                     self._channel, members, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )

@@ -180,11 +180,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """A peer begins to fetch the state with this number and fingerprint, as a member that is behind (`lags`) or as a
-    learner."""
+    """A peer begins to fetch the state with this number and fingerprint, or one of the round `least` or later, as a
+    member that is behind (`lags`) or as a learner."""
 
     number: int
     fingerprint: int
+    least: int
     lags: bool
 
 

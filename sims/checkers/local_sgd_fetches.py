@@ -13,6 +13,7 @@ from ..world.event_log import Entry
 from .common import Check
 
 _GIVEN_UP = (State.EXPELLED, State.FAILED)
+_INSIDE = (State.MEMBER, State.CHANGING, State.LEADING, State.LEARNER)
 
 
 def a_part_that_is_kept_is_the_one_that_was_announced(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
@@ -41,6 +42,21 @@ def a_given_up_peer_fetches_nothing(scenario: Scenario, entries: Sequence[Entry]
             yield f"{life} begins to fetch round {event.number}, though it is {now[life]}"
 
 
+def no_earlier_state_is_taken_than_is_wanted(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer that fetches the agreed state, or one that is newer than its own, takes no state of an earlier round,
+    whichever a donor has: such as a donor that has begun anew."""
+    wanted: dict[str, Fetches] = {}
+    for _, life, event in entries:
+        if isinstance(event, Fetches):
+            wanted[life] = event
+        elif isinstance(event, Moved) and event.now not in _INSIDE:
+            wanted.pop(life, None)
+        elif isinstance(event, Committed):
+            of = wanted.pop(life, None)
+            if of is not None and event.attempt is None and event.round < of.least:
+                yield f"{life} takes round {event.round}, where round {of.least} or a later one is wanted"
+
+
 def a_new_view_ends_no_fetch_of_the_same_state(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A member that is behind begins to fetch a state once, however often the view changes meanwhile, and again only
     after it has failed, or was given up."""
@@ -62,6 +78,7 @@ FETCHES: tuple[Check, ...] = (
     *WHATEVER_A_DONOR_GIVES,
     a_donor_gives_the_parts_that_it_has_announced,
     a_given_up_peer_fetches_nothing,
+    no_earlier_state_is_taken_than_is_wanted,
     a_new_view_ends_no_fetch_of_the_same_state,
 )
 """The promises that are checked where peers average in rounds, and fetch the agreed state."""

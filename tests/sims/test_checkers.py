@@ -242,6 +242,7 @@ ELSEWHERE = {
     "a donor gives the parts that it has announced",
     "a given up peer fetches nothing",
     "a new view ends no fetch of the same state",
+    "no earlier state is taken than is wanted",
     "nobody joins anew for a coordinator that has ended",
     "the time of gathering keeps nobody out",
     "whoever is behind is told",

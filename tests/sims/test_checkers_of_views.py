@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
+import torch
+
 from samovar.peers.settings.settings import Settings
-from samovar.protocols.local_sgd.rounds import Fetches, FetchFailed, Installed
+from samovar.protocols.local_sgd.rounds import Committed, Fetches, FetchFailed, Installed
 from samovar.protocols.members.admission import Asks, Overruled
 from samovar.protocols.members.edges import LostCoordinator, Reaches, VouchedFor
 from samovar.protocols.members.messages import Behind, Install, Promise, Suspicion
@@ -18,6 +20,7 @@ from samovar.sims.checkers.local_sgd_fetches import (
     a_given_up_peer_fetches_nothing,
     a_new_view_ends_no_fetch_of_the_same_state,
     a_part_that_is_kept_is_the_one_that_was_announced,
+    no_earlier_state_is_taken_than_is_wanted,
 )
 from samovar.sims.checkers.local_sgd_liars import a_liar_moves_no_honest_member_apart
 from samovar.sims.checkers.membership import (
@@ -94,14 +97,20 @@ def test_a_donor_that_gives_another_part_than_announced_is_found() -> None:
 
 def test_a_given_up_peer_must_fetch_nothing() -> None:
     check, given_up = a_given_up_peer_fetches_nothing, (0.0, Moved(State.LEARNER, State.EXPELLED))
-    assert len(found(check, given_up, (1.0, Fetches(4, 9, False)))) == 1
-    assert found(check, given_up, (0.5, Moved(State.EXPELLED, State.OUTSIDE)), (1.0, Fetches(4, 9, False))) == []
+    assert len(found(check, given_up, (1.0, Fetches(4, 9, 4, False)))) == 1
+    assert found(check, given_up, (0.5, Moved(State.EXPELLED, State.OUTSIDE)), (1.0, Fetches(4, 9, 4, False))) == []
+
+
+def test_a_peer_must_take_no_earlier_state_than_it_wants() -> None:
+    check, begins = no_earlier_state_is_taken_than_is_wanted, (0.0, Fetches(4, 9, 3, False))
+    assert found(check, begins, (1.0, Committed(3, torch.zeros(1), None, 0.0))) == []
+    assert len(found(check, begins, (1.0, Committed(2, torch.zeros(1), None, 0.0)))) == 1
 
 
 def test_a_fetch_must_go_on_while_the_view_changes() -> None:
-    check, begins = a_new_view_ends_no_fetch_of_the_same_state, (0.0, Fetches(4, 9, True))
+    check, begins = a_new_view_ends_no_fetch_of_the_same_state, (0.0, Fetches(4, 9, 4, True))
     assert len(found(check, begins, begins)) == 1
-    assert found(check, begins, (1.0, Fetches(5, 8, True)), begins) == [], "another state was wanted meanwhile"
+    assert found(check, begins, (1.0, Fetches(5, 8, 5, True)), begins) == [], "another state was wanted meanwhile"
     assert found(check, begins, (1.0, FetchFailed()), begins) == []
 
 
