@@ -253,7 +253,7 @@ ELSEWHERE = {
     "a lost coordinator is accused again",
     "a peer that was left behind goes on from the others model",
     "all who compute an attempt compute the same",
-    "an acceptor keeps its word over a restart",
+    "an acceptor keeps its word",
     "an answer shows that its sender is there",
     "an adaptive period falls",
     "every contribution tells a speed",

@@ -22,7 +22,7 @@ from samovar.protocols.testpoints import Became
 from samovar.sims.checkers.common import (
     Check,
     a_peer_that_breaks_rules_is_hardly_read,
-    an_acceptor_keeps_its_word_over_a_restart,
+    an_acceptor_keeps_its_word,
     silence_is_counted_only_by_a_peer_that_listens,
 )
 from samovar.sims.checkers.gossip import a_share_that_came_back_counts_for_its_sender
@@ -193,10 +193,12 @@ def test_an_update_must_be_the_optimizers_with_all_that_was_pushed_before() -> N
 
 def test_an_acceptor_that_begins_below_its_word_after_a_restart_is_found() -> None:
     scenario, lives = of(), ("0.0", "0.1")
-    before, check = Bound(5, 2, 40, 30), an_acceptor_keeps_its_word_over_a_restart
+    before, check = Bound(5, 2, 40, 30), an_acceptor_keeps_its_word
     assert told(check, scenario, before, Bound(5, 2, 40, 30), lives=lives) == []
     assert len(told(check, scenario, before, Bound(5, 2, 0, 30), lives=lives)) == 1
     assert told(check, scenario, before, Bound(5, 3, 0, 0), lives=lives) == [], "of a later view"
+    assert len(told(check, scenario, before, Bound(5, 2, 20, 30))) == 1, "it follows a lower ballot without a restart"
+    assert told(check, scenario, before, Bound(5, 2, 40, 0)) == [], "it answers that it has not adopted another decree"
 
 
 def test_a_peer_that_goes_on_reading_what_breaks_rules_is_found() -> None:
