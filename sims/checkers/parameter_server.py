@@ -16,6 +16,7 @@ from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered,
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
+from ..world.hostile import GUEST, KEY
 from .common import Check
 from .parameter_server_updates import wrong_updates
 
@@ -167,6 +168,20 @@ def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) ->
                 yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
 
 
+def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """No push of a key that is in no view of the run is in a range, no clock of it is counted there, and no read of it
+    is answered."""
+    for _, life, event in entries:
+        if isinstance(event, Entered):
+            who = {*event.counted, *(worker for worker, _ in event.pushes)}
+        elif isinstance(event, Read):
+            who = {event.reader}
+        else:
+            continue
+        for stranger in sorted(one for one in who if one.startswith((KEY, GUEST))):
+            yield f"{life} takes {stranger} for a worker of range {event.range}"
+
+
 def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
     makes of the version before, of what was pushed, and of all that was pushed to the range before."""
@@ -178,6 +193,7 @@ PARAMETER_SERVER: tuple[Check, ...] = (
     nothing_is_applied_twice,
     the_clocks_of_workers_keep_the_bound,
     the_copies_of_a_range_agree,
+    only_peers_of_the_run_push_and_read,
     an_update_is_the_optimizers,
 )
 """The promises that are checked in every simulation of the parameter server."""

@@ -92,3 +92,12 @@ def test_copies_that_differ_are_found() -> None:
     promise = promises.the_copies_of_a_range_agree
     assert found(promise, HISTORY) == []
     assert found(promise, [*HISTORY, other]) == ["4.0 holds another version 1 of range 0 in term 1"]
+
+
+def test_a_push_or_a_read_of_a_key_that_is_in_no_view_is_found() -> None:
+    promise = promises.only_peers_of_the_run_push_and_read
+    stranger = "hostile-2"
+    assert found(promise, HISTORY) == []
+    assert len(found(promise, [at("3.0", Entered(0, 1, 2, ((stranger, 1),), ONE, {"peer-0": 1}))])) == 1
+    assert len(found(promise, [at("3.0", Entered(0, 1, 2, (), ONE, {"peer-0": 1, stranger: 0}))])) == 1
+    assert len(found(promise, [at("3.0", Read(0, stranger, 0, {}))])) == 1
