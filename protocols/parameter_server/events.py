@@ -67,3 +67,10 @@ class Read:
     reader: PeerId
     clock: int
     counted: dict[PeerId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """a server handles a message of `sender` about ranges of the present view."""
+
+    sender: PeerId

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.members.view import Decided
-from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Read, Took
+from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
@@ -169,17 +169,10 @@ def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """No push of a key that is in no view of the run is in a range, no clock of it is counted there, and no read of it
-    is answered."""
-    for _, life, event in entries:
-        if isinstance(event, Entered):
-            who = {*event.counted, *(worker for worker, _ in event.pushes)}
-        elif isinstance(event, Read):
-            who = {event.reader}
-        else:
-            continue
-        for stranger in sorted(one for one in who if one.startswith((KEY, GUEST))):
-            yield f"{life} takes {stranger} for a worker of range {event.range}"
+    """No server handles a message about its ranges of a key that is in no view of the run."""
+    for time_s, life, event in entries:
+        if isinstance(event, Handled) and event.sender.startswith((KEY, GUEST)):
+            yield f"{life} handles a message of {event.sender} at {time_s:.3f} s"
 
 
 def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
