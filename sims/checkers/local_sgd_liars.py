@@ -18,13 +18,10 @@ _MEMBERS_MIN = 4
 def a_liar_moves_no_honest_member_apart(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All honest peers of a generation have the same members and continue from the same round, whatever one member
     tells some of them. Views of fewer than four members are not judged."""
-    liars = {peer_of(life) for *_, event in entries if _lies(event) for life in event.who}
+    lies = (event for *_, event in entries if isinstance(event, Fell) and event.kind == Kind.HOSTILE)
+    liars = {peer_of(life) for one in lies for life in one.who}
     honest = [entry for entry in entries if peer_of(entry.life) not in liars and not _is_small(entry.event)]
     yield from one_generation_has_one_view(scenario, honest)
-
-
-def _lies(event: object) -> bool:
-    return isinstance(event, Fell) and event.kind == Kind.HOSTILE
 
 
 def _is_small(event: object) -> bool:

@@ -25,8 +25,9 @@ def every_contribution_tells_a_speed(scenario: Scenario, entries: Sequence[Entry
     if LocalSGDSettings.of(scenario.settings).pace != "own":
         return
     for _, life, event in entries:
-        counts = isinstance(event, Contributed) and event.weight > 0 and event.steps > 0
-        if counts and any(event.agreed) and not all(event.speeds):
+        if not isinstance(event, Contributed) or event.weight == 0 or event.steps == 0:
+            continue
+        if any(event.agreed) and not all(event.speeds):
             yield f"{life} tells no speed in round {event.attempt[1]}, where {event.agreed} were agreed on"
 
 

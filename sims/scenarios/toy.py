@@ -53,7 +53,7 @@ def toy_task(size: int = TOY_SIZE, *, thaws: bool = False) -> Task:
 def _thawing(task: Task) -> Task:
     def model() -> nn.Module:
         made = task.model()
-        made.bias.requires_grad_(False)  # type: ignore[operator, union-attr]
+        made.bias.requires_grad_(False)
         return made
 
     def on_round(record: ExchangeRecord, run: Any) -> None:
