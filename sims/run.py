@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..peers.conversations.registry import conversation
@@ -121,7 +122,8 @@ def play_of_scenario(
     within_s = None if task else bound_s(found.scenario)
     settings = found.scenario.settings
     asked = settings.own.asks_of_task()
-    functions = load_task(task, settings.arguments, asked) if task else toy_task(found.scenario.toy_size)
+    toy = partial(toy_task, found.scenario.toy_size, thaws=found.scenario.thaws)
+    functions = load_task(task, settings.arguments, asked) if task else toy()
     if task is None:
         defined(file, {}, asked)
     folder = make_folder(settings.run, file, command)

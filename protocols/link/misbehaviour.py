@@ -11,8 +11,9 @@ from ..transport import PeerId, is_guest
 from .table import GUESTS_MAX
 from .telling import tell_all
 
-_FAULTS_MAX = 16
-_GUESTS_FAULTS_MAX = GUESTS_MAX * _FAULTS_MAX
+FAULTS_MAX = 16
+"""The faults after which a peer is cut off."""
+_GUESTS_FAULTS_MAX = GUESTS_MAX * FAULTS_MAX
 _REFUSED_MAX = 1024
 _TELL_EVERY_S, _TOLD_AT_ONCE = 30.0, 4
 
@@ -63,7 +64,7 @@ class Trust:
     def cut_off(self, peer: PeerId) -> bool:
         if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):
             return True
-        return self._faults.get(peer, 0) >= _FAULTS_MAX
+        return self._faults.get(peer, 0) >= FAULTS_MAX
 
     def ignores(self, peer: PeerId) -> bool:
         """Whether to drop a message that `peer` has just sent, because the peer is cut off. If so, its connection is
@@ -93,7 +94,7 @@ class Trust:
         """Count a fault of `peer`. Returns True if this fault cuts it off; False if it is not cut off, or was
         before."""
         before = self.cut_off(peer)
-        self._faults[peer] = min(self._faults.get(peer, 0) + 1, _FAULTS_MAX)
+        self._faults[peer] = min(self._faults.get(peer, 0) + 1, FAULTS_MAX)
         self._guests_faults = min(self._guests_faults + is_guest(peer), _GUESTS_FAULTS_MAX)
         return self.cut_off(peer) and not before
 

@@ -30,6 +30,7 @@ from ..collectives.reducer import Reducer
 from ..link.link import PeerLost
 from ..offload import off_loop
 from ..transfer.chunks import AttemptId
+from .encoded import tell_encoded
 from .rounds import Contribution
 from .state import fingerprint
 
@@ -181,8 +182,11 @@ class GatherAverager(_Remembering):
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         self._begin(attempt, contribution.grown)
+        owed = self._working_copy(anchor).residual
         brought, feedback = await off_loop(anchor.nbytes, lambda: self._brought(contribution, anchor, attempt))
         self._next = (attempt[1], feedback.residual, contribution.grown)
+        sent = partial(self._codec.decode, brought[: self._codec.encoded_bytes(len(anchor))], len(anchor), anchor.dtype)
+        tell_encoded(attempt, contribution, anchor, owed=owed, sent=sent, left=feedback.residual)
         payloads = await self._reducer.gather(brought, attempt)
         return await off_loop(anchor.nbytes, lambda: self._combined(payloads, anchor, len(contribution.signals)))
 
@@ -255,8 +259,10 @@ class SketchAverager(_Remembering):
             self._reducer.check(agreed, anchor)
             return agreed, sketch.state()
 
+        before = feedback.residual
         agreed, self._next_state = await off_loop(nbytes, partial(ended, agreed))
         self._next = (attempt[1], feedback.residual, names)
+        tell_encoded(attempt, contribution, anchor, owed=before, sent=sketch.own, left=feedback.residual)
         return agreed, seed_of(marks)
 
     def _begun(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from ..channel import Channel, Envelope
 from ..link_quality.bandwidths import Bandwidths, Levels
 from ..members.membership import Membership
+from ..testpoints import witness
 from ..transfer.chunks import AttemptId
 from ..transport import PeerId
 from ..wire.frames import message
@@ -55,6 +56,13 @@ class Commit:
     again: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Heeded:
+    """Event for a simulation's checkers: a peer lets another's vote or verdict in this generation count."""
+
+    generation: int
+
+
 class Verdicts:
     """One peer's votes, and, where it is the coordinator, the count of all votes. `round` returns the last round that
     this peer has committed. `bandwidths`: None where the sizes of parts do not depend on bandwidths."""
@@ -87,6 +95,7 @@ class Verdicts:
 
     def _on_have(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation):
+            witness(Heeded(envelope.message.generation))
             self._count(envelope.sender, envelope.message)
 
     def _count(self, voter: PeerId, have: Have) -> None:
@@ -113,6 +122,7 @@ class Verdicts:
 
     def _on_commit(self, envelope: Envelope) -> None:
         if self._membership.current(envelope, envelope.message.generation) and self._may_lead(envelope.sender):
+            witness(Heeded(envelope.message.generation))
             self._note(envelope.message)
 
     def _may_lead(self, peer: PeerId) -> bool:

@@ -25,6 +25,7 @@ from ..clock import RunClock
 from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, MembershipError
 from ..members.membership import Membership
+from ..testpoints import witness
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Gradient, Job, Keep, Load, Steps, StepWith, Update, Work
 from . import rounds
@@ -175,6 +176,7 @@ class LocalSGDConversation:
         """The next round begins from the model `vector` [n]."""
         self._begin, self._taken = Load(vector, self._options.fresh_optimizer, grown=self.state.grown), 0
         self._contributions.begin_round(vector)
+        witness(rounds.WentOn(vector))
 
     # What the replica brings
 

@@ -17,10 +17,11 @@ from ..members.errors import Expelled
 from ..members.membership import Membership
 from ..members.roster import TRY_FOR
 from ..members.view import Version
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transfer.snapshot_transfer import CatchUpFailed
 from ..transport import PeerId
 from .catch_up import Wanted, fetch_state
+from .rounds import Fetches, FetchFailed
 from .state import State
 
 
@@ -61,6 +62,7 @@ class Lag:
             self._since = (version, now())
         try:
             async with self._membership.only_while(lambda: self.wants(version)):
+                witness(Fetches(version.number, version.fingerprint, version.number, lags=True))
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
                 wanted = Wanted(version, version.number, exact=True)
@@ -71,6 +73,7 @@ class Lag:
                 self._adopt(fetched)
         except CatchUpFailed:
             sometimes("no donor had the state")
+            witness(FetchFailed())
             if whom and self._membership.settled and now() - self._since[1] > TRY_FOR * endpoint.patience_s:
                 raise Expelled(whom[0]) from None
             await asyncio.sleep(endpoint.interval_s)  # by then a lost donor is replaced, and a busy one has time

@@ -19,9 +19,10 @@ from ..members.attached import Standing
 from ..members.errors import Expelled, MembershipError
 from ..members.membership import Membership
 from ..members.view import Version
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transfer.snapshot_transfer import CatchUpFailed
 from .catch_up import Wanted, fetch_state
+from .rounds import Fetches
 from .state import State
 
 _REST = 9
@@ -109,6 +110,8 @@ class Learner:
         members = sorted(membership.view.by_seniority, key=lambda peer: peer not in membership.finished)
         try:
             async with membership.only_while(lambda: membership.learns):
+                version = wanted.version
+                witness(Fetches(version.number, version.fingerprint, wanted.least, lags=False))
                 state = await fetch_state(
                     self._channel, members, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )

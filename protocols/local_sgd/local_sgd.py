@@ -254,7 +254,8 @@ class LocalSGD:
 
     async def _attempt(self, attempt: AttemptId, contribution: Contribution) -> None:
         contribution, before = await self.growth.agreed(attempt, contribution, self.state)
-        witness(Contributed(attempt, contribution.vector, contribution.weight, self.membership.view.ids))
+        brought = (contribution.vector, contribution.weight, self.membership.view.ids)
+        witness(Contributed(attempt, *brought, contribution.steps, contribution.speeds, before.speeds))
         result = await self._trial.make(attempt, contribution, before, self.period)
         if result is not None:
             self._commit(result)
@@ -268,7 +269,8 @@ class LocalSGD:
         self._averager.committed()
         self.state, self._result, self._committed = result.state, None, result
         self._versions.committed()
-        witness(Committed(result.state.round, result.state.vector, result.attempt, result.weight))
+        state, told = result.state, (result.weight, result.elapsed_s)
+        witness(Committed(state.round, state.vector, result.attempt, *told, state.period.period))
 
     def _adopt(self, state: State) -> None:
         self.state, self._result, self._lag.behind = state, None, None

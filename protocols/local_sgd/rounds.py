@@ -144,12 +144,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """A peer began an attempt with this vector and weight, among these members."""
+    """A peer began an attempt with this vector and weight, among these members. `steps`, `speeds`: of its
+    `Contribution`; `agreed`: the speeds on which the peers have agreed before."""
 
     attempt: AttemptId
     vector: Tensor
     weight: float
     members: tuple[PeerId, ...]
+    steps: int = 0
+    speeds: Speeds = UNKNOWN_SPEEDS
+    agreed: Speeds = UNKNOWN_SPEEDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,38 @@ class Computed:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A peer has made this model its own. `attempt`: the attempt that led to it; None: the peer fetched it from another
-    peer."""
+    peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps of the next one, by the run's policy;
+    0: not told."""
 
     round: int
     vector: Tensor
     attempt: AttemptId | None
     weight: float
+    elapsed_s: float = 0.0
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """A peer begins to fetch the state with this number and fingerprint, or one of the round `least` or later, as a
+    member that is behind (`lags`) or as a learner."""
+
+    number: int
+    fingerprint: int
+    least: int
+    lags: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """No donor has given the state that a member fetches."""
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """A peer's replica is to load this model, and takes its next local steps from there."""
+
+    vector: Tensor
 
 
 @dataclass(frozen=True, slots=True)

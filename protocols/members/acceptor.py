@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..channel import Channel, Envelope
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved
 from .attached import Standing
@@ -21,7 +21,7 @@ from .ledger import Ballot, Former, Ledger, Lives, Seat
 from .messages import Adopt, Adopted, Behind, Install, Promise, Propose
 from .postponed import Postponed
 from .roster import TRY_FOR, Roster
-from .view import NOBODY, Adoption, Decree, Member, Version, View
+from .view import NOBODY, Adoption, Bound, Decree, Followed, HeardOf, Member, Promised, Version, View
 
 _AHEAD_MAX, FAR_AHEAD_MAX = 1 << 36, 1 << 52
 """How far a ballot may lie above the promised one. The near limit allows a million tries (`view_change`). The far limit
@@ -87,6 +87,8 @@ class Acceptor:
         """Start afresh in the view of `decree`, to which the roster has gone on; nothing is promised in it yet. None:
         this peer is in no view."""
         self._me = self._roster.me
+        if decree is not None:
+            witness(Followed(decree.view.generation))
         self._go_to(decree)
 
     def go_on(self, former: Former) -> None:
@@ -97,6 +99,7 @@ class Acceptor:
         if former.ballot is not None:
             self.promised = former.ballot.promised
             self._adopted = Adoption(former.ballot.adopted, former.ballot.decree)
+        witness(Bound(self._me.life, self._view.generation, self.promised, self._adopted.ballot))
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
@@ -106,6 +109,7 @@ class Acceptor:
         this peer was restarted, and may wait for it, so it tells them."""
         view = decree.view
         mine = view.member(self._me.id)
+        witness(HeardOf(view.generation, 0 if mine is None else mine.life))
         if view.generation > self._view.generation and mine is not None and self.speaks_for(mine):
             sometimes("an acceptor went on for a former life")
             self._me = mine
@@ -137,6 +141,7 @@ class Acceptor:
         if self.promised == 0:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
+        witness(Promised(self._view.generation))
         self._roster.notify()
         standing, (adopted, decree, *_) = self._standing(), self._adopted
         lost = self._voted is not None and self._voted.number > standing.state.number
@@ -261,5 +266,8 @@ class Acceptor:
 
     def _say(self, to: PeerId, answer: Promise | Adopted) -> None:
         self._channel.post(to, answer)
-        if isinstance(answer, Adopted) and answer.promised == answer.ballot:
+        adopts = isinstance(answer, Adopted) and answer.promised == answer.ballot
+        adopted = answer.adopted if isinstance(answer, Promise) else answer.ballot if adopts else 0
+        witness(Bound(self._me.life, answer.generation, answer.promised, adopted))
+        if adopts:
             self.echoes.tell()

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..addresses import NOWHERE, Elsewhere
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .attached import Standing
@@ -36,6 +36,22 @@ _CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
 first limit is for those that newcomers themselves and learners name, the second for those that members name."""
 _NO_REASON = "it is not let in, and was not told why"
 _OVER = "the run is over: its members are done"
+
+
+@dataclass(frozen=True, slots=True)
+class Overruled:
+    """Event for a simulation's checkers: the others have gone on without this peer to the view of `generation`, which
+    has these members and learners."""
+
+    generation: int
+    everybody: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Event for a simulation's checkers: this peer asks the member `contact` to be let in."""
+
+    contact: PeerId
 
 
 class _Host(NamedTuple):
@@ -97,6 +113,7 @@ class Admission:
         self._roster.notify()
         if self._overruled is not None and contact in self._overruled.view.everybody:
             self._channel.post(contact, Install(self._overruled))
+        witness(Asks(contact))
         if ready:
             self._later = (0.0, "")  # reset before asking: a Later may arrive before this task sees the answer
         answer = await self._channel.ask(
@@ -121,6 +138,7 @@ class Admission:
         """The others have gone on to the view of `decree` without this peer: from now on it asks the members of that
         view to be let in, and tells contacts of it."""
         self._overruled = decree
+        witness(Overruled(decree.view.generation, decree.view.everybody))
         self._roster.meet(decree.view)
 
     @property

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..channel import Channel, Envelope
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import in_words, message
 from .backoff import Backoff
@@ -76,6 +76,23 @@ class Reaches:
 
     generation: int
     peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class LostCoordinator:
+    """Event for a simulation's checkers: this peer has lost the `coordinator`, and accuses it before others: for the
+    first time, or `again`, after a patience in which nothing has come of it."""
+
+    coordinator: PeerId
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VouchedFor:
+    """Event for a simulation's checkers: this peer joins anew, because it has lost the `coordinator`, which others say
+    that they hear."""
+
+    coordinator: PeerId
 
 
 class Edges:
@@ -152,6 +169,7 @@ class Edges:
         if not left:  # this peer is about to leave, and no other member is there
             roster.suspect(coordinator, why)
             return
+        witness(LostCoordinator(coordinator, again=False))
         first, *others = left
         ask = others[:1] if first == roster.id else [first]
 
@@ -160,12 +178,14 @@ class Edges:
                 self._channel.post(other, Suspicion(roster.view.generation, coordinator, in_words(why)))
 
         def tell_again() -> None:
+            witness(LostCoordinator(coordinator, again=True))
             self._vouchers[coordinator].clear()  # the coordinator may have ended since it answered
             tell()
 
         def settle() -> None:
             if vouchers := self._vouchers[coordinator] - self._accusers[coordinator]:
                 sometimes("a peer that had lost the coordinator, and nobody else, joined anew")
+                witness(VouchedFor(coordinator))
                 roster.fail(Expelled(min(vouchers)))
             elif first == roster.id:
                 roster.suspect(coordinator, why)

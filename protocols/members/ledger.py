@@ -20,11 +20,13 @@ from typing import Any, Protocol, TypeVar
 
 import msgpack
 
+from ..testpoints import buggify
 from ..wire.schema import STR_BYTES_MAX, fields_of, plain_fields, read_fields
 from .errors import MembershipError
 from .view import Decree, Member, Version
 
 T = TypeVar("T")
+_SLOW_S = 0.5
 
 
 class Store(Protocol):
@@ -183,6 +185,8 @@ class Ledger:
             if self._unwritten:  # write all again, the seat last: without a seat the other entries are ignored
                 store.clear()
                 entries = sorted(self._last.values(), key=lambda one: isinstance(one, Seat))
+            if buggify("a disk is slow"):
+                await asyncio.sleep(_SLOW_S)
             for one in entries:
                 packed: bytes = msgpack.packb(plain_fields(one, fields_of(type(one))))
                 await store.save(type(one).__name__.lower(), packed)

@@ -268,7 +268,7 @@ class Membership:
         """The decree holds: go on to its view."""
         view, before, roster, led = decree.view, self.view, self._roster, teller == self.me.id
         if led:
-            witness(Decided(view.generation, view.ids))
+            witness(Decided(view.generation, view.ids, tuple(one.id for one in view.learners), view.started))
         if not view.holds(self.me) and not (self.me.id in roster.leaving and view.anybody(self.me.id) is None):
             if before.holds(self.me):
                 contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)

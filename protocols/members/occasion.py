@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from ..channel import Channel
-from ..testpoints import buggify, sometimes
+from ..testpoints import buggify, sometimes, witness
 from .departure import is_over
 from .messages import Later
 from .next_view import idle_change
@@ -24,6 +25,14 @@ from .terms import Terms
 
 _SHARE = 0.1
 _FREE_PATIENCES = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Event for a simulation's checkers: this peer counts the seconds of a change that it has led, because of which
+    newcomers may have to wait."""
+
+    seconds: float
 
 
 class Occasion:
@@ -64,6 +73,7 @@ class Occasion:
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return
+        witness(Counted(took_s))
         left_s = max(0.0, self._spent_s - _SHARE * (loop.time() - self._spent_at_s))
         self._spent_s, self._spent_at_s = left_s + took_s, loop.time()
         self._end_rest()

@@ -226,3 +226,48 @@ class Decided:
 
     generation: int
     members: tuple[PeerId, ...]
+    learners: tuple[PeerId, ...] = ()
+    started: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Event for a simulation's checkers: this peer goes on to the view of `generation`, in which it is."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Event for a simulation's checkers: this peer has promised to follow a ballot in the view of `generation`."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Event for a simulation's checkers: this peer, which leads a change or has led one, takes `peer` to be there,
+    because it has answered."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class HeardOf:
+    """Event for a simulation's checkers: this peer, which votes on behalf of a former life, hears that the view of
+    `generation` holds. `life`: its life that is a member there; 0: none is."""
+
+    generation: int
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Event for a simulation's checkers: this peer, or a restarted process of it, votes in the view of `generation` for
+    the life `life`, and has told, or begins with, the ballot that it has `promised` to follow and that under which it
+    has `adopted` a decree; 0: none."""
+
+    life: int
+    generation: int
+    promised: int
+    adopted: int

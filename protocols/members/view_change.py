@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
 from ..channel import Channel, Envelope
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .acceptor import FAR_AHEAD_MAX, Acceptor
 from .attached import Standing
@@ -44,7 +44,7 @@ from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import Roster
 from .terms import Terms
-from .view import Decree, View
+from .view import Answered, Decree, View
 
 _DENIALS_MAX = 8
 """The most ballots that a member may deny in a generation; an honest one denies fewer, as rivals are seldom heeded."""
@@ -265,6 +265,7 @@ class Change:
     def _on_promise(self, envelope: Envelope) -> None:
         promise, view = envelope.message, self._roster.view
         if promise.generation == view.generation and envelope.sender in view.ids and not self._denies(envelope.sender):
+            witness(Answered(envelope.sender))
             self._roster.answers(envelope.sender, former=promise.former)  # however late
         if self.acceptor.of_now(envelope, promise.generation) and self._awaited(envelope, promise):
             self._promises[envelope.sender] = promise

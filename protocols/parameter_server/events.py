@@ -35,7 +35,9 @@ class Doubted:
 class Entered:
     """a server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k,
     width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in
-    the entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part."""
+    the entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part.
+    `pushed`: what the server function has applied to all values of the range [m]; None: nothing, or only to some
+    rows, or these are averaged buffers."""
 
     range: int
     term: int
@@ -44,6 +46,7 @@ class Entered:
     values: Tensor
     counted: dict[PeerId, int]
     rows: Tensor | None = None
+    pushed: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,10 @@ class Read:
     reader: PeerId
     clock: int
     counted: dict[PeerId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """a server handles a message of `sender` about ranges of the present view."""
+
+    sender: PeerId

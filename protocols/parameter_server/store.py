@@ -226,12 +226,15 @@ class Store:
 
     def entered(self, entry: Entry) -> Iterator[Entered]:
         """The events that `entry` was applied to this server's copies."""
-        for number in entry.ranges:
+        parts: Sequence[Tensor | None] = [None] * len(entry.ranges)
+        if isinstance(entry.pushed, Tensor) and not self.keys.is_buffer(entry.ranges[0]):
+            parts = entry.pushed.split([self.keys.size(number) for number in entry.ranges])
+        for number, part in zip(entry.ranges, parts, strict=True):
             copy, rows = self.copies[number], entry.pushed.ids if isinstance(entry.pushed, Rows) else None
             if number in self.keys.blocks and rows is None:
                 rows = torch.empty(0, dtype=INDEX)
             values = copy.values if rows is None else copy.values[rows]
-            yield Entered(number, copy.term, copy.version, entry.pushes, values, copy.counted(), rows)
+            yield Entered(number, copy.term, copy.version, entry.pushes, values, copy.counted(), rows, part)
 
     def begin_anew(self) -> None:
         """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these

@@ -85,6 +85,15 @@ class Refuted:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed:
+    """Event: a peer has learned that `peer`, in its life `life`, has raised its incarnation to this number."""
+
+    peer: PeerId
+    life: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """Event: how much a peer remembers at the end of a period. `members`; `graves`: lost members; `rumours`: words that
     it still passes on."""

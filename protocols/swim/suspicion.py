@@ -22,7 +22,7 @@ from ..transport import PeerId
 from .beliefs import Belief, Believes
 from .detector import Detector
 from .dissemination import Dissemination
-from .effects import DeclaredDead, Effects, HeardDead, Refuted, Suspected
+from .effects import DeclaredDead, Effects, HeardDead, Refuted, Renewed, Suspected
 from .false_suspicions import FalseSuspicions
 from .member_table import Entry, MemberTable, Status
 from .messages import Beat
@@ -268,6 +268,7 @@ class Suspicion:
         if entry.status != Status.ALIVE and incarnation > entry.accused:
             self._refutation_of(entry.member.id)
             self._clear(entry)
+        witness(Renewed(entry.member.id, entry.member.life, incarnation))
 
     def _clear(self, entry: Entry) -> None:
         entry.status, entry.accused, entry.accuser = Status.ALIVE, 0, ""

@@ -27,8 +27,9 @@ from .snapshot import Snapshot, pack
 
 PART_BYTES = 64 * 1024
 """The size of a part in bytes. It is larger for large snapshots, so that the hashes of all parts fit into a message."""
-_HASH_BYTES = 32
-_PARTS_MAX = (1 << 20) // _HASH_BYTES
+HASH_BYTES = 32
+"""The bytes of a part's hash, by blake2b."""
+_PARTS_MAX = (1 << 20) // HASH_BYTES
 _PIECE_BYTES_MIN = 2 * 1024
 _UNDER_WAY = 8
 _ANSWERS_MAX = 64 * _UNDER_WAY
@@ -44,7 +45,7 @@ class AskManifest:
     version: int
 
 
-@message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * _HASH_BYTES)
+@message("snapshot", lane=Lane.DATA, payload_max=_PARTS_MAX * HASH_BYTES)
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The answer to AskManifest: the snapshot of `version` has `size` bytes, in parts of `part_bytes`. Payload: the
@@ -89,10 +90,22 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Event for a simulation's checkers: all of one part of the snapshot of `version` has arrived."""
+    """Event for a simulation's checkers: all of one part of the snapshot of `version` has arrived, and is kept. `data`:
+    its bytes; `digest`: its hash, by which the donor has announced it."""
 
     version: int
     part: int
+    data: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Event for a simulation's checkers: this peer, which is asked for the version `asked` and has announced it before,
+    takes the version `given`."""
+
+    asked: int
+    given: int
 
 
 class CatchUpFailed(Exception):
@@ -108,7 +121,7 @@ class _Offer:
 
 
 def _hash(part: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(part, digest_size=_HASH_BYTES).digest()
+    return hashlib.blake2b(part, digest_size=HASH_BYTES).digest()
 
 
 def part_bytes_of(size: int) -> int:
@@ -176,6 +189,7 @@ class Donor:
     def _kept(self, version: int) -> _Offer | None:
         offer = self._offers.pop(version, None)
         if offer is not None:
+            witness(Served(version, offer.version))
             self._offers[version] = offer  # moved to the end: it was asked for last
         return offer
 
@@ -211,7 +225,7 @@ async def fetch(
         raise _is_busy(donor)
     check(manifest.version)
     _check_sizes(manifest, hashes, size_max)
-    wanted = [hashes[i : i + _HASH_BYTES] for i in range(0, len(hashes), _HASH_BYTES)]
+    wanted = [hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)]
     for stale in kept.keys() - set(wanted):
         del kept[stale]
     missing = iter([index for index, digest in enumerate(wanted) if digest not in kept])
@@ -244,7 +258,7 @@ async def _fetch_parts(
         if _hash(data) != wanted[index]:
             raise PeerMisbehaved(f"part {index} of version {manifest.version} does not match its hash")
         kept[wanted[index]] = data
-        witness(Fetched(manifest.version, index))
+        witness(Fetched(manifest.version, index, data, wanted[index]))
     return True
 
 
@@ -274,5 +288,5 @@ def _is_busy(donor: PeerId) -> PeerLost:
 def _check_sizes(manifest: Manifest, hashes: bytes, size_max: int) -> None:
     if manifest.size > size_max or manifest.part_bytes != part_bytes_of(manifest.size):
         raise PeerMisbehaved(f"offers a snapshot of {manifest.size} bytes, at most {size_max} make sense")
-    if len(hashes) != -(-manifest.size // manifest.part_bytes) * _HASH_BYTES:
+    if len(hashes) != -(-manifest.size // manifest.part_bytes) * HASH_BYTES:
         raise PeerMisbehaved("its manifest has another number of hashes than parts")

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ...peers.conversations.gossip_settings import GossipSettings
 from ...protocols.gossip.graph import Placed
 from ...protocols.gossip.messages import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
 from ...protocols.gossip.shares import BeganAnew, CameBack
 from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
+from ...protocols.testpoints import Became
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, peer_of
 from .common import Check
@@ -105,6 +107,30 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
                 yield f"{life} took the share of {giver} in round {round}, which came back too"
 
 
+def a_share_that_came_back_counts_for_its_sender(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Where a vector is split into shares, so that the sum over all peers stays what it is, a peer's model after a
+    round is that of the mix and of all its own shares that have come back since its last mix. The last element of a
+    vector is its weight, by which the others are divided (Assran et al., 2019)."""
+    if not GossipSettings.of(scenario.settings).algorithm.value.splits:
+        return
+    shares: dict[tuple[str, int], torch.Tensor] = {}
+    back: dict[str, list[torch.Tensor]] = defaultdict(list)
+    mixed: dict[str, Mixed] = {}
+    for _, life, event in entries:
+        if isinstance(event, Published):
+            shares[life, event.round] = event.vector
+        elif isinstance(event, CameBack):
+            back[life].append(shares[life, event.round])
+        elif isinstance(event, BeganAnew):
+            back[life].clear()
+        elif isinstance(event, Mixed):
+            mixed[life] = event
+        elif isinstance(event, Became) and (mix := mixed.pop(life, None)) is not None and mix.round == event.version:
+            total = torch.stack([mix.vector.double(), *(share.double() for share in back.pop(life, ()))]).sum(0)
+            if not torch.allclose(event.vector.double(), total[:-1] / total[-1], rtol=1e-4, atol=1e-5):
+                yield f"the model of {life} after round {event.version} lacks a share, or has one too many"
+
+
 def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
     """Whether `event` is that the peer of `life` has finished, while it was one of `members`, those of the last view;
     None: members agree on no views."""
@@ -117,4 +143,5 @@ GOSSIP: tuple[Check, ...] = (
     a_mix_is_of_what_was_published,
     neighbours_give_each_other_the_same_weight,
     a_share_is_taken_once_or_comes_back,
+    a_share_that_came_back_counts_for_its_sender,
 )

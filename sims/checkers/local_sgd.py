@@ -11,15 +11,24 @@ import torch
 
 from ...aggregation.outer import Momentum
 from ...peers.conversations.local_sgd_settings import LocalSGDSettings
-from ...protocols.local_sgd.rounds import Committed, Computed, Contributed, Installed
+from ...protocols.local_sgd.rounds import Committed, Computed, Contributed, Installed, WentOn
 from ...protocols.members.states import Moved, State
 from ...protocols.transfer.chunks import AttemptId
 from ...protocols.transfer.snapshot_transfer import Fetched
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Began, Entry, peer_of
 from .common import Check, peers_end_together
+from .local_sgd_codecs import a_coded_mean_is_of_what_was_sent, what_a_codec_leaves_out_is_sent_later
 from .local_sgd_endings import unfinished
-from .local_sgd_means import is_mean, wrong_outer_steps, wrong_site_means
+from .local_sgd_means import (
+    a_site_sums_again_with_all_who_may_have_the_first_mean,
+    all_who_compute_an_attempt_compute_the_same,
+    is_mean,
+    no_vote_counts_after_a_promise,
+    wrong_outer_steps,
+    wrong_site_means,
+)
+from .local_sgd_periods import an_adaptive_period_falls, every_contribution_tells_a_speed
 
 _FETCHED_MAX = 2
 _WITHOUT_VOTES = (State.OUTSIDE, State.JOINING, State.LEARNER)
@@ -84,6 +93,23 @@ def an_outer_step_goes_on_from_the_one_before(scenario: Scenario, entries: Seque
     plain = own.codec.value is None and own.fragments == 1 and own.optimizer_state() != "averaged"
     if isinstance(own.outer.value, Momentum) and plain:
         yield from wrong_outer_steps(own.outer.value, entries)
+
+
+def a_peer_that_was_left_behind_goes_on_from_the_others_model(
+    scenario: Scenario, entries: Sequence[Entry]
+) -> Iterator[str]:
+    """A peer that has fetched a round's model from another peer loads that model, to the bit, before it contributes
+    anything again. What it had of its own, such as its steps since its last contribution, is lost."""
+    fetched: dict[str, Committed] = {}
+    for _, life, event in entries:
+        if isinstance(event, Committed):
+            fetched.pop(life, None)
+            if event.attempt is None:
+                fetched[life] = event
+        elif isinstance(event, WentOn) and life in fetched and torch.equal(event.vector, fetched[life].vector):
+            del fetched[life]
+        elif isinstance(event, Contributed) and event.weight > 0 and life in fetched:
+            yield f"{life} contributes to round {event.attempt[1]}, and has not loaded round {fetched[life].round}"
 
 
 def a_site_takes_the_mean_of_what_each_brought_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
@@ -244,14 +270,22 @@ def living_peers_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterato
 LOCAL_SGD: tuple[Check, ...] = (
     a_part_that_has_come_is_not_fetched_again,
     all_who_commit_a_round_commit_the_same_bits,
+    all_who_compute_an_attempt_compute_the_same,
+    every_contribution_tells_a_speed,
     every_contribution_counts_once,
     an_outer_step_goes_on_from_the_one_before,
+    a_peer_that_was_left_behind_goes_on_from_the_others_model,
+    what_a_codec_leaves_out_is_sent_later,
+    a_coded_mean_is_of_what_was_sent,
+    an_adaptive_period_falls,
     a_site_takes_the_mean_of_what_each_brought_once,
+    a_site_sums_again_with_all_who_may_have_the_first_mean,
     nothing_of_an_old_generation_is_applied,
     one_generation_has_one_view,
     what_is_committed_more_than_half_have,
     nobody_is_a_member_before_it_has_a_result,
     a_peer_that_has_promised_commits_nothing_more,
+    no_vote_counts_after_a_promise,
     a_given_up_peer_contributes_no_more,
     living_peers_finish,
     peers_end_together,

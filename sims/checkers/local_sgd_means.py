@@ -8,9 +8,66 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...aggregation.outer import Momentum
-from ...protocols.local_sgd.rounds import Committed, Contributed, SiteAttemptId, SiteCommitted, SiteContributed
+from ...protocols.local_sgd.commit import Heeded
+from ...protocols.local_sgd.rounds import (
+    Committed,
+    Computed,
+    Contributed,
+    Installed,
+    SiteAttemptId,
+    SiteCommitted,
+    SiteContributed,
+)
+from ...protocols.members.view import Followed, Promised
 from ...protocols.transfer.chunks import AttemptId
-from ..world.event_log import Entry, peer_of
+from ...protocols.transport import PeerId
+from ..scenarios.scenario import Kind, Scenario
+from ..world.event_log import Entry, Fell, peer_of
+
+
+def all_who_compute_an_attempt_compute_the_same(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """All members that have the sum of an attempt have the same one, to the last bit, unless a peer's numbers were
+    spoiled."""
+    if any(isinstance(event, Fell) and event.kind == Kind.SPOIL for *_, event in entries):
+        return
+    first: dict[AttemptId, tuple[str, int]] = {}
+    for _, life, event in entries:
+        if isinstance(event, Computed):
+            who, theirs = first.setdefault(event.attempt, (life, event.fingerprint))
+            if theirs != event.fingerprint:
+                yield f"{who} and {life} have different sums in attempt {event.attempt}"
+
+
+def no_vote_counts_after_a_promise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member that has promised to follow a ballot, and with it told which result it holds, lets no vote and no
+    verdict of its generation count any more."""
+    promised: dict[str, int] = {}
+    for time_s, life, event in entries:
+        if isinstance(event, Promised):
+            promised[life] = event.generation
+        elif isinstance(event, Followed):
+            promised.pop(life, None)
+        elif isinstance(event, Heeded) and promised.get(life) == event.generation:
+            yield f"{life} lets a vote count at {time_s:.3f} s, after its promise in generation {event.generation}"
+
+
+def a_site_sums_again_with_all_who_may_have_the_first_mean(
+    scenario: Scenario, entries: Sequence[Entry]
+) -> Iterator[str]:
+    """A peer that has begun to sum with others at a turn sums again at that turn only with all of them that are still
+    members of the view: one that is left out may have taken the first mean, and would count twice."""
+    members: dict[str, tuple[PeerId, ...]] = {}
+    last: dict[str, SiteContributed] = {}
+    for _, life, event in entries:
+        if isinstance(event, Installed):
+            members[life] = event.members
+        elif isinstance(event, SiteContributed):
+            before = last.get(life)
+            last[life] = event
+            if before is None or before.attempt[1:] != event.attempt[1:]:
+                continue
+            if out := {*before.members} & {*members.get(life, ())} - {*event.members}:
+                yield f"{life} sums again at turn {event.attempt[2]} of round {event.attempt[1]} without {min(out)}"
 
 
 def wrong_site_means(entries: Sequence[Entry]) -> Iterator[str]:

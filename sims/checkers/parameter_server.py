@@ -12,11 +12,13 @@ from torch import Tensor
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.members.view import Decided
-from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Read, Took
+from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
+from ..world.hostile import GUEST, KEY
 from .common import Check
+from .parameter_server_updates import wrong_updates
 
 Push = tuple[PeerId, int]
 """A worker, and the number of its push."""
@@ -166,10 +168,25 @@ def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) ->
                 yield f"{life} holds another version {event.version} of range {event.range} in term {event.term}"
 
 
+def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """No server handles a message about its ranges of a key that is in no view of the run."""
+    for time_s, life, event in entries:
+        if isinstance(event, Handled) and event.sender.startswith((KEY, GUEST)):
+            yield f"{life} handles a message of {event.sender} at {time_s:.3f} s"
+
+
+def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
+    makes of the version before, of what was pushed, and of all that was pushed to the range before."""
+    yield from wrong_updates(ParameterServerSettings.of(scenario.settings).function({}), entries)
+
+
 PARAMETER_SERVER: tuple[Check, ...] = (
     an_acknowledged_push_is_never_lost,
     nothing_is_applied_twice,
     the_clocks_of_workers_keep_the_bound,
     the_copies_of_a_range_agree,
+    only_peers_of_the_run_push_and_read,
+    an_update_is_the_optimizers,
 )
 """The promises that are checked in every simulation of the parameter server."""

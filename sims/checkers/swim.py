@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...protocols.members.states import Moved, State
 from ...protocols.swim.beliefs import TABLE, Begun, Belief, Believes
-from ...protocols.swim.effects import Refuted
+from ...protocols.swim.effects import Refuted, Renewed
 from ..scenarios.scenario import Kind, Scenario
 from ..world.event_log import Entry, Fell, Gone
 from .common import Check
@@ -58,6 +58,19 @@ def incarnations_only_grow(scenario: Scenario, entries: Sequence[Entry]) -> Iter
             known[of] = event.incarnation
 
 
+def a_refutation_ends_the_suspicion(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer that learns of a higher incarnation of a member than that in which the member was accused suspects it no
+    more."""
+    held: dict[tuple[str, str], Believes] = {}
+    for time_s, life, event in entries:
+        if isinstance(event, Believes):
+            held[life, event.peer] = event
+        elif isinstance(event, Renewed) and (belief := held.get((life, event.peer))) is not None:
+            accused = belief.belief in (Belief.SUSPECT, Belief.DOUBTED) and belief.life == event.life
+            if accused and event.incarnation > belief.incarnation:
+                yield f"{life} takes {event.peer} for {belief.belief} at {time_s:.3f} s, after its refutation"
+
+
 def a_peer_that_answers_is_neither_suspected_nor_given_up_for_long(
     scenario: Scenario, entries: Sequence[Entry]
 ) -> Iterator[str]:
@@ -89,6 +102,7 @@ def the_dead_are_known_to_all(scenario: Scenario, entries: Sequence[Entry]) -> I
 SWIM: tuple[Check, ...] = (
     a_peer_believes_only_what_the_table_of_beliefs_says,
     incarnations_only_grow,
+    a_refutation_ends_the_suspicion,
     a_peer_that_answers_is_neither_suspected_nor_given_up_for_long,
     the_dead_are_known_to_all,
 )

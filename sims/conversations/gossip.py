@@ -11,6 +11,7 @@ from ...aggregation.mixing.topology import needs_capacities
 from ...peers.conversations.gossip_settings import USUAL_TOPOLOGY, GossipSettings
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..checkers.gossip import GOSSIP
+from ..checkers.membership import MEMBERSHIP
 from ..checkers.swim import SWIM
 from ..scenarios.scenario import Group
 from .simulation import OF_ROUNDS, Simulation
@@ -42,7 +43,7 @@ def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> dict[str, An
 
 
 SIMULATION = Simulation(
-    checkers=(*GOSSIP, *SWIM),
+    checkers=(*GOSSIP, *MEMBERSHIP, *SWIM),
     places=(
         "a neighbour gave nothing",
         "a share came back",

@@ -11,6 +11,9 @@ from ...aggregation.schedules.registry import SCHEDULES
 from ...peers.conversations.local_sgd_settings import LocalSGDSettings
 from ...peers.settings.settings import Settings
 from ..checkers.local_sgd import LOCAL_SGD
+from ..checkers.local_sgd_fetches import FETCHES
+from ..checkers.local_sgd_liars import WHATEVER_A_LIAR_SAYS
+from ..checkers.membership import MEMBERSHIP
 from ..scenarios.scenario import Group
 from .simulation import Simulation
 
@@ -30,6 +33,7 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     period, site_chance = chance.choice(_PERIODS), random.Random(f"site period {seed}")
     drawn: dict[str, Any] = {"schedule": schedule, "codec": codec, "outer": outer, "overlap": overlap, "pace": pace}
     drawn["period"] = str(period)
+    adaptive = random.Random(f"adaptive period {seed}")
     by_site = not overlap and pace == "equal" and period != 1 and site_chance.random() < 0.5
     if by_site:
         drawn["site"] = ";".join(";".join([group.site] * group.peers) for group in groups)
@@ -39,7 +43,25 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
         drawn["drift"] = "corrected"
     elif pace == "equal" and not by_site:
         drawn |= _streaming(codec, overlap, random.Random(f"fragments {seed}"))
+    if not by_site and not overlap and adaptive.random() < 0.1:
+        drawn |= _adaptive(adaptive, plain and pace == "equal" and drawn.get("fragments", 1) == 1)
     return drawn
+
+
+def _adaptive(chance: random.Random, whole: bool) -> Mapping[str, Any]:
+    """A period that is chosen during the run, and as many steps as it takes to change. `whole`: each round takes the
+    mean of whole models."""
+    steps = chance.randint(60, 120)
+    if whole and chance.random() < 1 / 3:
+        return {"period": "auto", "steps": steps}
+    return {"period": "adaptive", "period_initial": 8, "period_block_s": 0.2, "steps": steps}
+
+
+def _thaws(seed: int, settings: Settings) -> bool:
+    """Whether a parameter is unfrozen in the scenario of `seed`, if the settings allow it."""
+    own = LocalSGDSettings.of(settings)
+    allowed = own.optimizer_state() != "averaged" and own.drift == "left" and own.average == "model"
+    return allowed and random.Random(f"thaws {seed}").random() < 0.12
 
 
 def _streaming(codec: str, overlap: bool, chance: random.Random) -> Mapping[str, Any]:
@@ -58,7 +80,8 @@ def _period(settings: Settings) -> int:
 
 
 SIMULATION = Simulation(
-    checkers=LOCAL_SGD,
+    checkers=(*LOCAL_SGD, *MEMBERSHIP, *FETCHES),
+    whatever_a_member_says=WHATEVER_A_LIAR_SAYS,
     places=(
         "a donor was lost",
         "a result was handed on by a change",
@@ -90,6 +113,7 @@ SIMULATION = Simulation(
     messages=("Have", "Commit"),
     draw=draw,
     steps_an_exchange=_period,
+    thaws=_thaws,
     simpler=(
         {"overlap_share": None},
         {"overlap": False, "overlap_share": None},

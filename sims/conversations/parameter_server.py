@@ -10,6 +10,7 @@ from ...aggregation.consistency import parse_consistency
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
 from ...protocols.parameter_server.algorithms.registry import parse_algorithm
+from ..checkers.membership import MEMBERSHIP
 from ..checkers.parameter_server import PARAMETER_SERVER
 from ..scenarios.scenario import Group
 from .simulation import OF_ROUNDS, Simulation
@@ -55,7 +56,7 @@ def _goes_with(algorithm: Algorithm | MapReduce, consistency: str) -> bool:
 
 
 SIMULATION = Simulation(
-    checkers=PARAMETER_SERVER,
+    checkers=(*PARAMETER_SERVER, *MEMBERSHIP),
     places=("a push came again", "a range has moved"),
     too_rare=("a chain was repaired", "a push came before an earlier one"),
     out_of_reach=OF_ROUNDS,

@@ -25,16 +25,19 @@ class Simulation:
     """The declaration of a conversation for simulations. A module defines it as `SIMULATION`, and the conversation's
     `Registered.simulation` names that module. A user's own file that defines both gives ``simulation=__name__``.
 
-    `checkers`: its promises, beside those of `checkers.common`; they are not checked with a hostile member. `places`:
+    `checkers`: its promises, beside those of `checkers.common`; with a hostile member, only those of them are checked
+    that are in `whatever_a_member_says`. `places`:
     its `sometimes` places (`protocols.testpoints`) that a sweep of 300 seeds of this conversation must reach;
     `too_rare`: its other ones; `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches.
     `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`:
-    number of local steps between two exchanges. `of_large`: settings of a scenario with a large model, without which a
+    number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these settings unfreezes a
+    parameter during the run. `of_large`: settings of a scenario with a large model, without which a
     message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
     scenario is minimised.
     """
 
     checkers: tuple[Check, ...] = ()
+    whatever_a_member_says: tuple[Check, ...] = ()
     places: tuple[str, ...] = ()
     too_rare: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
@@ -42,6 +45,7 @@ class Simulation:
     messages: tuple[str, ...] = ()
     draw: Draw = lambda chance, seed, groups: {}
     steps_an_exchange: Callable[[Settings], int] = lambda settings: 1
+    thaws: Callable[[int, Settings], bool] = lambda seed, settings: False
     of_large: Mapping[str, Any] = field(default_factory=dict)
     simpler: tuple[Mapping[str, Any], ...] = ()
 

@@ -42,6 +42,7 @@ _TOP = (
     "faults_until",
     "buggify",
     "toy_size",
+    "thaws",
     "priorities",
 )
 
@@ -97,6 +98,7 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
         faults_until_s=until,
         buggify=top.take("buggify", read.flag, False),
         toy_size=top.take("toy_size", read.whole(1, TOY_SIZE_MAX), TOY_SIZE),
+        thaws=top.take("thaws", read.flag, False),
         priorities=top.take("priorities", read.whole(0, PRIORITIES_MAX), None),
     )
     return ScenarioFile(scenario, None if task is None else path.parent / task)

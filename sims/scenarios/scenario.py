@@ -141,9 +141,9 @@ class Scenario:
     from 0 in this order. `trunks`: (site, site, link), a link between two sites that their peers share. `arrivals`:
     (number of a peer, virtual time at which it joins); the others are there from the start. `faults_until_s`: virtual
     time at which all faults are healed and no more occur; None: never. `buggify`: the library's own code does legal but
-    unlikely things. `toy_size`: number of inputs of the toy task's model, if there is no other task. `priorities`:
-    number of changes of the random priorities by which messages are delivered (`sims.world.priorities`); None: messages
-    are delivered in order of arrival.
+    unlikely things. `toy_size`: number of inputs of the toy task's model, if there is no other task; `thaws`: its bias
+    is unfrozen during the run. `priorities`: number of changes of the random priorities by which messages are delivered
+    (`sims.world.priorities`); None: messages are delivered in order of arrival.
     """
 
     settings: Settings
@@ -154,6 +154,7 @@ class Scenario:
     faults_until_s: float | None = None
     buggify: bool = False
     toy_size: int = TOY_SIZE
+    thaws: bool = False
     priorities: int | None = None
 
     @classmethod

@@ -27,6 +27,8 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         yield "buggify = true"
     if scenario.toy_size != TOY_SIZE:
         yield f"toy_size = {scenario.toy_size}"
+    if scenario.thaws:
+        yield "thaws = true"
     if scenario.priorities is not None:
         yield f"priorities = {scenario.priorities}"
     yield from ("", "[settings]")

@@ -3,12 +3,16 @@ peer."""
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...peers.records.records import ExchangeRecord
 from ...peers.task.task import Task
 from .scenario import TOY_SIZE
 
@@ -24,8 +28,9 @@ def _inputs(size: int, data_shard: int) -> Tensor:
     return inputs
 
 
-def toy_task(size: int = TOY_SIZE) -> Task:
-    """Linear regression with `size` inputs on random data that differ between data shards."""
+def toy_task(size: int = TOY_SIZE, *, thaws: bool = False) -> Task:
+    """Linear regression with `size` inputs on random data that differ between data shards. `thaws`: the bias is frozen
+    at first, and the peers unfreeze it after different rounds."""
 
     def model() -> nn.Module:
         return nn.Linear(size, 1)
@@ -39,6 +44,20 @@ def toy_task(size: int = TOY_SIZE) -> Task:
     def query(rows: tuple[Tensor, Tensor], model: nn.Module) -> tuple[Tensor, ...]:
         return torch.autograd.grad(loss(model, rows), list(model.parameters()))
 
-    return Task(
+    task = Task(
         Path("toy"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=0.05), query=query
     )
+    return _thawing(task) if thaws else task
+
+
+def _thawing(task: Task) -> Task:
+    def model() -> nn.Module:
+        made = task.model()
+        made.bias.requires_grad_(False)
+        return made
+
+    def on_round(record: ExchangeRecord, run: Any) -> None:
+        if record.version >= 2 + zlib.crc32(run.name.split(".")[0].encode()) % 3:
+            run.model.bias.requires_grad_(True)
+
+    return replace(task, model=model, on_round=on_round)

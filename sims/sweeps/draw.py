@@ -81,6 +81,7 @@ def draw(seed: int, protocol: str | None = None) -> Scenario:
     scenario = Scenario(
         settings=settings,
         toy_size=toy_size,
+        thaws=conversation.thaws(seed, settings),
         groups=groups,
         trunks=trunks,
         arrivals=tuple((founders + index, chance.uniform(0.1, 8.0)) for index in range(late)),

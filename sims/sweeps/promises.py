@@ -13,8 +13,9 @@ from ..world.event_log import Entry, Resumed
 
 def promises(scenario: Scenario) -> dict[str, Check]:
     """Name -> predicate of the promises that hold in this scenario. With a hostile member only some do."""
-    checks = WHATEVER_A_MEMBER_SAYS if scenario.has_hostile_member else COMMON
-    own = () if scenario.has_hostile_member else simulation_of(scenario.settings).checkers
+    own, checks = simulation_of(scenario.settings).checkers, COMMON
+    if scenario.has_hostile_member:
+        own, checks = simulation_of(scenario.settings).whatever_a_member_says, WHATEVER_A_MEMBER_SAYS
     return {check.__name__.replace("_", " "): check for check in (*own, *checks)}
 
 

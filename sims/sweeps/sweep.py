@@ -17,6 +17,7 @@ from .draw import draw
 from .verdict import Verdict, judge
 
 SITES = (
+    "a disk is slow",
     "a donor is busy",
     "a frame goes out twice",
     "an early deadline",

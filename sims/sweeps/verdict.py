@@ -64,7 +64,7 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
 def judge(scenario: Scenario) -> Verdict:
     """Run `scenario` with the toy task in a world of its own, for at most `bound_s` virtual seconds. Returns the
     verdict."""
-    world = World(toy_task(scenario.toy_size), scenario)
+    world = World(toy_task(scenario.toy_size, thaws=scenario.thaws), scenario)
     _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened
     last = story(scenario, world.log.entries, wrong) if wrong else ()

@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .machine import MACHINE
 
@@ -104,6 +104,48 @@ class Misdelivered:
     what: str
     number: int
     due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """Event: an endpoint has read a message of peer `who` that breaks a rule, and counts it as a fault."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaid:
+    """Event: the receiver of a message of peer `sender` that costs `cost` bytes of credit has given back `credit`
+    bytes, which are not as many."""
+
+    sender: str
+    cost: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Event: an endpoint gives up the link to peer `who` because of its silence. `heard_s`: virtual time at which the
+    last frame of that peer arrived."""
+
+    who: str
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Event: an endpoint delivers a message `what` of peer `sender` that belongs to a change of the view."""
+
+    sender: str
+    what: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Event: a peer sends peer `to` a message `what` that tells of a view, or asks for one."""
+
+    to: str
+    what: object
 
 
 class Log:

@@ -1,5 +1,5 @@
 """Hostile senders: they send well-formed messages of every kind with extreme values, and altered copies of honest
-messages.
+messages. A member also alters the parts of its state that others fetch, and tells of views that were never decided.
 
 A sender is an admitted key that is no member, a key that holds only the run's invite, or a member that otherwise
 behaves like the others. Peers soon ban a hostile key, so new ones keep coming.
@@ -24,7 +24,7 @@ from ...peers.conversations.registry import CONVERSATIONS
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.link import PeerLost
 from ...protocols.members.invites import Admit
-from ...protocols.members.messages import MEMBERS
+from ...protocols.members.messages import MEMBERS, Install
 from ...protocols.transport import PeerId
 from ...protocols.wire.frames import Lane, PeerMisbehaved, decode, kind_of, kinds, lane_of, payload_max_of, type_of
 from ...protocols.wire.schema import INT_MAX, STR_BYTES_MAX
@@ -39,6 +39,10 @@ guest key only."""
 EVERY_S = 0.05
 _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
+_FLOODS, _FLOOD = 0.05, 40
+"""One message in 20 is sent so many times at once."""
+_LIES = 0.15
+"""The share of a member's messages that tell one other of a view that was never decided."""
 _HEARD_MAX = 256
 _LIBRARY = __name__.partition(".")[0] + "."
 _OUT_OF_THE_WORLD = ("reach.AskReach",)
@@ -59,6 +63,8 @@ class Speech:
         self._channel_of: dict[str, str] = {}
         """Family of messages -> the channel on which it was heard."""
         self._ints: deque[int] = deque(maxlen=_HEARD_MAX)
+        self._install: Install | None = None
+        """The view that was heard last."""
 
     @property
     def channels(self) -> list[str]:
@@ -74,7 +80,20 @@ class Speech:
         message = frame.message
         self._heard.append((frame.channel, message))
         self._channel_of[_family(kind_of(message))] = frame.channel
+        self._install = message if isinstance(message, Install) else self._install
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
+
+    def lie(self, liar: PeerId, to: PeerId) -> Install | None:
+        """A view that was never decided: the one after that which was heard last, without one of its members. None: no
+        view was heard."""
+        if self._install is None:
+            return None
+        decree = self._install.decree
+        without = [one for one in decree.view.members if one.id not in (liar, to)]
+        out = self._chance.choice(without) if without else None
+        members = tuple(one for one in decree.view.members if one is not out)
+        view = dataclasses.replace(decree.view, generation=decree.view.generation + 1, members=members)
+        return Install(dataclasses.replace(decree, view=view))
 
     def next(self) -> tuple[str, object, bytes]:
         """Draw a message. Returns its channel, the message and its payload."""
@@ -179,7 +198,7 @@ class Hostile:
         self._chance = random.Random(f"{seed} hostile")
         self._speech = Speech(self._chance, [life.id for life in lives()])
         self._own: list[Endpoint] = []
-        self._said = 0
+        self._said, self._floods = 0, random.Random(f"{seed} floods")
         network.seen.append(self._hear)
         self._task = asyncio.create_task(self._speak(), name="hostile")
 
@@ -190,6 +209,7 @@ class Hostile:
     async def _speak(self) -> None:
         while True:
             if self._members:
+                self._alter_parts_of(frozenset(life.id for life in self._members))
                 for life in self._members:
                     if life.running:
                         life.machine.context.run(self._say, life.endpoint)
@@ -200,6 +220,10 @@ class Hostile:
                     self._say(endpoint)
             self._said += 1
             await asyncio.sleep(EVERY_S)
+
+    def _alter_parts_of(self, liars: frozenset[PeerId]) -> None:
+        for life in self._lives():
+            life.endpoint.liars = liars
 
     async def _come(self) -> None:
         """Replace the own keys by new ones, and connect them to all peers, as an invite admits any key."""
@@ -222,7 +246,11 @@ class Hostile:
         channel, message, payload = self._speech.next()
         if not others or lane_of(message) is Lane.LINK:
             return
-        say(endpoint, self._chance.choice(others), channel, message, payload)
+        to = self._chance.choice(others)
+        if self._members and self._floods.random() < _LIES and (lie := self._speech.lie(endpoint.id, to)) is not None:
+            channel, message, payload = MEMBERS, lie, b""
+        for _ in range(_FLOOD if self._floods.random() < _FLOODS else 1):
+            say(endpoint, to, channel, message, payload)
 
     def _go(self) -> None:
         for endpoint in self._own:
@@ -235,6 +263,7 @@ class Hostile:
         if self._task.done() and not self._task.cancelled():
             self._task.result()
         self._task.cancel()
+        self._alter_parts_of(frozenset())
         self._go()
         if self._hear in self._network.seen:
             self._network.seen.remove(self._hear)

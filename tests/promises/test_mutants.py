@@ -1,14 +1,16 @@
 """The list of mutants is one of the code of today, and what hunts them counts only what a mutant alone makes fail."""
 
 import ast
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from mutant_list import ROOT, Edit, Mutant, Tree, mutants
+from mutant_list import ROOT, SEEDS, Edit, Mutant, Tree, fingerprint_of_runs, mutants
 from mutant_order import Imports, batches
 from mutant_page import told
+from mutant_reach import Reach, with_marks
 from mutant_results import Found, Results
 from mutants import Hunt
 from tiers import left_out, soak
@@ -131,7 +133,9 @@ def test_a_test_that_fails_without_the_mutant_does_not_kill_it(hunt: Callable[..
 def test_a_seed_that_breaks_a_promise_without_a_mutant_too_does_not_kill_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swept(tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
+    def swept(
+        tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float, others: str = ""
+    ) -> tuple[str, int, bool]:
         planted = 'replace("-", "_")' not in (tree.root / "aggregation/options.py").read_text()
         bad = next((seed for seed in seeds if seed == "3" or (seed == "7" and planted)), None)
         return ("", len(seeds), True) if bad is None else (f"seed {bad}: all agree", seeds.index(bad), False)
@@ -143,3 +147,46 @@ def test_a_seed_that_breaks_a_promise_without_a_mutant_too_does_not_kill_it(
     found = Hunt(results, limit_s=200).by_sweep(Tree(tmp_path), UNSPELLED)
     assert (found.by, found.after) == ("seed 7: all agree", 6)
     assert results.sound == {"seed 3 of allreduce": False, "seed 7 of allreduce": True}
+
+
+MARKED = """
+def ends(of):
+    if of > 3:
+        found = min(
+            of, 4)
+    elif of < 0 and of != -3:
+        found = 0
+    else:
+        found = of
+    return found
+"""
+
+
+@pytest.mark.parametrize(("old", "reaching"), [("of, 4)", [5]), ("of != -3", [-1, 2]), ("found = of", [2])])
+def test_a_seed_runs_with_a_mutant_only_if_it_executes_the_statement_that_the_mutant_edits(
+    old: str, reaching: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant = Mutant("an end is another one", (Edit("ends.py", old, "pass"),))
+    monkeypatch.setattr("mutant_runs.REACHED", reached := set[str]())
+    space: dict[str, Callable[[int], int]] = {}
+    exec(with_marks(MARKED, "ends.py", [mutant]), space)
+    seen = []
+    for of in (5, -1, 2):
+        reached.clear()
+        assert space["ends"](of) == {5: 4, -1: 0, 2: 2}[of]
+        seen += [of] if reached else []
+    assert seen == reaching
+
+
+def test_the_seeds_that_do_not_reach_a_mutant_are_not_run_with_it_and_their_places_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mutant_results.BUILD", tmp_path)
+    mutant = mutants()[0]
+    seeds = {str(seed): [[mutant.breaks] if seed == 3 else [], {"a place": 2}] for seed in range(SEEDS)}
+    plain = {"tree": fingerprint_of_runs(), "seeds": seeds}
+    (tmp_path / "reach-allreduce.json").write_text(json.dumps(plain))
+    assert Reach("allreduce").of(mutant) == (["3"], Counter({"a place": 2 * (SEEDS - 1)}))
+    del seeds["7"]
+    (tmp_path / "reach-allreduce.json").write_text(json.dumps(plain))
+    assert Reach("allreduce").of(mutant)[0] == ["3", "7"], "of a seed that was not tried nothing is known"

@@ -7,7 +7,7 @@ import torch
 
 from samovar.peers.settings.settings import Settings
 from samovar.protocols.members.view import Decided
-from samovar.protocols.parameter_server.events import Acknowledged, Doubted, Entered, Read, Took
+from samovar.protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Took
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.event_log import Entry, Gone
@@ -92,3 +92,9 @@ def test_copies_that_differ_are_found() -> None:
     promise = promises.the_copies_of_a_range_agree
     assert found(promise, HISTORY) == []
     assert found(promise, [*HISTORY, other]) == ["4.0 holds another version 1 of range 0 in term 1"]
+
+
+def test_a_message_of_a_key_that_is_in_no_view_is_found_where_it_is_handled() -> None:
+    promise = promises.only_peers_of_the_run_push_and_read
+    assert found(promise, [at("3.0", Handled("peer-0"))]) == []
+    assert len(found(promise, [at("3.0", Handled("hostile-2"))])) == 1

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,11 @@ CONVERSATIONS = {
     "parameter_server": ("protocols/parameter_server/", "aggregation/server/", "aggregation/consistency.py"),
 }
 """The files that one conversation alone uses. All else is swept with local SGD, which uses all of that."""
+USUAL = "allreduce"
 SEEDS, SEED_S_MAX = 300, 300
 """The seeds of a sweep, and the seconds after which one of them does not end."""
+CHECKERS = "sims/checkers"
+"""The folder of the promises of a sweep, which judge runs and change none."""
 TEST_S_MAX = 90
 """A test that takes longer has failed, if it takes less without the mutant."""
 
@@ -58,7 +62,7 @@ class Mutant:
     def conversation(self) -> str:
         """The conversation whose seeds are to notice it."""
         file = self.edits[0].file
-        return next((name for name, own in CONVERSATIONS.items() if file.startswith(own)), "allreduce")
+        return next((name for name, own in CONVERSATIONS.items() if file.startswith(own)), USUAL)
 
 
 def mutants() -> list[Mutant]:
@@ -78,12 +82,25 @@ def named(breaks: str) -> Mutant:
     return next(one for one in mutants() if one.breaks == breaks)
 
 
+_LIBRARY = ("aggregation", "protocols", "peers", "sims")
+
+
 def fingerprint() -> str:
     """Of the library and its tests, as they are now."""
+    return _digest(path for layer in (*_LIBRARY, "tests") for path in sorted((ROOT / layer).rglob("*.py")))
+
+
+def fingerprint_of_runs() -> str:
+    """Of what decides how the seeds of a sweep run and which mutants there are: the library but its checkers, and the
+    list."""
+    library = (path for layer in _LIBRARY for path in sorted((ROOT / layer).rglob("*.py")))
+    return _digest((LIST, *(path for path in library if ROOT / CHECKERS not in path.parents)))
+
+
+def _digest(paths: Iterable[Path]) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for layer in ("aggregation", "protocols", "peers", "sims", "tests"):
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -99,13 +116,14 @@ class Tree:
 
     def plant(self, mutant: Mutant) -> None:
         for edit in mutant.edits:
-            self._write(edit.file, edit.applied(self.root))
+            self.write(edit.file, edit.applied(self.root))
 
     def restore(self, mutant: Mutant) -> None:
         for edit in mutant.edits:
-            self._write(edit.file, (ROOT / edit.file).read_text("utf-8"))
+            self.write(edit.file, (ROOT / edit.file).read_text("utf-8"))
 
-    def _write(self, file: str, text: str) -> None:
+    def write(self, file: str, text: str) -> None:
+        """Make `text` the text of a file of the copy."""
         path = self.root / file
         path.write_text(text, encoding="utf-8")
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from mutant_list import SEED_S_MAX, TEST_S_MAX
+from mutant_list import SEED_S_MAX, SEEDS, TEST_S_MAX
 
 
 class Recorder:
@@ -50,10 +51,29 @@ def run_tests(record: str, *words: str) -> int:
     return int(pytest.main([*options, *left_out, *files], plugins=[Recorder(Path(record), only)]))
 
 
-def run_seeds(protocol: str, *seeds: str) -> None:
-    """Judge these seeds of that conversation until one breaks a promise, and print which and how. Ends the process: the
-    loop of a mutant may have left threads."""
-    reached, seed, held = Counter[str](), seeds[0], 0
+REACHED = set[str]()
+"""The mutants whose statements were executed in a copy of the tree with marks (`mutant_reach`)."""
+
+
+def run_marked(protocol: str, *seeds: str) -> None:
+    """Judge these seeds of that conversation, and print for each the mutants and the places that it reaches."""
+    import torch
+
+    from samovar.sims.sweeps.sweep import judge_seed
+
+    torch.set_num_threads(1)
+    for seed in seeds:
+        REACHED.clear()
+        places = judge_seed(int(seed), protocol).reached
+        print("reached " + json.dumps([seed, sorted(REACHED), places]), flush=True)
+    os._exit(0)
+
+
+def run_seeds(protocol: str, others: str, *seeds: str) -> None:
+    """Judge these seeds of that conversation until one breaks a promise, and print which and how. `others`: the places
+    that all other seeds reach, and how often, in JSON; empty: these are not all of a sweep. Ends the process: the loop
+    of a mutant may have left threads."""
+    reached, seed, held = Counter[str](json.loads(others or "{}")), seeds[0] if seeds else "", 0
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     try:
         import torch  # which a test that imports nothing need not wait for
@@ -70,7 +90,7 @@ def run_seeds(protocol: str, *seeds: str) -> None:
             reached.update(verdict.reached)
             held += 1
             print(f"held {held}", flush=True)
-        if never := unmet({protocol: held}, reached):
+        if others and (never := unmet({protocol: SEEDS}, reached)):
             _end(f"killed all seeds: never met: {never[0]}")
     except Exception as error:
         _end(f"killed seed {seed}: {type(error).__name__}")

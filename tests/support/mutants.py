@@ -3,14 +3,15 @@
 The list is `mutants.toml`: edits of one line each. Each mutant is applied to a copy of the tree, and the tests run
 there until one fails: first the test that `docs/mutants.md` names, then those nearest to the mutated file. With
 `--sweep` the copy runs the seeds of `samovar simulate --sweep 300` instead, until one breaks a promise; the seed that
-the page names is the first. A test that fails without the mutant, too, does not count. Results are kept in
-`build/mutants/`, so a run that was stopped goes on where it was; delete that folder to begin anew. `--table` writes the
-page from them.
+the page names is the first, and seeds that do not reach the mutant are left out (`mutant_reach`). A test that fails
+without the mutant, too, does not count. Results are kept in `build/mutants/`, so a run that was stopped goes on where
+it was; delete that folder to begin anew. `--table` writes the page from them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
 import re
@@ -20,11 +21,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 
 from mutant_list import ROOT, SEED_S_MAX, SEEDS, SWEPT, TEST_S_MAX, Mutant, Tree, mutants
 from mutant_order import Imports, batches
 from mutant_page import PAGE, score, table, told
+from mutant_reach import Reach
 from mutant_results import BUILD, Found, Results
 
 SEED = re.compile(r"seed (\d+)")
@@ -37,6 +39,12 @@ class Hunt:
     def __init__(self, results: Results, *, limit_s: float) -> None:
         self._results, self._limit_s = results, limit_s
         self._told = told(results.way)
+        self._reach = cache(Reach)
+
+    def look(self, wanted: Sequence[Mutant]) -> None:
+        """Find out which seeds reach which of these mutants."""
+        for name in sorted({mutant.conversation for mutant in wanted}):
+            self._reach(name).find()
 
     @cached_property
     def _imports(self) -> Imports:
@@ -101,14 +109,16 @@ class Hunt:
 
     def by_sweep(self, tree: Tree, mutant: Mutant) -> Found:
         began = time.monotonic()
+        reaching, places = self._reach(mutant.conversation).of(mutant)
+        unlike, others = SEEDS - len(reaching), json.dumps(places)
         tree.plant(mutant)
         try:
             while True:
                 left_s = began + self._limit_s - time.monotonic()
-                killer, held, whole = self._swept(tree, mutant, self._seeds(mutant), left_s)
+                killer, held, whole = self._swept(tree, mutant, self._seeds(mutant, reaching), left_s, others)
                 seed = SEED.match(killer)
                 if seed is None or self._holds(tree, mutant, seed[1]):
-                    return self._found(killer, held, whole, began)
+                    return self._found(killer, held + unlike, whole, began)
         finally:
             tree.restore(mutant)
 
@@ -117,10 +127,15 @@ class Hunt:
         return self._is_sound(tree, mutant, name, lambda: self._swept(tree, mutant, [seed], 2 * SEED_S_MAX)[0] == "")
 
     @staticmethod
-    def _swept(tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float) -> tuple[str, int, bool]:
-        """The first of the seeds that breaks a promise, and which; how many held; and whether these were all."""
+    def _swept(
+        tree: Tree, mutant: Mutant, seeds: Sequence[str], limit_s: float, others: str = ""
+    ) -> tuple[str, int, bool]:
+        """The first of the seeds that breaks a promise, and which; how many held; and whether these were all. `others`:
+        see `mutant_runs.run_seeds`."""
+        if not seeds:
+            return "", 0, True  # none of them comes upon it
         code = "import sys, mutant_runs; mutant_runs.run_seeds(*sys.argv[1:])"
-        exit_code, out = tree.run(code, mutant.conversation, *seeds, limit_s=max(1.0, limit_s))
+        exit_code, out = tree.run(code, mutant.conversation, others, *seeds, limit_s=max(1.0, limit_s))
         held = max([0, *map(int, re.findall(r"^held (\d+)$", out, re.M))])
         if found := re.search(r"^killed (.*)$", out, re.M):
             return found[1], held, False
@@ -128,16 +143,20 @@ class Hunt:
             return f"seed {seeds[held]}: it does not end", held, False
         return "", held, held == len(seeds)
 
-    def _seeds(self, mutant: Mutant) -> list[str]:
-        """The seeds of a sweep: first the one that the page names, then those that killed most mutants of this
-        conversation. Those that break a promise anyway are left out."""
+    def _seeds(self, mutant: Mutant, reaching: Sequence[str]) -> list[str]:
+        """The seeds that are `reaching` the mutant: first the one that the page names, then those that killed most
+        mutants of this conversation. Those that break a promise anyway are left out."""
         akin = [one.breaks for one in mutants() if one.conversation == mutant.conversation]
         found = [known.by for breaks in akin if (known := self._results.found.get(breaks)) is not None]
         named = [self._told.get(breaks, "") for breaks in (mutant.breaks, *akin)]
         known = Counter(seed[1] for by in (*found, *named) if (seed := SEED.match(by)))
         own = [seed[1]] if (seed := SEED.match(named[0])) else []
-        ordered = dict.fromkeys([*own, *(seed for seed, _ in known.most_common()), *map(str, range(SEEDS))])
-        return [seed for seed in ordered if self._results.sound.get(f"seed {seed} of {mutant.conversation}", True)]
+        ordered = dict.fromkeys([*own, *(seed for seed, _ in known.most_common()), *reaching])
+        return [
+            seed
+            for seed in ordered
+            if seed in reaching and self._results.sound.get(f"seed {seed} of {mutant.conversation}", True)
+        ]
 
     @staticmethod
     def _found(by: str, after: int, whole: bool, began: float) -> Found:
@@ -154,6 +173,8 @@ def hunt(wanted: Sequence[Mutant], *, sweep: bool, jobs: int, limit_s: float) ->
     trees = queue.SimpleQueue[Tree]()
     for tree in copies:
         trees.put(tree)
+    if sweep:
+        quest.look(due)
 
     def one(mutant: Mutant) -> None:
         nonlocal done

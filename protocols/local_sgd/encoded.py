@@ -1,0 +1,43 @@
+"""What a codec makes of a peer's contribution, for the checkers of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..testpoints import witness, witnessed
+from ..transfer.chunks import AttemptId
+from .rounds import Contribution
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A peer has encoded its contribution to an attempt. Before a codec, `change` [n]: from the last agreed model;
+    `owed` [n]: what was left out before; of the two together it has `sent` [n], as decoded, and owes `left` [n] if the
+    attempt is committed. A contribution without weight sends nothing, and `change` and `sent` are 0."""
+
+    attempt: AttemptId
+    change: Tensor
+    owed: Tensor
+    sent: Tensor
+    left: Tensor
+
+
+def tell_encoded(
+    attempt: AttemptId,
+    contribution: Contribution,
+    anchor: Tensor,
+    *,
+    owed: Tensor,
+    sent: Callable[[], Tensor],
+    left: Tensor,
+) -> None:
+    """In a simulation, report that `contribution` was encoded as its difference from `anchor` [n]. The other arguments
+    are the fields of `Encoded`; `sent` is called only where the report is made."""
+    if witnessed():
+        weighs, nothing = contribution.weight > 0, torch.zeros_like(anchor)
+        change, there = (contribution.vector - anchor, sent()) if weighs else (nothing, nothing)
+        witness(Encoded(attempt, change, owed, there, left))

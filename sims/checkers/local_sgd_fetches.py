@@ -1,0 +1,84 @@
+"""The promises of peers that fetch a state from others, as predicates over the event log of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+from ...protocols.local_sgd.rounds import Committed, Fetches, FetchFailed
+from ...protocols.members.states import Moved, State
+from ...protocols.transfer.snapshot_transfer import HASH_BYTES, Fetched, Served
+from ..scenarios.scenario import Scenario
+from ..world.event_log import Entry
+from .common import Check
+
+_GIVEN_UP = (State.EXPELLED, State.FAILED)
+_INSIDE = (State.MEMBER, State.CHANGING, State.LEADING, State.LEARNER)
+
+
+def a_part_that_is_kept_is_the_one_that_was_announced(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer that fetches a state keeps only parts with the hash that the donor has announced for them, so that a part
+    of one donor may be put together with those of another."""
+    for _, life, event in entries:
+        if isinstance(event, Fetched) and blake2b(event.data, digest_size=HASH_BYTES).digest() != event.digest:
+            yield f"{life} keeps another part {event.part} of version {event.version} than was announced"
+
+
+def a_donor_gives_the_parts_that_it_has_announced(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """An honest donor gives of each version what it has announced of it, also while others fetch other versions from
+    it."""
+    for _, life, event in entries:
+        if isinstance(event, Served) and event.given != event.asked:
+            yield f"{life} gives version {event.given} where version {event.asked} is asked for"
+
+
+def a_given_up_peer_fetches_nothing(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Until it is admitted again, a peer that was given up begins to fetch nothing: nobody would wait for it."""
+    now: dict[str, State] = {}
+    for _, life, event in entries:
+        if isinstance(event, Moved):
+            now[life] = event.now
+        elif isinstance(event, Fetches) and now.get(life) in _GIVEN_UP:
+            yield f"{life} begins to fetch round {event.number}, though it is {now[life]}"
+
+
+def no_earlier_state_is_taken_than_is_wanted(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A peer that fetches the agreed state, or one that is newer than its own, takes no state of an earlier round,
+    whichever a donor has: such as a donor that has begun anew."""
+    wanted: dict[str, Fetches] = {}
+    for _, life, event in entries:
+        if isinstance(event, Fetches):
+            wanted[life] = event
+        elif isinstance(event, Moved) and event.now not in _INSIDE:
+            wanted.pop(life, None)
+        elif isinstance(event, Committed):
+            of = wanted.pop(life, None)
+            if of is not None and event.attempt is None and event.round < of.least:
+                yield f"{life} takes round {event.round}, where round {of.least} or a later one is wanted"
+
+
+def a_new_view_ends_no_fetch_of_the_same_state(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member that is behind begins to fetch a state once, however often the view changes meanwhile, and again only
+    after it has failed, or was given up."""
+    begun: dict[str, Fetches] = {}
+    for _, life, event in entries:
+        if isinstance(event, Fetches) and event.lags:
+            if begun.get(life) == event:
+                yield f"{life} begins to fetch round {event.number} once more, though nothing has failed"
+            begun[life] = event
+        elif isinstance(event, Fetches | FetchFailed | Committed) or (
+            isinstance(event, Moved) and event.now in _GIVEN_UP
+        ):
+            begun.pop(life, None)
+
+
+WHATEVER_A_DONOR_GIVES: tuple[Check, ...] = (a_part_that_is_kept_is_the_one_that_was_announced,)
+"""The promises that hold even if a donor is hostile."""
+FETCHES: tuple[Check, ...] = (
+    *WHATEVER_A_DONOR_GIVES,
+    a_donor_gives_the_parts_that_it_has_announced,
+    a_given_up_peer_fetches_nothing,
+    no_earlier_state_is_taken_than_is_wanted,
+    a_new_view_ends_no_fetch_of_the_same_state,
+)
+"""The promises that are checked where peers average in rounds, and fetch the agreed state."""
