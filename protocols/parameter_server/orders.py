@@ -42,7 +42,7 @@ class Orders:
         tenure.on_settled.append(self._news.set)
 
     def begin(self) -> None:
-        """A new view begins: refuse the coordinator's questions and orders that are not answered yet, each by a message.
+        """A new view begins: refuse the coordinator's questions and orders that are not answered yet, by message.
         The coordinator asks again."""
         self.close()
         asked, self._asked = self._asked, []
