@@ -23,7 +23,7 @@ from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.parameter_server.keys import Keys
-from samovar.protocols.parameter_server.pieces import unpacked
+from samovar.protocols.parameter_server.pieces import Pieces
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.sparse import Sparse, dense
 from samovar.protocols.parameter_server.worker import Worker
@@ -48,14 +48,14 @@ def came(pushes: Pushes, ranges: Sequence[int]) -> list[Tensor]:
     """The pieces that a server makes of the message about these ranges."""
     sparse = Sparse(KEYS, pushes)
     rows, payload = dense(KEYS, ranges, sparse.counts(ranges), sparse.payload(ranges, pushes))
-    pieces, _ = unpacked(KEYS, ranges, rows, payload)
+    pieces = Pieces(KEYS, ranges, rows, payload).each()
     return [piece.values if isinstance(piece, Rows) else piece for piece in pieces]
 
 
 @pytest.mark.parametrize("ranges", [(0,), (2,), (0, 1, 2), tuple(range(len(KEYS)))])
 def test_a_server_has_the_same_pieces_of_a_push_whose_zeros_do_not_travel(ranges: tuple[int, ...]) -> None:
     pushes, whole = pushed(), Shares.of(KEYS, pushed())
-    due, _ = unpacked(KEYS, ranges, whole.counts(ranges), whole.payload(ranges, pushes))
+    due = Pieces(KEYS, ranges, whole.counts(ranges), whole.payload(ranges, pushes)).each()
     for got, piece in zip(came(pushes, ranges), due, strict=True):
         assert torch.equal(got, piece.values if isinstance(piece, Rows) else piece)
 
@@ -83,9 +83,9 @@ def test_a_server_decodes_a_range_whose_code_is_the_shortest(ranges: tuple[int, 
     message = sparse.payload(ranges, Pushes(decoded, pushes.rows, coded))
     due = sum(keys.piece_bytes(number, rows) for number, rows in zip(ranges, sparse.counts(ranges), strict=True))
     assert len(message) == due
-    pieces, _ = unpacked(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message))
+    pieces = Pieces(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message)).each()
     whole = Shares.of(keys, Pushes(decoded, pushes.rows))
-    expected, _ = unpacked(keys, ranges, whole.counts(ranges), whole.payload(ranges, Pushes(decoded, pushes.rows)))
+    expected = Pieces(keys, ranges, whole.counts(ranges), whole.payload(ranges, Pushes(decoded, pushes.rows))).each()
     for got, piece in zip(pieces, expected, strict=True):
         values = [one.values if isinstance(one, Rows) else one for one in (got, piece)]
         assert torch.equal(*values)
@@ -120,7 +120,7 @@ def test_elements_that_are_none_of_a_range_are_refused(
 ) -> None:
     payload = torch.tensor(ids, dtype=torch.int32).numpy().tobytes() + torch.ones(values).numpy().tobytes()
     with pytest.raises(ValueError, match=why):
-        unpacked(KEYS, (0,), *dense(KEYS, (0,), counts, payload))
+        Pieces(KEYS, (0,), *dense(KEYS, (0,), counts, payload))
 
 
 def counting_task() -> Task:
