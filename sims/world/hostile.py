@@ -39,7 +39,7 @@ guest key only."""
 EVERY_S = 0.05
 _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
-_FLOODS, _FLOOD = 0.05, 40
+FLOODS, _FLOOD = 0.05, 40
 """One message in 20 is sent so many times at once."""
 _LIES = 0.15
 """The share of a member's messages that tell one other of a view that was never decided."""
@@ -249,7 +249,7 @@ class Hostile:
         to = self._chance.choice(others)
         if self._members and self._floods.random() < _LIES and (lie := self._speech.lie(endpoint.id, to)) is not None:
             channel, message, payload = MEMBERS, lie, b""
-        for _ in range(_FLOOD if self._floods.random() < _FLOODS else 1):
+        for _ in range(_FLOOD if self._floods.random() < FLOODS else 1):
             say(endpoint, to, channel, message, payload)
 
     def _go(self) -> None:
