@@ -41,7 +41,7 @@ _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
 FLOODS, _FLOOD = 0.05, 40
 """One message in 20 is sent so many times at once."""
-_LIES = 0.15
+LIES = 0.15
 """The share of a member's messages that tell one other of a view that was never decided."""
 _HEARD_MAX = 256
 _LIBRARY = __name__.partition(".")[0] + "."
@@ -247,7 +247,7 @@ class Hostile:
         if not others or lane_of(message) is Lane.LINK:
             return
         to = self._chance.choice(others)
-        if self._members and self._floods.random() < _LIES and (lie := self._speech.lie(endpoint.id, to)) is not None:
+        if self._members and self._floods.random() < LIES and (lie := self._speech.lie(endpoint.id, to)) is not None:
             channel, message, payload = MEMBERS, lie, b""
         for _ in range(_FLOOD if self._floods.random() < FLOODS else 1):
             say(endpoint, to, channel, message, payload)

@@ -65,6 +65,7 @@ def test_nothing_grows_with_the_messages_of_hostile_keys(
 ) -> None:
     monkeypatch.setattr(hostile, "EVERY_S", 0.01)
     monkeypatch.setattr(hostile, "FLOODS", 0.0)
+    monkeypatch.setattr(hostile, "LIES", 0.0)
     begins_s = 16.0  # what is kept of keys is bounded, and full by then
     world, sizes = hostile_world(4, who, begins_s + for_s + 3.0), list[int]()
 
