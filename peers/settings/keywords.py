@@ -48,6 +48,7 @@ class Shared(TypedDict, total=False):
     membership: str
     servers: int
     consistency: str | None
+    filters: str | None
     server_update: str | None
     copies: int | None
     ranges: int

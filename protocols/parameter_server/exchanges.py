@@ -28,7 +28,7 @@ from .known import Known
 from .messages import NotTaken
 from .placement import Placement
 from .shares import Shares
-from .tenure import placement_of
+from .tenure import placement_of, workers_of
 
 T = TypeVar("T")
 
@@ -40,6 +40,9 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
+_MESSAGES_BYTES_MAX = 16 << 20
+"""The most bytes of one message of each worker, all together, to a server or from it: it may hold all of them at a
+time."""
 _AT_A_TIME = 2
 """The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""
 
@@ -103,10 +106,10 @@ class Exchanges:
         return of
 
     def batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
-        """These ranges in groups, each of as many as suit the link to `server` now."""
-        at = 0
+        """These ranges in groups, each of as many as suit the link to `server` now, and its memory."""
+        at, share = 0, _MESSAGES_BYTES_MAX // max(1, len(workers_of(self.presence.present)))
         while at < len(numbers):
-            most = min(PAYLOAD_BYTES_MAX, self._channel.endpoint.chunk_bytes(server))
+            most = min(PAYLOAD_BYTES_MAX, share, self._channel.endpoint.chunk_bytes(server))
             until, nbytes = at + 1, shares.nbytes(numbers[at])
             while until < min(len(numbers), at + ITEMS_MAX):
                 if (nbytes := nbytes + shares.nbytes(numbers[until])) > most:

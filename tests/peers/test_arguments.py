@@ -100,7 +100,8 @@ def test_a_script_has_its_own_arguments_and_no_such_setting() -> None:
 def test_the_join_line_and_a_resumed_run_carry_the_arguments_and_a_newcomer_gives_the_same(tmp_path: Path) -> None:
     usual = ("--peers", 1, "--steps", 10**9, "--period", 50, "--device", "cpu", "--listen", "tcp://127.0.0.1:0")
     run = Live(tmp_path, "train", WIDE, *usual, "--run", "run", "--", "--width", 3)
-    line = run.until(lambda: run.rounds() and (run.folder / "join.txt").read_text(), "a round").strip()
+    line_of = run.folder / "join.txt"
+    line = run.until(lambda: run.rounds() and line_of.exists() and line_of.read_text(), "a round").strip()
     assert line.endswith(" -- --width 3")
     here = ("--run", "there", "--device", "cpu", "--listen", "tcp://127.0.0.1:0")
     words = [str(word) for word in shlex.split(line)[1:] if word not in ("--", "--width", "3")]

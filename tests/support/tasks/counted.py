@@ -30,6 +30,8 @@ def loss(model: nn.Module, batch) -> torch.Tensor:
     storages = {
         one.untyped_storage().data_ptr() for one in tensors if one.untyped_storage().nbytes() >= 4 * SIZE * CLASSES
     }
-    Path(os.environ["COUNTED"], str(os.getpid())).write_text(str(len(storages)), encoding="ascii")
+    file = Path(os.environ["COUNTED"], f"{os.getpid()}.new")
+    file.write_text(str(len(storages)), encoding="ascii")
+    file.replace(file.with_suffix(""))
     inputs, labels = batch
     return nn.functional.cross_entropy(model(inputs), labels)
