@@ -23,7 +23,7 @@ from samovar.peers.records.run import peer_file
 RATE, BUDGET = "1mbit", "800kbit"
 EDGES = (1, 2)
 WINDOW_S = 1.0
-_HUB_PORT, _PATIENCE_S, _LIMIT_S, _SAMPLE_S = 4701, 10.0, 400.0, 0.02
+_HUB_PORT, _PATIENCE_S, _LIMIT_S, _SAMPLE_S = 4701, 10.0, 900.0, 0.02
 
 
 @dataclass(frozen=True)
