@@ -131,9 +131,7 @@ class Client:
         and the dtype of the model and its tables. A push that is under way is not begun again."""
         if (of, seq) in self._pushing:
             return
-        shares, reading = Shares.of(self._keys, pushed), None
-        if sparse:
-            shares = Sparse(self._keys, pushed)
+        shares, reading = (Sparse if sparse else Shares).of(self._keys, pushed), None
         if reads:
             reading = Reading(self._keys, self._no_rows, self._received)
             self._reading = seq, reading

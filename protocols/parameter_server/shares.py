@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class Shares:
                 self.ids[number], self._places[number] = ids[places] // len(blocks), places
 
     @classmethod
-    def of(cls, keys: Keys, pushes: Pushes) -> Shares:
+    def of(cls, keys: Keys, pushes: Pushes) -> Self:
         """Those of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
         tables."""
         vector, shares = pushes.vector, cls(keys, {name: rows.ids for name, rows in pushes.rows.items()})

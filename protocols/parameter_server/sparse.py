@@ -8,7 +8,8 @@ among those of rows, as int32. A server makes the whole range of them, so a filt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,19 +24,24 @@ from .shares import Pushes, Shares
 class Sparse(Shares):
     """The shares of a filtered push."""
 
-    def __init__(self, keys: Keys, pushes: Pushes) -> None:
-        super().__init__(keys, {name: rows.ids for name, rows in pushes.rows.items()})
+    def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
+        super().__init__(keys, wanted)
         self._rows: dict[int, int] = {}
         """By range of the vector, its `rows` in the header."""
         self._elements: dict[int, Tensor] = {}
         """By range of the vector of which some elements travel, their numbers [k]."""
+
+    @classmethod
+    def of(cls, keys: Keys, pushes: Pushes) -> Self:
+        shares = super().of(keys, pushes)
         for number, part in enumerate(keys.parts):
             found = pushes.vector[part.start : part.stop].nonzero().flatten()
             coded = [keys.coded(number)] if number in pushes.coded else []
             rows = min(0, 1 + len(found), *coded, key=lambda many: (keys.piece_bytes(number, many), many))
-            self._rows[number] = rows
+            shares._rows[number] = rows
             if rows == 1 + len(found):
-                self._elements[number] = found
+                shares._elements[number] = found
+        return shares
 
     def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
         return tuple(self._rows.get(number, len(self.ids.get(number, ()))) for number in ranges)

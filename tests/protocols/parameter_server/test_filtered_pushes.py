@@ -46,7 +46,7 @@ def pushed() -> Pushes:
 
 def came(pushes: Pushes, ranges: Sequence[int]) -> list[Tensor]:
     """The pieces that a server makes of the message about these ranges."""
-    sparse = Sparse(KEYS, pushes)
+    sparse = Sparse.of(KEYS, pushes)
     rows, payload = dense(KEYS, ranges, sparse.counts(ranges), sparse.payload(ranges, pushes))
     pieces = Pieces(KEYS, ranges, rows, payload).each()
     return [piece.values if isinstance(piece, Rows) else piece for piece in pieces]
@@ -61,7 +61,7 @@ def test_a_server_has_the_same_pieces_of_a_push_whose_zeros_do_not_travel(ranges
 
 
 def test_the_elements_that_travel_are_few_bytes_and_a_full_range_goes_whole() -> None:
-    sparse = Sparse(KEYS, pushed())
+    sparse = Sparse.of(KEYS, pushed())
     assert sparse.counts((0, 1, 2)) == (3, 0, 1)
     assert [len(sparse.payload((one,), pushed())) for one in (0, 1, 2)] == [2 * (4 + 4), 400, 0]
     assert [KEYS.piece_bytes(one, rows) for one, rows in ((0, 3), (1, 0), (2, 1))] == [16, 400, 0]
@@ -78,7 +78,7 @@ def test_a_server_decodes_a_range_whose_code_is_the_shortest(ranges: tuple[int, 
     for number, payload in coded.items():
         part = keys.parts[number]
         decoded[part.start : part.stop] = codec.decode(payload, part.stop - part.start, torch.float32)
-    sparse = Sparse(keys, Pushes(decoded, pushes.rows, coded))
+    sparse = Sparse.of(keys, Pushes(decoded, pushes.rows, coded))
     assert sparse.counts((0, 1, 2)) == (3, 102, 1)  # few elements, int8, none
     message = sparse.payload(ranges, Pushes(decoded, pushes.rows, coded))
     due = sum(keys.piece_bytes(number, rows) for number, rows in zip(ranges, sparse.counts(ranges), strict=True))
