@@ -35,7 +35,7 @@ from common import MISSED, usual_parser
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import psutil
-from live import Live, stop_all
+from live import Live, heed_interrupts, stop_all
 
 TASK = Path(__file__).with_name("_churn_task.py")
 ROUNDS_KEPT, ACCURACY_LOST, PATIENCE_S = 0.7, 0.01, 5.0
@@ -208,6 +208,7 @@ def main() -> int:
     options = parser.parse_args()
     options.peers = options.peers or (8 if options.quick else 16)
     options.seconds = options.seconds or (30.0 if options.quick else 120.0)
+    heed_interrupts()
     told("undisturbed", calm := measured(options, disturbed=False))
     told("churned", churned := measured(options, disturbed=True))
     print(f"{churned.rounds / calm.rounds:.2f} of the rounds, goal {ROUNDS_KEPT:g}")

@@ -1,13 +1,12 @@
 """What holds for every test."""
 
 import gc
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from live import stop_all
+from live import heed_interrupts, stop_all
 from order import LONGEST
 from slowest import lines
 from synthetic import synthetic_run
@@ -18,11 +17,9 @@ from samovar.peers.records.run import Run
 
 def pytest_configure() -> None:
     """One thread a worker: the threads of two workers would wait for each other at the end of each small sum, which
-    doubles the time of a simulation. And Ctrl-C has its effect also in tests that a shell runs in the background, where
-    processes begin with SIGINT ignored: those of a test that sends it would never end."""
+    doubles the time of a simulation."""
     torch.set_num_threads(1)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed_interrupts()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

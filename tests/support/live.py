@@ -61,6 +61,13 @@ class Ended:
 _RUNNING: set[Live] = set()
 
 
+def heed_interrupts() -> None:
+    """Let SIGINT end what is started from now on. A shell starts background processes with SIGINT ignored, and their
+    children inherit this: a run that is sent SIGINT would never end."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def stop_all() -> None:
     """End what a test that failed did not: else it slows down all that come after it, for ever."""
     for run in list(_RUNNING):
