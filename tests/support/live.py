@@ -79,6 +79,17 @@ def stop_all() -> None:
         run.end()
 
 
+def _children(pid: int) -> dict[int, tuple[psutil.Process, list[str]]]:
+    """The children of a process that live, with the name and the command line of each. A child that ends meanwhile is
+    left out, and no other."""
+    found = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[child.pid] = child, [child.name(), *child.cmdline()]
+    return found
+
+
 class Live:
     """``samovar ARGUMENTS`` in `folder`. Afresh: it imports all anew, and its peers have the limits it is given."""
 
@@ -99,18 +110,14 @@ class Live:
 
     def peers(self) -> dict[str, psutil.Process]:
         """Peer processes by name, in the order in which they were spawned."""
-        try:
-            children = psutil.Process(self.process.pid).children()
-            for zygote in children:
-                if zygote.name() == "zygote" or ZYGOTE in zygote.cmdline():
-                    self._known[zygote.pid] = zygote
-                    children = zygote.children()
-            children = [child for child in children if child.name() != NAME]
-        except psutil.NoSuchProcess:
-            children = []
-        ordered = sorted(children, key=lambda child: child.pid)
-        self._known.update({child.pid: child for child in ordered})
-        return {str(index): child for index, child in enumerate(ordered)}
+        children = _children(self.process.pid)
+        for pid, (child, words) in [*children.items()]:
+            if "zygote" in words or ZYGOTE in words:
+                self._known[pid] = child
+                children = _children(pid)
+        found = {pid: child for pid, (child, words) in sorted(children.items()) if NAME not in words}
+        self._known.update(found)
+        return {str(index): child for index, child in enumerate(found.values())}
 
     def records(self, peer: str = "*") -> list[dict[str, Any]]:
         rows = []
