@@ -65,10 +65,11 @@ class Kept:
 
     def taken_up_to(self, taker: PeerId, round: int) -> None:
         """`taker` has read the vectors that it needs up to `round`; they are no longer kept for it."""
-        for one, takers in self._all:
-            if one.round <= round:
-                takers.discard(taker)
-        self._drop_old()
+        found = [takers for one, takers in self._all if one.round <= round and taker in takers]
+        for takers in found:
+            takers.discard(taker)
+        if found:
+            self._drop_old()
 
     def holds(self, one: Published) -> bool:
         """Whether `one`, this very object, may still be given to a peer, so that its memory must not be overwritten."""

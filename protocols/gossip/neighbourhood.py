@@ -260,9 +260,12 @@ class Neighbourhood:
     def _among(self, taken: Taken, vectors: Mapping[PeerId, Published | Shown]) -> Taken:
         """What was taken, with these vectors alone, weighed by the graph."""
         if taken.splits:
-            return replace(taken, vectors=vectors, weights=dict.fromkeys(vectors, 1.0), own=1.0)
-        weights = self._graph.weights(taken.weights, self._links, vectors)
-        return replace(taken, vectors=vectors, weights=weights, own=1.0 - sum(weights.values()))
+            weights: Weights = dict.fromkeys(vectors, 1.0)
+            mine = 1.0
+        else:
+            weights = self._graph.weights(taken.weights, self._links, vectors)
+            mine = 1.0 - sum(weights.values())
+        return Taken(vectors, weights, mine, taken.waited_s, taken.waited_for, taken.splits)
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -118,7 +118,9 @@ class Showing:
             there = board.clear(slot)
         except OSError:
             return None
-        self._slots[slot] = placed = _Placed(one, replace(one, vector=there))
+        self._slots[slot] = placed = _Placed(
+            one, Published(one.round, one.step, there, one.told, one.last, one.difference)
+        )
 
         def write() -> None:  # to the end, also when this peer does not wait for it any more
             try:
