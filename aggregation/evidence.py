@@ -24,9 +24,9 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one rank contributed to the sum, as its witnesses saw it. ``norm``: Euclidean norm of its model, inf if the
-    message holds numbers but no positive weight; ``peak``: largest magnitude in its message; ``weight``: its weight, 0
-    if no witness saw one."""
+    """One rank's contribution to the sum, by its witnesses' statements. ``norm``: Euclidean norm of its model, which is
+    that of the message divided by the weight; inf if the message holds numbers but no positive weight. ``peak``:
+    largest magnitude in its message; ``weight``: its weight, 0 if no witness saw one."""
 
     norm: float
     peak: float

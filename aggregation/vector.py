@@ -168,7 +168,8 @@ class Layout:
     def load(self, vector: Tensor, tensors: Mapping[str, Tensor]) -> None:
         """Copy a vector of `size` elements into the tensors, in place, each on its own device and in its own dtype.
 
-        Raises ValueError, before anything is written, where the vector, a name or a shape is not this layout's.
+        Raises ValueError, before anything is written, where the vector, a name or a shape is not this layout's, or a
+        tensor is not a dense floating one.
         """
         self._check(tensors)
         self._check_vector(vector)

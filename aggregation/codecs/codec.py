@@ -33,8 +33,9 @@ SketchState = tuple[Tensor, ...]
 
 
 class HopCodec(Protocol):
-    """A codec that can encode any contiguous range of a vector by itself. Chunks should be cut at multiples of
-    ``align`` elements: a block that is cut in two needs one more scale."""
+    """A codec that can encode any contiguous range of a vector by itself. ``name``: the one by which a user chooses it,
+    without options. Chunks should be cut at multiples of ``align`` elements: a block that is cut in two needs one more
+    scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -51,8 +52,8 @@ class HopCodec(Protocol):
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """Encode ``values`` ([n], n >= 1, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same device.
 
-        ``seed`` is for stochastic rounding: it should differ by peer, round and range. Raises ValueError on any other
-        values: a diverged model must not spread.
+        ``seed`` is for stochastic rounding: it should differ by peer, round and range. A codec that rounds to the
+        nearest ignores it. Raises ValueError on any other values: a diverged model must not spread.
         """
         ...
 
@@ -166,10 +167,12 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
-    """The size in bytes of the uncompressed vector whose plain allreduce sends as many bytes as a round among ``world``
-    peers does with this codec (None: no codec) and this number of ``fragments``. Schedules are chosen for this size.
+    """The size in bytes, rounded down, of an uncompressed vector that costs as much: its plain allreduce sends as many
+    bytes as a round among ``world`` peers sends with this codec (None: no codec) and this number of ``fragments``.
+    Schedules are chosen for this size.
 
-    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n."""
+    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n.
+    """
     if codec is None:
         whole = layout.nbytes
     elif codec.family == "hop":
@@ -182,7 +185,8 @@ def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: 
 
 
 def seed_of(*what: object) -> int:
-    """A seed made of the arguments' `repr`: peers that give equal arguments get equal seeds, without a message."""
+    """A seed from 0 to 2**56 - 1 that is a hash of the arguments' `repr`: peers that give equal arguments get equal
+    seeds, without a message."""
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 

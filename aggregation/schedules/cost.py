@@ -57,6 +57,7 @@ class Links:
     def uniform(
         cls, world: int, *, alpha_s: float, Bps: float, gamma_s_per_byte: float = 0.0, overhead_s: float = 0.0
     ) -> Self:
+        """The links of ``world`` ranks that all have the same ``alpha_s``, and the same rate ``Bps`` up and down."""
         alphas, rates, gamma_s = (alpha_s,) * world, (Bps,) * world, gamma_s_per_byte
         return cls(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
 

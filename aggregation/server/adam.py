@@ -19,6 +19,8 @@ from .function import State, Takes, check_rate, check_step
 
 @dataclass(frozen=True, slots=True)
 class Adam:
+    """The server function Adam. `rate`: above 0, at most 100; `beta1`, `beta2`: 0 or more and below 1."""
+
     rate: float = 0.001
     beta1: float = 0.9
     beta2: float = 0.999
