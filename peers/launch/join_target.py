@@ -134,7 +134,7 @@ class JoinTarget:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """The description of the run behind the contact. Raises JoinFailed."""
+        """Ask the contact about its run, and return the answer: the run's id and settings. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
@@ -216,8 +216,8 @@ def _go_on_with_budget(endpoint: Endpoint, folder: Path, name: str) -> None:
 
 def cores_for_one(contact: str, peers: int) -> int:
     """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
-    this machine too, the cores are divided by the number of peers, because more threads than cores slow all of them
-    down."""
+    this machine too, the cores are divided by `peers` + 1, at least 1 each, because more threads than cores slow all of
+    them down."""
     cores, host = os.cpu_count() or 1, split_address(contact)[0]
     shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
     return max(1, cores // (peers + 1)) if shared else cores
