@@ -132,6 +132,7 @@ class Segment:
 
     @property
     def secret(self) -> bytes:
+        """The secret at the beginning of the segment, 32 bytes."""
         return bytes(self._map[:SECRET_BYTES])
 
     def prove(self, rank: int) -> None:
@@ -140,6 +141,7 @@ class Segment:
         self._map[at : at + SECRET_BYTES] = self._proof(rank)
 
     def proven(self, rank: int) -> bool:
+        """Whether the proof of the member of rank `rank` is there."""
         at = SECRET_BYTES * (2 + rank)
         return hmac.compare_digest(bytes(self._map[at : at + SECRET_BYTES]), self._proof(rank))
 

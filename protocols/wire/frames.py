@@ -35,7 +35,8 @@ _UNPACKERS: list[Any] = []  # kept: to make one takes as long as to read a heade
 
 
 class PeerMisbehaved(Exception):
-    """The only error that hostile or garbled bytes raise. The message tells the fault; the caller adds the peer."""
+    """Raised for a message that breaks a rule; hostile or garbled bytes raise no other error. The text says what the
+    sender did wrong, and does not name it."""
 
 
 class OtherVersion(PeerMisbehaved):
@@ -118,12 +119,12 @@ def kinds() -> list[str]:
 
 
 def kind_of(body: object) -> str:
-    """The name of the kind of a message."""
+    """The name of the kind of a message. Raises KeyError for an object that is no registered message."""
     return _by_type[type(body)].name
 
 
 def type_of(kind: str) -> type:
-    """The class of the kind of that name."""
+    """The class of the kind of that name. Raises KeyError for an unknown name."""
     return _by_name[kind].type
 
 
@@ -133,6 +134,7 @@ def payload_max_of(body: object) -> int:
 
 
 def lane_of(body: object) -> Lane:
+    """The lane of a message. Raises KeyError for an object that is no registered message."""
     return _by_type[type(body)].lane
 
 
