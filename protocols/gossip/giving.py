@@ -87,7 +87,8 @@ class Giving:
         self._kept.show(one)
 
     def withdraw(self) -> None:
-        """From now on keep none of the published vectors for the peers that have not taken them."""
+        """From now on keep none of the published vectors for the peers that have not taken them. If they are shares,
+        they do not come back."""
         self._kept.withdraw()
 
     def close(self) -> None:
@@ -96,8 +97,8 @@ class Giving:
         self.showing.close()
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: drop its question, what is being sent to it, and the vectors that are kept for
-        it."""
+        """Drop everything that concerns `peer`, whose link has ended: its question, what is being sent to it, and the
+        vectors that are kept for it."""
         self._wanted.pop(peer, None)
         self._kept.forget(peer)
         self._stop_sending(peer)

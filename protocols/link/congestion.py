@@ -131,6 +131,6 @@ class Pace:
             self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
-        """The link was lost with packets in flight, so the window may have been too large: forget all measurements, and
-        begin with at most half the window."""
+        """Forget all measurements, and begin with at most half the window: the link was lost with packets in flight, so
+        the window may have been too large."""
         self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

@@ -100,10 +100,12 @@ class Outbound:
 
     @property
     def under_way_bytes(self) -> int:
+        """Bytes that were sent and are not acknowledged."""
         return self.posted_bytes - self.acked_bytes
 
     @property
     def unasked_bytes(self) -> int:
+        """Bytes that were sent since the last ping that asked for an acknowledgement."""
         return self.posted_bytes - self.asked_bytes
 
     def may_ask(self, *, known: bool, now: float) -> bool:
