@@ -105,8 +105,8 @@ class NeighbourExchange:
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
         """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
-        is published. Returns the vector that peers get, which with a codec is an estimate of `one`, and its norm.
-        Raises ValueError for a vector that is not finite, or that the codec does not take."""
+        is published. Returns the vector that peers get, with a codec an estimate of `one`, and its norm. Raises
+        ValueError for a vector that is not finite, or that the codec does not take."""
         return await self.giving.publish(one, takers)
 
     async def take(
@@ -142,9 +142,9 @@ class NeighbourExchange:
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
-        """Ask these neighbours now for their vectors of `round`, which this peer will take later (`reach`). Of a vector
-        above 1 MiB only the first bytes are received before that, because this peer has no memory to spare during its
-        local steps. Neighbours whose boards this peer can read are not asked."""
+        """Ask these neighbours now for their vectors of `round`, to take them later (`reach`); those whose boards this
+        peer can read are not asked. Of a vector above 1 MiB only the first bytes are received before that, as this peer
+        has no memory to spare during its local steps."""
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
@@ -157,15 +157,13 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Withdraw the questions that were asked ahead of other peers than these, and forget those peers' earlier
-        vectors, from which encoded differences lead on."""
+        """Withdraw questions asked ahead of other peers than these, and forget the earlier vectors of those peers."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
         for peer in self._ahead.keys() - peers:
             self._give_up_ahead(peer)
 
     def close(self) -> None:
-        """Stop giving vectors to other peers, and withdraw the questions that were asked ahead."""
         for peer in [*self._ahead]:
             self._give_up_ahead(peer)
         self.giving.close()

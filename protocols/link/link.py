@@ -59,7 +59,6 @@ class Link:
 
     @property
     def incarnation(self) -> int:
-        """The random number that this end has drawn for this link."""
         return self._binding.incarnation
 
     @property
@@ -75,12 +74,10 @@ class Link:
 
     @property
     def bandwidth_Bps(self) -> float | None:
-        """Measured bandwidth towards the peer, in bytes a second; None: not measured yet."""
         return self._pace.bandwidth_Bps
 
     @property
     def round_trip_s(self) -> float | None:
-        """Shortest recent round trip to the peer, in seconds; None: not measured yet."""
         return self._binding.round_trip_s
 
     @property
@@ -112,7 +109,7 @@ class Link:
 
     def post(self, channel: str, body: object) -> None:
         """Queue a control message without waiting. Raises PeerLost when the link is lost, which it is from now on if
-        too many messages wait for the peer; ValueError if a receiver would refuse the message."""
+        too many messages wait; ValueError if a receiver would refuse the message."""
         if len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
         self._enqueue(channel, body, b"")

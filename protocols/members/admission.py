@@ -135,8 +135,8 @@ class Admission:
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """The others have gone on to the view of `decree` without this peer: from now on it asks the members of that
-        view to be let in, and tells contacts of it."""
+        """Note that the others have gone on to the view of `decree` without this peer: from now on it asks the members
+        of that view to be let in, and tells its contacts of the decree."""
         self._overruled = decree
         witness(Overruled(decree.view.generation, decree.view.everybody))
         self._roster.meet(decree.view)
@@ -246,8 +246,8 @@ class Admission:
             roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
 
     def turn_away(self) -> None:
-        """After a change of the view: tell each newcomer that its invitation does not let it in any more, and forget
-        it."""
+        """Tell each newcomer whose invitation does not let it in any more that it is refused, and forget it. Called
+        after a change of the view."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 self._refuse(newcomer, why)

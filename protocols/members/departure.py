@@ -65,8 +65,8 @@ class Departure:
             self._let_go.set_result(None)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """This peer has left, and is to join again: its waiters raise Expelled, which makes it join through a member
-        that it knows, or else through `contact`. If there is neither, it only counts as not leaving."""
+        """Make this peer, which has left, join again: its waiters raise Expelled, with a member that can be dialled as
+        the contact, or else `contact`. If there is neither, this peer only counts as not leaving any more."""
         roster = self._roster
         self._let_go = None
         roster.leaving.pop(roster.id, None)
@@ -75,7 +75,7 @@ class Departure:
             roster.fail(Expelled(hosts[0]))
 
     def tell_again(self) -> None:
-        """In a new view, send again what this peer has told in the last one: that it has finished, or that it
+        """Tell the peers of a new view what this peer has told those of the last one: that it has finished, or that it
         leaves."""
         roster = self._roster
         if roster.id in roster.finished:

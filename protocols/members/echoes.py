@@ -71,7 +71,8 @@ def enough_of(reached: int) -> int:
 
 
 def honest_of(reached: int) -> int:
-    """How many of `enough_of` the `reached` members are honest at least, where fewer than a third of all lie."""
+    """The least number of honest members among any `enough_of(reached)` of the `reached` ones, where fewer than a third
+    of all lie."""
     return enough_of(reached) - _liars(reached)
 
 

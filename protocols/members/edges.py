@@ -155,8 +155,8 @@ class Edges:
         self._timers.clear()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer has lost the member `peer`: accuse it before the coordinator; if it is the coordinator itself,
-        before its successor."""
+        """Accuse the member `peer`, which this peer has lost for the reason `why`, before the coordinator; if `peer` is
+        the coordinator itself, before its successor. Does nothing where the edge to `peer` is known to be broken."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

@@ -47,6 +47,7 @@ class RemovalLog(list[Removal]):
         """The number of removals so far, including those no longer kept."""
 
     def add(self, removal: Removal) -> None:
+        """Append `removal`, and drop the oldest one if more than `_KEPT` are kept."""
         self.append(removal)
         self.ever += 1
         del self[:-_KEPT]

@@ -94,6 +94,7 @@ class Change:
 
     @property
     def leads(self) -> bool:
+        """Whether this peer leads a change now."""
         return self._leading is not None
 
     @property
