@@ -64,7 +64,8 @@ class Farewell:
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
-        """A round is over on this peer: answer the leaving peers that wait until this peer holds its result."""
+        """Answer the leaving peers that wait until this peer holds their result. Called when a round is over on this
+        peer."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
             self._channel.post(peer, Holding(self._going.pop(peer)))
