@@ -107,8 +107,6 @@ def _moved(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int) -> tup
 
 
 class PlainAverager:
-    """Averages the vectors as they are (`Averager`)."""
-
     owed: Owed | None = None
 
     def __init__(self, reducer: Reducer) -> None:
@@ -127,8 +125,6 @@ class PlainAverager:
 
 
 class HopAverager:
-    """Averages the vectors' changes, which a hop codec encodes anew at each hop (`Averager`). It keeps no residual."""
-
     owed: Owed | None = None
 
     def __init__(self, reducer: Reducer, codec: HopCodec) -> None:
@@ -180,8 +176,6 @@ class _Remembering:
 
 
 class GatherAverager(_Remembering):
-    """Averages the vectors' changes, which each peer encodes as a whole with a gather codec (`Averager`)."""
-
     def __init__(self, reducer: Reducer, codec: GatherCodec, layout: Layouts, owed: Owed | None, every: int) -> None:
         super().__init__(layout, owed, every)
         self._reducer, self._codec = reducer, codec
@@ -229,8 +223,6 @@ class GatherAverager(_Remembering):
 
 
 class SketchAverager(_Remembering):
-    """Averages the vectors' changes by the projections of a sketch codec (`Averager`)."""
-
     def __init__(self, reducer: Reducer, codec: SketchCodec, layout: Layouts, seed: int, owed: Owed | None) -> None:
         super().__init__(layout, owed, every=1)
         self._reducer, self._codec, self._seed = reducer, codec, seed

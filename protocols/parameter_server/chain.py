@@ -60,8 +60,8 @@ class Chains:
         tenure.handler(Apply, self._on_apply, tenure.from_predecessor)
 
     def begin(self) -> None:
-        """A new view begins: give up the entries that are on their way. Functions that were given to `after` are
-        dropped and never called."""
+        """Give up the entries that are on their way, because a new view begins. Functions that were given to `after`
+        are dropped and never called."""
         for task in self._tasks:
             task.cancel()
         self._everywhere.clear()
@@ -69,7 +69,8 @@ class Chains:
         self._asked.clear()
 
     def settled(self, range: int) -> None:
-        """All servers of the chain of `range` hold the same copy as this one: call the functions that wait for that."""
+        """Note that all servers of the chain of `range` hold the same copy as this one, and call the functions that
+        wait for that."""
         self._all_have({range: self._store.copies[range].version})
 
     def after(self, ranges: Sequence[int], told: Told) -> None:

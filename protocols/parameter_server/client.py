@@ -57,7 +57,8 @@ class Client:
 
     async def enlist(self, clock: int) -> int:
         """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
-        it a later clock, so that none has to wait for it. Returns the clock from which it takes part."""
+        it a later clock, so that none has to wait for it. Returns the clock from which it takes part. Raises as
+        `at_most`."""
         self._reading = None
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
@@ -189,6 +190,7 @@ class Client:
             self._pushing.pop(push).result()
 
     def close(self) -> None:
+        """Cancel the pushes under way. Servers are told nothing."""
         for exchange in self._pushing.values():
             exchange.cancel()
 

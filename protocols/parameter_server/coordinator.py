@@ -36,11 +36,13 @@ class Coordinator:
         self._leading: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
+        """Begin to coordinate in the new view, if this server is the head of its first range."""
         self.close()
         if self._tenure.head(0) == self._tenure.me:
             self._leading = asyncio.create_task(self._lead(), name="coordinator")
 
     def close(self) -> None:
+        """Coordinate no more."""
         if self._leading is not None:
             self._leading.cancel()
 

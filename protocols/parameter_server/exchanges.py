@@ -94,6 +94,7 @@ class Exchanges:
         return self._placed[1]
 
     def all(self) -> set[int]:
+        """The numbers of all ranges."""
         return {*range(len(self._keys))}
 
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
@@ -119,6 +120,7 @@ class Exchanges:
             at = until
 
     def asking(self, server: PeerId, question: Question, told: Told) -> Asking:
+        """Ask `server` the question; `told` is called with its answer, or with PeerLost. Raises PeerLost."""
         message, payload, answers, _ = question
         return self._channel.asking(server, message, payload, answers=answers, told=told)
 
@@ -147,27 +149,31 @@ class Exchange:
         self._error: BaseException | None = None
 
     def done(self) -> bool:
+        """Whether the exchange is over: done, failed or cancelled."""
         return self not in self._exchanges.open
 
     def result(self) -> None:
-        """Raises the error with which it has ended: LostRange, ValueError, an error of the membership."""
+        """Raises the error with which the exchange has ended, if any: LostRange, ValueError, an error of the
+        membership."""
         if self._error is not None:
             raise self._error
 
     def cancel(self) -> None:
+        """End the exchange; answers that are still to come are dropped. `over` is not called."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:
             self._waiting.cancel()
 
     def begin(self) -> None:
+        """Ask about all ranges, now or as soon as this peer is in a view."""
         if (view := self._exchanges.presence.now) is None:
             self._await_view()
         else:
             self._go_on(view)
 
     def look(self) -> None:
-        """The view may be over for this peer: go on in the next one."""
+        """Go on in the next view, if the view is over for this peer."""
         if self._view is not None and self._exchanges.presence.has_left(self._view):
             self._break_off()
             self._await_view()

@@ -53,8 +53,8 @@ class Intake:
         tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
     def begin(self) -> None:
-        """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
-        send both again."""
+        """Refuse the questions that are not answered yet, and forget the gathered pushes, because a new view begins.
+        Workers send both again."""
         self._gathered.clear()
         asked, self._asked = self._asked, []
         for envelope in asked:
@@ -247,7 +247,7 @@ class Intake:
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:
-        """Whether the push with number `seq` has come to a range."""
+        """Whether the push of `pusher` (a worker or a partition) with number `seq` has come to the range `number`."""
         return seq <= max(self._clock(number, pusher), self._last_gathered(pusher, number))
 
     def _last_gathered(self, pusher: str, number: int) -> int:

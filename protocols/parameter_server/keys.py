@@ -42,10 +42,12 @@ class Block:
 
     @property
     def rows(self) -> int:
+        """The number of rows of the block."""
         return len(range(self.first, self.table.rows, self.of))
 
     @property
     def shape(self) -> tuple[int, int]:
+        """The shape of the block's values, [rows, width]."""
         return self.rows, self.table.width
 
 

@@ -42,14 +42,15 @@ class Orders:
         tenure.on_settled.append(self._news.set)
 
     def begin(self) -> None:
-        """A new view begins: refuse the coordinator's questions and orders that are not answered yet, by message.
-        The coordinator asks again."""
+        """Refuse the coordinator's questions and orders that are not answered yet, because a new view begins. The
+        coordinator asks again."""
         self.close()
         asked, self._asked = self._asked, []
         for envelope in asked:
             self._tenure.refuse(envelope)
 
     def close(self) -> None:
+        """Answer no more questions."""
         for task in self._tasks:
             task.cancel()
 

@@ -39,11 +39,12 @@ class Portions:
         tenure.handler(Take, self._on_take, tenure.from_worker_to_coordinator)
 
     def begin(self) -> None:
-        """A new view begins: portions that a worker has, which may be gone, are given out again."""
+        """Forget which workers have portions, because a new view begins: portions of a worker that may be gone are
+        given out again."""
         self._holders.clear()
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is under way."""
 
     def _on_take(self, envelope: Envelope) -> None:
         take: Take = envelope.message
@@ -88,7 +89,8 @@ class Portions:
 
 
 class Taker:
-    """A worker's side. `copies`: of each range."""
+    """A worker's side. `copies`: the number of copies of each range, from which the chain of the first range
+    follows."""
 
     def __init__(self, channel: Channel, copies: int) -> None:
         self._channel, self._copies = channel, copies

@@ -32,6 +32,7 @@ class Values:
 
     @property
     def clock(self) -> int:
+        """The highest of `clocks`."""
         return max(self.clocks)
 
 

@@ -70,8 +70,8 @@ class Reads:
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
-        """A new view begins: forget all reads that wait, and refuse those that are pulls; their workers ask again.
-        Pushes that wait here for their read are dropped without an answer: `Intake.begin` refuses them."""
+        """Forget all reads that wait, because a new view begins, and refuse those that are pulls; their workers ask
+        again. Pushes that wait here for their read are dropped without an answer: `Intake.begin` refuses them."""
         parked, self._parked = self._parked, []
         for one in parked:
             if one.is_pull:
@@ -119,6 +119,7 @@ class Reads:
             self._watch = None
 
     def close(self) -> None:
+        """Watch no more reads, and cancel the answers that are on their way."""
         self._look_no_more()
         for answer in list(self._sending):
             answer.cancel()

@@ -37,14 +37,14 @@ _PREFIX = "range/"
 
 
 class InView(Protocol):
-    """An object that works in the present view."""
+    """The port of objects whose work is bound to the present view."""
 
     def begin(self) -> None:
-        """A new view begins, which the tenure has already."""
+        """Called when a new view begins; the tenure has it already."""
         ...
 
     def close(self) -> None:
-        """End its work."""
+        """End the work under way."""
         ...
 
 

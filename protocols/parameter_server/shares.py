@@ -27,12 +27,13 @@ class Pushes:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the vector, and of the rows with their numbers."""
         return self.vector.nbytes + sum(rows.nbytes for rows in self.rows.values())
 
 
 class Shares:
-    """By block, the rows among `wanted`, which has the numbers [k] of rows by table. Raises ValueError where these are
-    no rows of the tables, ascending and none twice."""
+    """By block, the rows among `wanted`, the numbers [k] of rows by table: int64, ascending and none twice. Raises
+    ValueError where they are none of the table's rows."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         if unknown := wanted.keys() - keys.of_table.keys():
@@ -53,7 +54,7 @@ class Shares:
 
     @classmethod
     def of(cls, keys: Keys, pushes: Pushes) -> Self:
-        """Those of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
+        """The shares of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
         tables."""
         vector, shares = pushes.vector, cls(keys, {name: rows.ids for name, rows in pushes.rows.items()})
         if vector.shape != (keys.vector_size,) or vector.dtype != keys.dtype:
@@ -78,7 +79,7 @@ class Shares:
         return self._keys.size(range) if block is None else len(self.ids[range]) * block.table.width
 
     def nbytes(self, range: int) -> int:
-        """The bytes of these in a message."""
+        """The bytes that the vector's range, or the block's wanted rows with their numbers, take in a message."""
         return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
 
     def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
@@ -96,7 +97,7 @@ class Shares:
         return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 
     def blank(self) -> Pushes:
-        """A vector and the wanted rows, whose values are still to be `put`."""
+        """A vector and the wanted rows, whose values are not set yet (`put`)."""
         dtype, every = self._keys.dtype, self._keys.tables
         rows = {
             table.name: Rows(ids, torch.empty(ids.shape[0], table.width, dtype=dtype))

@@ -24,7 +24,8 @@ of a range."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers of the other `servers` of a view, and of those of its `workers` that have told."""
+    """The answers to a survey: by server, those of all other `servers` of a view, and those of its `workers` that have
+    answered."""
 
     servers: dict[PeerId, Holdings]
     workers: dict[PeerId, Holdings]
@@ -52,7 +53,8 @@ class Surveys:
         self._channel, self._tenure, self._on_wrong = channel, tenure, on_wrong
 
     async def found(self) -> Found:
-        """Ask all other members of the present view."""
+        """Ask all other members of the present view, and return their answers. Waits for each server until it answers,
+        and for each worker 4 patiences at most; the caller cancels this when the view is over."""
         servers = [server for server in self._tenure.placement.servers if server != self._tenure.me]
         workers = self._tenure.workers
         answers = await asyncio.gather(*map(self._asked, servers), *map(self._told, workers))

@@ -68,17 +68,19 @@ class Takeover:
         self._held = Held(channel)
 
     def begin(self) -> None:
-        """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
+        """Give up the work for the last view, because a new one begins, and settle the ranges whose head this server
+        is."""
         self.close()
         self._spawn(self._run(), "takeover")
         self._held.keep(self._tenure.everybody)
         self._held.look()
 
     def not_new(self) -> None:
-        """The run began before this server came: never make a range from the initial model."""
+        """Never make a range from the initial model, because the run began before this server came."""
         self._initial = None
 
     def close(self) -> None:
+        """Give up all work under way."""
         self._repaired.clear()
         self._handover.close()
         self._holdings.close()

@@ -149,8 +149,7 @@ class MapReduce(Rule, Protocol):
 
 
 class OfChanges:
-    """The common part of algorithms whose workers begin from the model that they pull and push the change of their
-    steps."""
+    """Base class of algorithms whose workers begin from the model that they pull and push the change of their steps."""
 
     meets = False
     warm_start = 0
@@ -174,7 +173,7 @@ class OfChanges:
 
 
 class OnArrival(OfChanges):
-    """The common part of algorithms that apply each push as it arrives."""
+    """Base class of algorithms that apply each push as it arrives."""
 
     by_steps = False
 

@@ -20,6 +20,9 @@ from .algorithm import Algorithm, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class ElasticAveraging(OnArrival):
+    """Elastic averaging: every `tau` local steps a worker and the center move towards each other by the share `alpha`
+    of their difference. Raises ValueError unless 0 < `alpha` < 1 and `tau` is 1 or more."""
+
     alpha: float = 0.1
     tau: int = 4
     usual = ("async", "add")
