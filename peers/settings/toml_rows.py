@@ -81,6 +81,8 @@ def near(name: object, known: Collection[str]) -> str:
 
 
 def whole(least: int, most: int) -> Callable[[object], int]:
+    """Reads an integer from `least` to `most`, both included."""
+
     def read(value: object) -> int:
         if type(value) is not int or not least <= value <= most:
             raise ValueError(f"must be a whole number from {least} to {most}, got {shown(value)}")
@@ -90,6 +92,7 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def number(value: object) -> float:
+    """A finite number, as a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number, got {shown(value)}")
     if abs(value) > 1e300 or math.isnan(value):
@@ -98,18 +101,21 @@ def number(value: object) -> float:
 
 
 def factor(value: object) -> float:
+    """A number from 1e-6 to 1e6, as a float."""
     if not 1e-6 <= (read := number(value)) <= 1e6:
         raise ValueError(f"must be a factor from 1e-6 to 1e6, got {shown(value)}")
     return read
 
 
 def flag(value: object) -> bool:
+    """A bool, unchanged."""
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, got {shown(value)}")
     return value
 
 
 def name(value: object) -> str:
+    """Printable text of 1 to 60 characters, unchanged."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _SHOWN_CHARS:
         raise ValueError(f"must be a name of 1 to {_SHOWN_CHARS} characters, got {shown(value)}")
     return value
@@ -123,12 +129,14 @@ def role(value: object) -> str:
 
 
 def site(value: object) -> str:
+    """The name of one site: as `name`, and without a semicolon."""
     if ";" in (said := name(value)):
         raise ValueError(f"must be the name of one site, got {shown(value)}")
     return said
 
 
 def file_name(value: object) -> str:
+    """The path of a file as non-empty text, unchanged. Whether the file exists isn't checked."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"must be the path of a file, got {shown(value)}")
     return value
