@@ -59,7 +59,7 @@ class Display(Protocol):
         """Show a line to the user."""
 
     def tells(self, why: str) -> None:
-        """Take note that the user is told `why` by other means."""
+        """Note that the user is told `why` by other means, so that a record with the same reason need not be shown."""
 
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
@@ -90,10 +90,12 @@ class LocalRun:
 
     @property
     def resumed(self) -> bool:
+        """Whether the run goes on from its checkpoints."""
         return bool(self.resumed_by)
 
     @property
     def columns(self) -> Columns:
+        """The columns of its conversation's records: name -> title."""
         return conversation(self.settings).columns
 
     @property

@@ -110,7 +110,7 @@ def _next_free(stem: str) -> Path:
 
 def spent_s(folder: Path) -> tuple[float, float]:
     """The seconds that a run has taken so far, including the time before it was resumed, and the time of its last
-    record, in seconds since it began; 0 for a new run."""
+    record, in seconds since it began. Both are 0 for a new run, and for a folder that cannot be read."""
     try:
         run = read_run(folder)
     except (OSError, ValueError):

@@ -48,10 +48,11 @@ def _set_malloc(options: Mapping[int, int]) -> None:
 
 
 def limit_memory(limit: str | None) -> None:
-    """Limit the private memory of this process, and of each one that it starts, to `limit`, e.g. "8GB". Shared memory
-    and reserved addresses without memory do not count. A callback of the running event loop that runs out of memory
-    ends the process, because it may leave work half done. Raises ValueError when the limit is not between the memory
-    that this process has already and the system's own limit, or when the system has no such limits."""
+    """Limit the private memory of this process, and of each one that it starts, to `limit`, e.g. "8GB"; None: do
+    nothing. Called with an event loop running. Shared memory and reserved addresses without memory do not count. A
+    callback of the event loop that runs out of memory then ends the process, because it may leave work half done.
+    Raises ValueError when the limit is not between the memory that this process has already and the system's own limit,
+    or when the system has no such limits."""
     if limit is None:
         return
     if sys.platform != "linux":

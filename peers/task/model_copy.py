@@ -75,6 +75,7 @@ class ModelCopy:
 
     @property
     def learning_rate(self) -> float:
+        """The learning rate of the optimizer's first group of parameters."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def agreement(self) -> Agreement:
@@ -203,7 +204,8 @@ class ModelCopy:
             self._corrector = Corrector(correction, self._averaged.trained())
 
     def before_step(self) -> None:
-        """Correct the gradients. To be called between backward and the optimizer's step."""
+        """Correct the gradients, between backward and the optimizer's step. Raises TaskError or ValueError when the
+        task has changed the model or optimizer in a way that the run cannot follow."""
         self.notice()
         self.unfrozen.check(self._model, self.optimizer)
         if self.tables is not None:

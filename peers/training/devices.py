@@ -15,7 +15,9 @@ _KEPT: list[socket.socket] = []
 
 
 def pick_device(wish: str, index: int) -> torch.device:
-    """The device of the peer with this index: ``auto``, ``cpu``, ``cuda:N``, or a comma list that peers cycle over."""
+    """The device of the peer with number `index`. `wish`: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, or several with
+    commas, which the peers take in turn. ``auto`` spreads the peers over the machine's GPUs, or is the CPU. Raises
+    TaskError when the machine does not have the device."""
     choices = wish.split(",")
     choice = choices[index % len(choices)]
     if choice == "auto":

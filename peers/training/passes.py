@@ -29,6 +29,7 @@ class Passes:
         self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
 
     def begin_round(self) -> None:
+        """Note that a round begins: `in_round` becomes 0."""
         self._began = self._at
 
     @property
@@ -38,6 +39,8 @@ class Passes:
 
     @in_round.setter
     def in_round(self, passes: float) -> None:
+        """Passes over the data since the round began, the fraction of the present one included; setting it moves the
+        round's begin."""
         self._began = self._at - passes
 
     @property

@@ -31,6 +31,8 @@ class Sleep:
 
     @property
     def is_due(self) -> bool:
+        """Whether the peer's bytes of the day are used up, so that the caller must call `sleep`; False once the peer is
+        to stop."""
         return self._must_sleep.flag and not self._stop.flag
 
     async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
