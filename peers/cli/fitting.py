@@ -40,6 +40,7 @@ class Folded:
         self._rows: list[tuple[Sequence[RenderableType], str]] = []
 
     def add_row(self, *cells: RenderableType, style: str = "") -> None:
+        """Add a row. `cells`: one for each column; `style`: of the whole row."""
         self._rows.append((cells, style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
