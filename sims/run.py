@@ -131,7 +131,9 @@ def play_of_scenario(
 
 
 def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
-    """Run a simulation. Returns the result and, if a promise was broken, lines on the last events before that."""
+    """Run a simulation. Writes its settings, scenario, records and scene to its folder, but not its result. Returns the
+    result and, if a promise was broken, lines on the last events before that, else none. Raises TaskError, Diverged,
+    OSError; in a simulation that is not judged also the other errors of the run."""
     task, scenario, folder = wished.task, wished.scenario, wished.folder
     settings = scenario.settings
     check_trainable(task.path, settings.own.scripts_only())

@@ -26,7 +26,7 @@ def served(run: Run) -> bool:
 
 
 def server_charts(run: Run) -> Mapping[str, tuple[str, Figure]]:
-    """Name of a chart -> its heading and its figure."""
+    """Name of a chart -> its heading and its figure. Charts without any data are left out."""
     found = {
         "push staleness": ("Staleness of the pushes", _histogram(_summed(run, "staleness"))),
         "server bytes": ("Bytes of each server", _by_server(run)),

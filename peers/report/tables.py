@@ -40,6 +40,7 @@ MOST_PEERS: Final = 2000
 
 
 def run_name(run: Run) -> str:
+    """The name of the run's folder, escaped for HTML."""
     return _text(run.folder.resolve().name)
 
 

@@ -170,6 +170,7 @@ class Scenario:
 
     @property
     def peers(self) -> int:
+        """The number of all peers, those that arrive later included."""
         return sum(group.peers for group in self.groups)
 
     def settings_of(self, index: int) -> Settings:
