@@ -115,8 +115,8 @@ def a_peer_that_breaks_rules_is_hardly_read(scenario: Scenario, entries: Sequenc
 
 
 def silence_is_counted_only_by_a_peer_that_listens(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer gives up a link because of silence only after it has itself run for most of a patience without hearing of
-    the other: the time of a pause of its own process does not count."""
+    """A peer gives up a link because of silence only after it has itself run for half a patience without hearing of the
+    other: the time of a pause of its own process does not count. Not judged while buggify lasts."""
     pauses: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for time_s, life, event in entries:
         if isinstance(event, Fell) and event.kind is Kind.PAUSE:
