@@ -87,7 +87,8 @@ class Stalls:
 
     @contextmanager
     def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
-        """While in this context, this peer does work of this `kind`. `where` returns the progress, as a text."""
+        """A context in which this peer does work of this `kind`; it gives the `Work`. `where` returns the progress, as
+        a text; "": none is known."""
         work = self.begin(kind, where)
         try:
             yield work
@@ -95,6 +96,7 @@ class Stalls:
             work.end()
 
     def close(self) -> None:
+        """Stop to watch this peer's work and to report others. Nothing is sent."""
         for work in self._works:
             work.drop()
         self._works.clear()

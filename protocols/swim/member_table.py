@@ -66,6 +66,7 @@ class Grave:
 
     @property
     def word(self) -> Word:
+        """The word that the member is dead or has left, as the table knows it."""
         return Word(Kind.DEAD, self.member.id, self.member.life, self.incarnation, self.by)
 
 
@@ -155,6 +156,7 @@ class MemberTable:
 
     @property
     def own_word(self) -> Word:
+        """The word that this peer is alive, in its present incarnation."""
         return alive(self.me, self.incarnation)
 
     def words(self) -> tuple[Word, ...]:

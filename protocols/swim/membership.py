@@ -81,10 +81,12 @@ class SwimMembership(Waiting):
 
     @property
     def me(self) -> Member:
+        """This peer, as it describes itself to others."""
         return self._driver.swim.table.me
 
     @property
     def knows_all(self) -> bool:
+        """Whether each peer knows all members; False: it has links to a few."""
         return self._driver.swim.overlay is None
 
     @property
@@ -121,8 +123,8 @@ class SwimMembership(Waiting):
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     def take_back(self, contact: PeerId | None) -> None:
-        """See the port. This peer's knowledge of the members is old by now: it forgets it, and hears of them again from
-        the one that lets it in. Until then its view stays as it was. Only where each peer knows all members."""
+        """See the port. This peer's knowledge of the members is old by now: it is dropped, and the member that lets
+        this peer in tells it anew. Until then `view` stays as it was. Only where each peer knows all members."""
         swim = self._driver.swim
         known = [entry.member for entry in swim.table if entry.member.dialable]
         self._ending.take_back()
@@ -147,6 +149,7 @@ class SwimMembership(Waiting):
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:
+        """Stop to probe and to answer. Nothing is announced."""
         self._admission.close()
         self._driver.close()
 

@@ -40,6 +40,7 @@ class Walks:
         self._passed_on = 0
 
     def begin_period(self) -> None:
+        """Note that a period begins: the limit on walks in a period begins anew."""
         self._passed_on = 0
 
     def begin(self) -> None:

@@ -44,6 +44,7 @@ class Listener:
         self.gate = Gate(asyncio.get_running_loop(), self.bound)
 
     def close(self) -> None:
+        """Close the pipes and the gate. The inbox stays bound."""
         if self.pipes is not None:
             self.pipes.close()
         if self.gate is not None:

@@ -58,6 +58,7 @@ class KeyPair:
 
     @classmethod
     def new(cls) -> KeyPair:
+        """A new random key pair."""
         public, secret = zmq.curve_keypair()
         return cls(z85.decode(public).hex(), z85.decode(secret).hex())
 
