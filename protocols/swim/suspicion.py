@@ -59,8 +59,7 @@ class Suspicion:
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """Note that the member has answered a probe or given another sign of life: its failed probes count no more, nor
-        does a suspicion that this peer alone has and has told nobody."""
+        """Note a sign of life of the member: its failed probes, and a suspicion that nobody else was told, are void."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
@@ -69,8 +68,8 @@ class Suspicion:
 
     def failed(self, entry: Entry, *, alone: bool) -> None:
         """Note that a probe of the member has failed: suspect it, or declare it dead after enough failed probes.
-        `alone`: helpers were asked, and none answered either. Then this peer may be the one that is cut off: it accuses
-        the member to no one, and gives it up for itself, later."""
+        `alone`: no helper answered either, so this peer may be the one that is cut off: it accuses the member to no
+        one, and gives it up for itself, later."""
         entry.failed += 1
         peer, me = entry.member.id, self._table.me.id
         if entry.failed == 1:

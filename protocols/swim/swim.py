@@ -245,8 +245,7 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """Let a newcomer in. Returns the incarnation with which it begins, above those known here of its former
-        lives."""
+        """Let a newcomer in. Returns its first incarnation, above those known here of its former lives."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)
