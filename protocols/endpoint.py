@@ -158,7 +158,7 @@ class Endpoint:
         return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
-        """Why `peer` is lost; None: it is not."""
+        """Why `peer` is lost; None: it is not, or there is no link with it."""
         return None if (link := self.links.get(peer)) is None else link.lost
 
     def trouble(self, peer: PeerId) -> str | None:

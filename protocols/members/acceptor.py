@@ -150,8 +150,8 @@ class Acceptor:
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
     def adopt(self, ballot: int, decree: Decree, proposer: PeerId) -> Adopted:
-        """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer,
-        whose `promised` tells which."""
+        """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer:
+        its `promised` is `ballot` if the decree was adopted, else the higher ballot."""
         if ballot >= self.promised:
             now = asyncio.get_running_loop().time()
             self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer, now)

@@ -131,8 +131,8 @@ class Edges:
         channel.on(Reaches, self._on_reaches)
 
     def begin(self, view: View) -> None:
-        """Start afresh in `view`, to which the roster has gone on. The coordinator keeps broken edges that this view
-        does not list, for the next one."""
+        """Start afresh in `view`, to which the roster has gone on: accusations are forgotten. The coordinator keeps the
+        broken edges between members that this view does not list, and has another view decided that lists them."""
         self.stop()
         self._accusers.clear()
         self._vouchers.clear()

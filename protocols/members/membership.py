@@ -203,7 +203,8 @@ class Membership:
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Record this peer's vote for that version of the state; return when it is on disk (without a store, now)."""
+        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or has
+        failed."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 

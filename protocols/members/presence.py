@@ -29,6 +29,7 @@ class Presence:
 
     @property
     def me(self) -> PeerId:
+        """This peer's id."""
         return self._members.me.id
 
     @property

@@ -201,9 +201,9 @@ class Scenario:
 
     @property
     def brief(self) -> bool:
-        """Whether the durations of all faults of the kinds `SEPARATING` sum to at most two patiences. A change to a
-        slower link never counts as brief, because frames that were sent on it arrive late even if it is soon fast
-        again."""
+        """Whether all faults of the kinds `SEPARATING` end by themselves, and their durations sum to at most two
+        patiences. A change to a slower link never counts as brief, because frames that were sent on it arrive late even
+        if it is soon fast again."""
         links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
         if any(map(self._is_slower, links)):
             return False
