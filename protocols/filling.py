@@ -26,7 +26,8 @@ class Filling:
             told()
 
     def fill(self, bucket: int) -> None:
-        """Note that all elements of `bucket` are written and will not be written again. A second call does nothing."""
+        """Note that all elements of `bucket` are written and will not be written again. A second call does nothing.
+        After the last bucket the functions given to `when_whole` are called."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
             self._left -= 1

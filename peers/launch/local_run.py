@@ -206,10 +206,10 @@ def prepared(
     command: str | None = None,
     tell: Tell,
 ) -> LocalRun:
-    """Check a run's task and settings, and make its folder. `given`: settings by name (None: not given), which override
-    those of the file `config`; `resume`: folder of a stopped run; `command`: how the run was started, for its report;
-    None: by this process's command line. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each
-    with one line of text."""
+    """Check a run's task and settings, and make the folder of a new run. `given`: settings by name (None: not given),
+    which override those of the file `config`; `resume`: folder of a stopped run, which goes on there; None: a new run;
+    `command`: how the run was started, for its report; None: by this process's command line. Raises TaskError,
+    SettingsError, CheckpointError and other ValueErrors, each with one line of text."""
     script = kind_of(task) == "script"
     own = shlex.join(arguments)
     given = {**given, "arguments": None if script else own or None}

@@ -82,7 +82,8 @@ def keep_settings(folder: Path, settings: Settings) -> None:
 
 @contextlib.contextmanager
 def kept(folder: Path) -> Iterator[None]:
-    """A context in which this process holds a lock on the folder. Raises ValueError if another process holds it."""
+    """A context in which this process holds a lock on the folder, if the file system has locks. Raises ValueError if
+    another process holds it."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -139,11 +140,11 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in `Result`; without them the result
-    has those of the records. `end`:
-    why the run is over; None: it is not over, or no peer tells why. `lost`: peers that the launcher knows to be lost.
-    Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
-    `consensus`: of the peers' models at the end.
+    `wall_s`: seconds of real time. `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in
+    `Result`; without them the result has those of the records. `end`: why the run is over; None: it is not over, or no
+    peer reports why. `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records,
+    because peers record that another one went silent but cannot know why. `consensus`: of the peers' models at the end;
+    `virtual_s`, `digest`, `broken`: see `Result`. `report`: the result names a report.
     """
     try:
         run = read_run(folder)

@@ -161,7 +161,8 @@ class ModelCopy:
         return False
 
     def holds(self, vector: Tensor) -> bool:
-        """Whether the last begin loaded `vector`, so that the model need not be loaded again to evaluate it."""
+        """Whether the model still has the values of `vector`, because the last begin loaded that tensor, so that an
+        evaluation need not load it again. False while this peer has unfrozen parameters that are not in the vector."""
         return isinstance(self._begun, Load) and self._begun.vector is vector and not self.unfrozen.base
 
     def load(self, vector: Tensor, grown: tuple[str, ...] | None = None) -> None:

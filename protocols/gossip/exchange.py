@@ -142,9 +142,9 @@ class NeighbourExchange:
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
-        """Ask these neighbours now for their vectors of `round`, to take them later (`reach`); those whose boards this
-        peer can read are not asked. Of a vector above 1 MiB only the first bytes are received before that, as this peer
-        has no memory to spare during its local steps."""
+        """Ask these neighbours now for their vectors of `round`, to take them later (`reach`). Not asked are those that
+        were asked ahead already, and those whose boards this peer can read. Of a vector above 1 MiB only the first
+        bytes are received before `reach`, as this peer has no memory to spare during its local steps."""
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):

@@ -62,6 +62,7 @@ class PairNeighbourhood(Neighbourhood):
         return mine
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        """As `Neighbourhood.mix`. Other peers see the mixed vector from now on."""
         taken, mixed = await super().mix(mine, taken, anchor)
         for peer, other in taken.vectors.items():
             assert isinstance(other, Published)
@@ -80,6 +81,7 @@ class PairNeighbourhood(Neighbourhood):
         self._changes.clear()
 
     def close(self) -> None:
+        """As `Neighbourhood.close`; averages with others that are under way are cancelled."""
         for meeting in self._meetings.values():
             meeting.cancel()
         super().close()

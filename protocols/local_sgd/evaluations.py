@@ -54,7 +54,7 @@ class Evaluations:
         return [] if outcome is None else [outcome]
 
     def finished(self) -> None:
-        """Called when the run is over for all members: if the last model was not evaluated, because the coordinator
-        left before, and this peer is its successor, set `due` to that model."""
+        """Set `due` to the last model, if nobody evaluated that model, because the coordinator left before, and this
+        peer is the coordinator's successor. To be called when the run is over for all members."""
         if self._mine and self._evaluated != self._averaging.state.round:
             self.due = self._averaging.state.vector

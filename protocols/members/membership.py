@@ -255,8 +255,8 @@ class Membership:
         self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, and its `generation` present and not being changed. A
-        sender that is no member any more is told so."""
+        """Whether a message counts: its sender is a member, its `generation` present and not being changed. Former
+        members are told."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
