@@ -203,8 +203,7 @@ class Membership:
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or has
-        failed."""
+        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or failed."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 

@@ -47,7 +47,8 @@ def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Seque
 
 
 def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """All peers that commit a round have the same model afterwards, to the last bit."""
+    """All peers that commit a round have the same model afterwards, to the last bit. Judged from the first commit that
+    is made in this run on: a state fetched from a checkpoint before may be lost again."""
     first: dict[int, tuple[str, bytes]] = {}
     begun = False
     for _, life, event in entries:

@@ -106,7 +106,7 @@ class Network:
         self._cut[sender, to] += 1
 
     def join(self, sender: PeerId, to: PeerId) -> None:
-        """Undo one cut of that way."""
+        """Undo one `cut` of the way from `sender` to `to`."""
         self._cut[sender, to] -= 1
 
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
