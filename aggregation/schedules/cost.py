@@ -36,8 +36,9 @@ from .sharded import Sharded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The links of all ranks, and the costs that are equal for all of them. Raises ValueError unless times are finite
-    and not negative, and rates positive."""
+    """The links of all ranks, and the costs that are equal for all of them: the letters are those of the module.
+    `alpha_s`, `up_Bps`, `down_Bps`: by rank, its latency in seconds, and the bytes a second that it can send and
+    receive. Raises ValueError unless times are finite and not negative, and rates positive and finite."""
 
     alpha_s: tuple[float, ...]
     up_Bps: tuple[float, ...]

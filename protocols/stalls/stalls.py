@@ -48,7 +48,9 @@ class _Wait:
 
 
 class Stalls:
-    """One peer's side: it watches its own work, and reports the peers that it waits for, which `meter` knows. `version`
+    """One peer's side. It watches its own work, and tells all members when that takes far longer than usual. While it
+    waits, it reports the peers that it waits for, which `meter` knows, to `on_stall`. With `patience_s`, it has the
+    membership remove a peer whose local steps take longer than that, if it is the member to decide this. `version`
     returns the number of exchanges, called rounds here, that are over."""
 
     def __init__(self, channel: Channel, membership: RunMembers, meter: Meter, version: Callable[[], int]) -> None:
