@@ -22,7 +22,8 @@ from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
 
 class Channel:
-    """One conversation's access to an endpoint."""
+    """One conversation's access to an endpoint: it sends messages under the channel's name, and its handlers get those
+    that other peers send under that name."""
 
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         """Raises ValueError for a name that the wire does not take: 1 to 64 printable letters."""

@@ -40,8 +40,8 @@ class Losses:
 
 
 class Reports:
-    """`losses` of the batches; `weight`: the number of samples in a batch; and the metrics of the next record, which
-    the script's thread reports and the event loop's thread writes."""
+    """What a script's thread reports for the next record, which the event loop's thread writes: `losses` of the
+    batches; `weight`: the number of samples in a batch; and metrics."""
 
     def __init__(self) -> None:
         self.losses, self.weight = Losses(), 1.0

@@ -25,8 +25,8 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """The replica itself. It brings an empty update for each work. Its checkpoints hold the conversation's position
-    alone."""
+    """A replica without a model, for a peer that does not train. It brings an empty update for each work. Its
+    checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
     steps_taken = 0

@@ -34,7 +34,8 @@ def stage_of(ask: int) -> StageId:
 
 
 class Giving:
-    """One peer's giving side. The arguments are those of `exchange.NeighbourExchange`."""
+    """One peer's giving side: keeps the vectors that it has published, and answers other peers' questions for them. The
+    arguments are those of `exchange.NeighbourExchange`."""
 
     def __init__(
         self,

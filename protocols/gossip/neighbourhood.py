@@ -59,8 +59,9 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in the `graph`. `bound` limits the norms of their models. `shares`: the account of the
-    shares into which vectors are split; None: whole vectors are given."""
+    """Takes the vectors of one peer's neighbours in the `graph` in each round, and mixes them with its own. `bound`
+    limits the norms of their models. `shares`: the account of the shares into which vectors are split; None: whole
+    vectors are given."""
 
     def __init__(
         self,

@@ -38,8 +38,8 @@ class Holding:
 
 
 class Farewell:
-    """One peer's side of the exit barrier, both when it leaves and when others do. The owner calls `moved_on` whenever
-    a round is over on this peer."""
+    """One peer's side of the exit barrier: as the one that leaves, it waits until each member holds its round too; as
+    another, it answers. The owner calls `moved_on` whenever a round is over on this peer."""
 
     def __init__(self, averaging: LocalSGD) -> None:
         self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership

@@ -79,7 +79,8 @@ T = TypeVar("T", Wish, Granted)
 
 
 class Growth:
-    """One peer's wishes and grants. `layout`: the one with which the run begins."""
+    """One peer's wishes to have unfrozen parameters averaged, and those of the others: all begin to average a parameter
+    in the first round in which all wish for it. `layout`: the one with which the run begins."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, meter: Meter, state: Callable[[], State]

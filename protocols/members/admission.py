@@ -64,8 +64,8 @@ class _Host(NamedTuple):
 
 
 class Admission:
-    """One peer's side of admission, as newcomer, as contact and as coordinator. `standing` returns the versions of its
-    state."""
+    """How one peer gets into the view, and helps others to: as newcomer it asks, as contact it answers and introduces,
+    as coordinator it collects the newcomers for the next view. `standing` returns the versions of its state."""
 
     def __init__(
         self,

@@ -22,7 +22,8 @@ def is_over(roster: Roster, terms: Terms) -> bool:
 
 
 class Departure:
-    """How one peer leaves, and its record of others that leave or have finished."""
+    """Tells the others that one peer leaves or has finished, waits for them, and records the same of others in the
+    roster."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster

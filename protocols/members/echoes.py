@@ -107,7 +107,8 @@ class _Own:
 
 
 class Echoes:
-    """The echoes that one peer has sent and heard in the present view."""
+    """The echoes that one peer has sent and heard in the present view. It reports a proposer that echoes prove to lie,
+    and accuses it where another member may lead."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster

@@ -96,7 +96,8 @@ class VouchedFor:
 
 
 class Edges:
-    """One peer's accusations: as accuser, as accused and, where it is the coordinator, as judge."""
+    """Reports the members that one peer has lost, and tests accusations. Where this peer is the coordinator, it decides
+    whether the edge between two members is broken, or which of them is removed."""
 
     def __init__(
         self,

@@ -36,8 +36,8 @@ class Counted:
 
 
 class Occasion:
-    """Decides when one peer, as coordinator, leads changes for newcomers. `consider` is called when such a change may
-    have become possible."""
+    """Decides when one peer, as coordinator, leads changes of the view for newcomers alone. `consider` is called when
+    such a change may have become possible."""
 
     def __init__(self, channel: Channel, roster: Roster, terms: Terms, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._terms, self._consider = channel, roster, terms, consider

@@ -43,7 +43,8 @@ class _Waiter:
 
 
 class Chains:
-    """One server's part in the chains of its ranges."""
+    """One server's part in the chains of its ranges: sends each entry of its own copies to the next server of the
+    chain, applies those of the server before it, and calls the waiting functions when all copies have an entry."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure

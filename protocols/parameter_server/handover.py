@@ -16,8 +16,8 @@ from .tenure import Tenure
 
 
 class Handover:
-    """One server's copies on their way. `on_wrong` is called with a server and the reason when that server's answer is
-    invalid."""
+    """One server's copies on their way: fetches copies from other servers, and gives them to others. `on_wrong` is
+    called with a server and the reason when that server's answer is invalid."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, on_wrong: Callable[[PeerId, str], None]) -> None:
         self._channel, self._store, self._tenure, self._on_wrong = channel, store, tenure, on_wrong

@@ -36,7 +36,8 @@ NO_ROWS = torch.empty(0, dtype=INDEX)
 
 
 class Intake:
-    """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
+    """Takes the pushes to the ranges of which one server is the head, and enters an update into the range's copies when
+    `algorithm` says that it is due. Answers each push when all copies have it."""
 
     def __init__(
         self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, reads: Reads, algorithm: Rule

@@ -29,7 +29,8 @@ MEASURES = BASIS * BASIS + 1 + ORDER
 
 
 class Orders:
-    """One server's part, for the ranges of which it is the head."""
+    """One server's part, for the ranges of which it is the head: answers the coordinator with the dot products of their
+    vectors, and applies its orders to all copies."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains

@@ -29,7 +29,8 @@ _AGAIN_PATIENCES = 4
 
 
 class Portions:
-    """The portions that the head of the first range has given out in the present step and view."""
+    """Gives out the portions of the present step to workers that ask, at the head of the first range. It forgets them
+    in another view."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, intake: Intake) -> None:
         self._channel, self._store, self._tenure, self._intake = channel, store, tenure, intake
@@ -89,8 +90,8 @@ class Portions:
 
 
 class Taker:
-    """A worker's side. `copies`: the number of copies of each range, from which the chain of the first range
-    follows."""
+    """A worker's side: asks for portions. `copies`: the number of copies of each range, from which the chain of the
+    first range follows."""
 
     def __init__(self, channel: Channel, copies: int) -> None:
         self._channel, self._copies = channel, copies

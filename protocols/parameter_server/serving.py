@@ -81,8 +81,9 @@ class Parts:
 
 
 class Serving:
-    """One server's side. It writes a record each time that the slowest worker's clock, the number of its last push, has
-    grown by `every`, and one at the end."""
+    """One server, as a conversation: it takes part in the run without local steps until all workers have finished. It
+    writes a record each time that the slowest worker's clock, the number of its last push, has grown by `every`, and
+    one at the end."""
 
     needs = frozenset[str]()
     bytes_shared = 0

@@ -32,8 +32,8 @@ class Pushes:
 
 
 class Shares:
-    """By block, the rows among `wanted`, the numbers [k] of rows by table: int64, ascending and none twice. Raises
-    ValueError where they are none of the table's rows."""
+    """By block, the rows among `wanted` that a worker pulls or pushes. `wanted`: the numbers [k] of rows by table,
+    int64, ascending and none twice. Raises ValueError where they are none of the table's rows."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         if unknown := wanted.keys() - keys.of_table.keys():

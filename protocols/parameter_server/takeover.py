@@ -47,8 +47,9 @@ _AT_A_TIME = 4
 
 
 class Takeover:
-    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or has copies
-    from a checkpoint."""
+    """One server's part: for the ranges of which it is the head in a new view, it finds the newest copy, gives it to
+    the chain, and settles the range. `initial`: the model with which the run begins; None: this server joined later, or
+    has copies from a checkpoint."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains

@@ -43,8 +43,9 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 
 class Tenure:
-    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range. `mappers` gives
-    by partition the worker of a view that maps it; empty: there are no partitions."""
+    """One server's present view: which ranges are settled in it, which server holds what, and the messages that wait
+    until the server can handle them. `count`: the number of ranges of the model; `copies`: of each range. `mappers`
+    gives by partition the worker of a view that maps it; empty: there are no partitions."""
 
     def __init__(
         self,

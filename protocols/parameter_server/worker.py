@@ -56,7 +56,8 @@ class State:
 
 
 class Worker:
-    """One worker's side. `state`: the state from which it begins."""
+    """One worker, as a conversation: it pulls the model, has its replica take local steps, and pushes what the
+    algorithm makes of them. `state`: the state from which it begins."""
 
     needs = frozenset({"steps"})
     bytes_shared = 0

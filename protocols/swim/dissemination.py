@@ -33,7 +33,8 @@ class _Rumour:
 
 
 class Dissemination:
-    """One peer's part. `peers`: returns about how many peers there are. `fresh` is called after each new word."""
+    """The words that one peer passes on, each a bounded number of times. `peers`: returns about how many peers there
+    are. `fresh` is called after each new word."""
 
     def __init__(self, peers: Callable[[], int], fresh: Callable[[], None]) -> None:
         self._peers, self._fresh = peers, fresh

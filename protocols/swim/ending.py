@@ -21,7 +21,8 @@ _TOLD_MAX = 16
 
 
 class Ending:
-    """One peer's side of leaving and finishing. `waiting` is notified of each change."""
+    """How one peer leaves, and waits at the end until the others have finished too; it also answers others that do so.
+    `waiting` is notified of each change."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SwimEntry:
-    """Takes one peer into the run."""
+    """Takes one peer into the run through a member, and back into it after it has left for a while."""
 
     def __init__(self, endpoint: Endpoint, membership: SwimMembership) -> None:
         self._endpoint, self._membership = endpoint, membership

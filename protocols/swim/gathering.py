@@ -26,8 +26,8 @@ marks too."""
 
 
 class Gathering:
-    """One peer's count. `founders`: how many peers the run starts with. `marks`: the peers are counted by their marks;
-    else by the members that this peer knows."""
+    """Counts the peers that have gathered, so that the run starts when there are enough. `founders`: how many peers the
+    run starts with. `marks`: the peers are counted by their marks; else by the members that this peer knows."""
 
     def __init__(self, founders: int, chance: random.Random, *, marks: bool) -> None:
         self.started = founders <= 1

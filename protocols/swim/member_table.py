@@ -71,7 +71,8 @@ class Grave:
 
 
 class MemberTable:
-    """One peer's table. `me`: this peer. `room`: the most other members that it holds."""
+    """The members that one peer knows, and a bounded number of those that it has lost. `me`: this peer. `room`: the
+    most other members that it holds."""
 
     def __init__(self, me: Member, room: int) -> None:
         self.me, self.incarnation, self.room = me, 0, room

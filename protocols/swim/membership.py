@@ -39,8 +39,9 @@ WHOLE_ROOM = 255
 
 
 class SwimMembership(Waiting):
-    """One peer's membership. `links`: how many links this peer wishes to have; None: each peer knows all members.
-    `terms`: values that all peers of the run share. `invitation`: as this peer knows it at first."""
+    """One peer's membership of a run by SWIM: has the state machine probe other members, and makes this peer's views of
+    what that finds. `links`: how many links this peer wishes to have; None: each peer knows all members. `terms`:
+    values that all peers of the run share. `invitation`: as this peer knows it at first."""
 
     def __init__(
         self, channel: Channel, me: Member, terms: Terms, links: int | None, invitation: Invitation | None = None

@@ -54,7 +54,8 @@ _INSTEAD_MAX = 16
 
 
 class Overlay:
-    """One peer's links, whose other ends are the members in its `table`. `links`: how many it wishes for."""
+    """Makes and gives up one peer's links, so that it has about `links` of them; their other ends are the members in
+    its `table`."""
 
     def __init__(
         self,

@@ -21,7 +21,8 @@ _SYNC = 8
 
 
 class PushSync:
-    """One peer's side. `beat` makes the beat that it sends to a peer."""
+    """Sends one peer's fresh words to a few members at once, and its whole table to a member whose table differs.
+    `beat` makes the beat that it sends to a peer."""
 
     def __init__(
         self,

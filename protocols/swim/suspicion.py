@@ -34,7 +34,8 @@ LEFT = "it has left"
 
 
 class Suspicion:
-    """One peer's beliefs about other members. `whole`: it knows all members; False: it has links to a few."""
+    """One peer's beliefs about others, by its own probes and by words. `whole`: it knows all members; False: it has few
+    links."""
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ _REUNION = 8
 
 
 class Swim:
-    """One peer's membership. `table`: the members that it knows. `founders`: how many peers gather before the run
-    starts. `links`: how many links each peer wishes for; None: each knows all."""
+    """One peer's membership, as a state machine. `table`: the members that it knows. `founders`: how many peers gather
+    before the run starts. `links`: how many links each peer wishes for; None: each knows all."""
 
     def __init__(
         self,

@@ -25,7 +25,8 @@ _WALKS_MAX = 256
 
 
 class Walks:
-    """One peer's part in walks. `found` is called with the peer at the end of a walk that this peer began."""
+    """Begins and passes on walks for one peer. `found` is called with the peer at the end of a walk that this peer
+    began."""
 
     def __init__(
         self,

@@ -30,8 +30,8 @@ VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """One peer's side of the exchange of vectors, on one channel. The `inbox` drops the chunks of stages that are over
-    (`Inbox.advance`)."""
+    """Sends vectors to single peers and receives theirs, on one channel, in chunks. The `inbox` drops the chunks of
+    stages that are over (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox

@@ -37,7 +37,8 @@ def backlog() -> int:
 
 
 class Gate:
-    """The gate of the socket that listens at the address `bound`; libzmq accepts connections from that socket."""
+    """Accepts no connections at the socket that listens at the address `bound`, while few file descriptors are free.
+    libzmq accepts the connections; this only shuts it off."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: str) -> None:
         self._loop, self._size = loop, min(_RESERVE_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)

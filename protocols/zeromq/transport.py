@@ -76,8 +76,8 @@ def versions() -> str:
 
 
 class ZeroMQTransport:
-    """One peer's sockets. `keys`: this peer's key pair; None: insecure, which means that nothing is encrypted, any peer
-    may connect, and a peer's claimed id is not verified."""
+    """The port of transports (`protocols.transport`) by ZeroMQ sockets. `keys`: this peer's key pair; None: insecure,
+    which means that nothing is encrypted, any peer may connect, and a peer's claimed id is not verified."""
 
     budget = None
 
