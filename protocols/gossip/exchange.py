@@ -68,10 +68,9 @@ class _Question:
 
 class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
-    all vectors of all peers have its size and dtype. `codec` encodes the difference of a vector from the last one;
-    None: vectors are sent as they are. `shares`: if given, each vector after the first is a share that each taker may
-    take once. `by_rounds`: peers take vectors of given rounds, so those on one machine need not ask. `steps`: local
-    steps of the run, if known."""
+    all vectors have its size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are
+    sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
+    `by_rounds`: peers take vectors of given rounds. `steps`: of the run, if known."""
 
     def __init__(
         self,

@@ -34,8 +34,7 @@ LEFT = "it has left"
 
 
 class Suspicion:
-    """One peer's beliefs about others, by its own probes and by words. `whole`: it knows all members; False: it has few
-    links."""
+    """One peer's beliefs about others, by probes and words. `whole`: it knows all members; False: it has few links."""
 
     def __init__(
         self,
