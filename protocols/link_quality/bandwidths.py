@@ -76,7 +76,7 @@ class Bandwidths:
 
     def consider(self) -> None:
         """For the coordinator, after a round: have a new view with the measured bandwidths decided if sums become a
-        tenth faster by it. It looks at this every 5 rounds at most."""
+        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
