@@ -52,8 +52,8 @@ class Passes:
         return [self._batches, self.in_round]
 
     def restore(self, plain: list[float] | None) -> None:
-        """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: no pass in this
-        round."""
+        """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: the round has no pass
+        so far."""
         batches, passes = plain or (0, 0.0)
         self._batches = int(batches) or self._batches
         self.in_round = passes

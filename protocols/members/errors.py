@@ -10,7 +10,8 @@ class MembershipError(Exception):
 
 
 class NoQuorum(MembershipError):
-    """Raised when too few members are left to decide on the next list of members, so that the run cannot go on here."""
+    """Raised when too few members are left to decide on the next list of members, so that this peer cannot take part in
+    the run any more."""
 
 
 class JoinRefused(MembershipError):

@@ -68,8 +68,8 @@ class Occasion:
         self._waiting, self._waited = None, False
 
     def rest(self, took_s: float) -> None:
-        """Called after this peer has led a change. `took_s`: seconds until the quorum had agreed on it. If changes have
-        taken too long, no further one for newcomers is led for a while."""
+        """Count the time of a change that this peer has led. `took_s`: seconds until the quorum had agreed on it. If
+        changes have taken too long, no further one for newcomers is led for a while."""
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return

@@ -155,8 +155,8 @@ class SwimMembership(Waiting):
         self._driver.close()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """A conversation cannot work with `peer`: have nothing to do with it for a while, each time for twice as
-        long."""
+        """Report that a conversation cannot work with `peer`: this peer has nothing to do with it for a while, each
+        time for twice as long."""
         self._shun(peer, self._let_go.again(peer), why)
 
     def suspect(self, peer: PeerId, why: str) -> None:
