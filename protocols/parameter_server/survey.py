@@ -31,23 +31,25 @@ class Found:
     workers: dict[PeerId, Holdings]
 
     def copies(self, number: int) -> dict[PeerId, tuple[int, int]]:
-        """By server, the standing and the version of its copy of a range."""
+        """By server, the standing and the version of its copy of the range `number`."""
         return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
 
     def known(self, number: int, *, doubted: int = 0) -> int:
-        """The highest standing on which a chain of a range has settled, to anybody's knowledge but that of the
-        `doubted` workers that tell of the highest ones."""
+        """The highest standing on which a chain of the range `number` has settled, as far as anybody knows. Not
+        believed are as many workers as `doubted`, those that report the highest ones; `NOTHING`: nobody knows of
+        any."""
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]
         return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
 
     def newer(self, number: int, standing: int) -> tuple[PeerId, ...]:
-        """The workers that have told of a higher standing of a range."""
+        """The workers that have reported, for the range `number`, a standing above `standing`."""
         return tuple(worker for worker, one in self.workers.items() if one.knows[number] > standing)
 
 
 class Surveys:
-    """One server's questions. `on_wrong` is called with a peer and the reason when that peer's answer is invalid."""
+    """Asks the other members of the present view, for one server, which copies of ranges they hold or know. `on_wrong`
+    is called with a peer and the reason when that peer's answer is invalid."""
 
     def __init__(self, channel: Channel, tenure: Tenure, on_wrong: Callable[[PeerId, str], None]) -> None:
         self._channel, self._tenure, self._on_wrong = channel, tenure, on_wrong
