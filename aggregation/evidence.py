@@ -70,8 +70,8 @@ def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtyp
     """The ranks whose numbers cannot be right, each with the reason in words. A rank whose numbers are merely too large
     is not guilty if more than half of the ranks have too large ones.
 
-    ``norm_max``: the largest norm that a model may have. ``dtype``: that of the sum; a message must not be so large
-    that the sum of as many messages as there are ranks could overflow it.
+    ``all_brought``: by rank, what it contributed. ``norm_max``: the largest norm that a model may have. ``dtype``: that
+    of the sum; a message must not be so large that the sum of as many messages as there are ranks could overflow it.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

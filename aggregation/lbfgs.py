@@ -123,7 +123,7 @@ def _unit(place: int, value: float = 1.0) -> Tensor:
 
 def rolled(alpha: float) -> Tensor:
     """The matrix [2 m + 3, 2 m + 3] by which the basis is multiplied from the left after an accepted trial whose pair
-    is kept: the oldest pair is dropped."""
+    is kept: the oldest pair is dropped. ``alpha``: the step of that trial."""
     rows = [*(_unit(place + 1) for place in range(HISTORY - 1)), _unit(_D, alpha)]
     rows += [*(_unit(HISTORY + place + 1) for place in range(HISTORY - 1)), _unit(_G) - _unit(_G0)]
     return torch.stack([*rows, _unit(_D), _unit(_G), _unit(_G)])

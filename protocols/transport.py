@@ -32,7 +32,8 @@ def is_guest(peer: PeerId) -> bool:
 
 
 def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
-    """Bytes that two frames take on the wire: ZMTP 3 framing and, encrypted, CURVE's command, nonce and box."""
+    """Bytes that two frames of `header` and `payload` bytes take on the wire: with ZMTP 3 framing and, encrypted,
+    CURVE's command, nonce and box."""
     box = 33 if encrypted else 0
     header, payload = header + box, payload + box
     return header + (2 if header < 256 else 9) + payload + (2 if payload < 256 else 9)

@@ -142,8 +142,9 @@ def choose(
 def timeline(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> Iterator[Sent]:
-    """Every message of the allreduce with its predicted times, step by step. Messages without a byte are left out.
-    Raises ValueError on a negative ``size_bytes`` and on ``chunk_bytes`` below 1."""
+    """Every message of an allreduce by ``schedule`` on ``links`` with its predicted times, step by step. ``shares``:
+    relative sizes of the vector's parts; None: equal. Messages without a byte are left out. Raises ValueError on a
+    negative ``size_bytes`` and on ``chunk_bytes`` below 1."""
     if size_bytes < 0 or chunk_bytes < 1:
         raise ValueError(f"cannot send {size_bytes} bytes in chunks of {chunk_bytes}")
     world = links.world

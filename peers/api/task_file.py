@@ -78,7 +78,7 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
 
 def refuse_within_import(call: str) -> None:
     """Raises TaskError when samovar is called from a file that a peer is importing, or from a script that is itself a
-    peer: each peer would start peers, without end."""
+    peer: each peer would start peers, without end. `call`: the name of the function called, for the error."""
     if CONTROL_VARIABLE in os.environ or JOIN_VARIABLE in os.environ:
         raise TaskError(f"{call}() is called in a script that is itself a peer of a run")
     for frame in _modules():

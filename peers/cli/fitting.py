@@ -20,7 +20,7 @@ _BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
 
 
 def plain_table(*columns: Column, expand: bool = False) -> Table:
-    """A table without lines between its cells."""
+    """A table without lines between its cells. `expand`: as wide as the terminal."""
     return Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, _APART, 0, 0), expand=expand)
 
 

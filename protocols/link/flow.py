@@ -34,7 +34,8 @@ class Receiver(Protocol):
     """The receiving end of a link."""
 
     def consumed(self, cost: int) -> None:
-        """Give the sender back the credit of a message that was consumed; 0: tell it only of new credit."""
+        """Give the sender back the credit of a message of `cost` bytes that was consumed; 0: tell it only of new
+        credit."""
         ...
 
 

@@ -117,9 +117,9 @@ class Outbound:
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """Yields the packets that the caller sends now, and moves each to those in flight. Ends when the window or the
-        credit is used up, or no packet waits. Credit may be overshot by one message, so that no message is too large
-        for any credit."""
+        """Yields the packets that the caller sends now, and moves each to those in flight. `seal` makes a packet's
+        header. Ends when the window or the credit is used up, or no packet waits. Credit may be overshot by one
+        message, so that no message is too large for any credit."""
         while self.queue:
             packet = self.queue[0]
             if not packet.header:

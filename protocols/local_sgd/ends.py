@@ -172,8 +172,9 @@ class Ends:
         return zlib.crc32(f"{self.goal and self.goal.metric}\n{self.headline}".encode())
 
     def left(self, step: int, counts: Counts | None) -> int | None:
-        """Local steps that each peer has still to take until the end, as far as is known after `step` local steps. 0:
-        the run is over; None: the end is not known, or there is none."""
+        """Local steps that each peer has still to take until the end, as far as is known after `step` local steps.
+        `counts`: those of the run so far; None: it ends by its steps alone, or not at all. 0: the run is over; None:
+        the end is not known, or there is none."""
         if counts is not None and (self._reached(counts) or self._stuck(counts)):
             return 0
         found = [None if self.steps is None else max(0, self.steps - step)]

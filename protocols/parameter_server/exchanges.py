@@ -280,8 +280,8 @@ class Exchange:
 
 
 def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:
-    """Raises LostRange where the number of a range's last push, or update (`what`), is below the one that this worker
-    knew `before` it asked."""
+    """Raises LostRange where the number of a range's last push, or update (`what`), is `now` below the one that this
+    worker knew `before` it asked."""
     for number, known, told in zip(ranges, before, now, strict=False):
         if told < known:
             gone = f"range {number} of the model has gone back from {what} {known} to {told}"

@@ -205,8 +205,8 @@ class Reads:
         return Answer(values, tuple(copy.updates for copy in copies), clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
-        """Answer a question with these values. Returns False, and refuses the question, where its sender has not taken
-        its earlier answers yet."""
+        """Answer a question with these values. `late`: the worker for whose push the answer has waited last, "": for
+        none. Returns False, and refuses the question, where its sender has not taken its earlier answers yet."""
         reader = question.sender
         if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")

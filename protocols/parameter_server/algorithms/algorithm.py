@@ -90,8 +90,8 @@ class Algorithm(Rule, Protocol):
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
-        """The worker's model [n] with which it ends a turn. `after` [n]: its model after the local steps; `change` [n]:
-        as pushed."""
+        """The worker's model [n] with which it ends a turn. `pulled` [n]: the values that it pulled last; `after` [n]:
+        its model after the local steps; `change` [n]: as pushed."""
         ...
 
 
@@ -138,8 +138,8 @@ class MapReduce(Rule, Protocol):
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:
-        """The push [k] for one partition. `sums`: the elements that the query returned for its rows. Raises ValueError
-        when they are not as many as the algorithm sums."""
+        """The push [k] for one partition. `sums`: the elements that the query returned for its rows; `n`: elements of
+        the model's vector. Raises ValueError when they are not as many as the algorithm sums."""
         ...
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
