@@ -105,8 +105,7 @@ class Layout:
     @classmethod
     def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
         """The layout of tensors of these names, shapes and dtypes, in this order; ``later``: frozen ones that may join.
-        Raises ValueError on a name that occurs twice, on a dtype that is not in `DTYPES`, on sizes out of range, and
-        without tensors."""
+        Raises ValueError on a repeated name, a dtype not in `DTYPES`, sizes out of range, and without tensors."""
         if not rows:
             raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got 0 in 0 tensors")
         for row in rows:

@@ -102,11 +102,11 @@ class Transport(Protocol):
     def dial(self, peer: PeerId, address: str) -> None:
         """Make a connection to `peer`, which must prove its id. A second call with the same arguments does nothing.
 
-        A peer that cannot be reached, or does not let this one in, is called again until `hang_up`, soon while
-        something is posted. Both arguments may come from a hostile message: an address that cannot be dialled is
-        reported by `trouble`, never raised.
+        While `peer` cannot be reached, or refuses the connection, the transport tries again until `hang_up`. The tries
+        follow each other quickly while messages to `peer` are posted. Both arguments may come from a hostile message:
+        an address that cannot be dialled is reported by `trouble`, never raised.
 
-        `NOWHERE` as `address`: wait for the call of `peer`. If this one cannot be dialled either, what is posted goes
+        `NOWHERE` as `address`: wait until `peer` calls. If the own peer cannot be dialled either, what is posted goes
         by a pipe (`Pipes.wanted`). A peer that cannot be dialled keeps the connections that it has made, so that others
         can answer on them, and calls again within seconds when they break.
         """

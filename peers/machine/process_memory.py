@@ -33,8 +33,8 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and the
-    free memory at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
+    """Make the C library return freed memory to the system at once: every block of 64 KiB and more, and the free memory
+    at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
 
 

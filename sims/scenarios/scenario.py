@@ -215,7 +215,7 @@ class Scenario:
         return link.bandwidth_Bps is not None and any(rate is None or link.bandwidth_Bps < rate for rate in rates)
 
     def group_of(self, index: int) -> Group:
-        """The group of the peer with this number."""
+        """The group of the peer with this number; the last group for a number beyond the peers of all groups."""
         for group in self.groups:
             if index < group.peers:
                 return group
