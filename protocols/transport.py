@@ -147,7 +147,7 @@ class Transport(Protocol):
         ...
 
     def whence(self, peer: PeerId) -> str:
-        """The address that `peer` sends from; "": unknown."""
+        """The host, or else the address, from which `peer` is known to send; "": unknown."""
         ...
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:

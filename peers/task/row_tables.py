@@ -51,7 +51,7 @@ class RowTables:
 
     @property
     def parameters(self) -> frozenset[int]:
-        """The ids of the tables, as objects."""
+        """The `id()` of each table, by which it is recognised among the model's parameters."""
         return frozenset(map(id, self._tables.values()))
 
     def tensors(self) -> dict[str, Tensor]:

@@ -34,13 +34,12 @@ class Passes:
 
     @property
     def in_round(self) -> float:
-        """Passes since the round began."""
+        """Passes over the data since the round began, with the fraction of the present one."""
         return max(0.0, self._at - self._began)
 
     @in_round.setter
     def in_round(self, passes: float) -> None:
-        """Passes over the data since the round began, the fraction of the present one included; setting it moves the
-        round's begin."""
+        """Set the number of passes since the round began: it moves the round's beginning."""
         self._began = self._at - passes
 
     @property

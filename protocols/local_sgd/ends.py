@@ -98,8 +98,9 @@ class Ends:
         return self.judges or self.samples is not None or self.epochs is not None
 
     def begun(self, counts: Counts | None, step: int) -> Counts | None:
-        """The counts of a run that begins, or continues from `counts` after `step` local steps. Raises ValueError when
-        a condition of this run needs a number that was not counted from the beginning."""
+        """The counts of a run that begins, or continues from `counts` after `step` local steps. If this run counts
+        nothing (`counts` of this object is false), `counts` itself. Raises ValueError when a condition of this run
+        needs a number that was not counted from the beginning."""
         if not self.counts:
             return counts
         if step == 0:
@@ -144,9 +145,9 @@ class Ends:
     def counted(
         self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
     ) -> Counts | None:
-        """The counts after a round, from those `before` it. `steps`: the round's local steps; `signals`, `weight`: the
-        mean signals about the end and the total weight of its contributions; `round`: the number of the round before.
-        """
+        """The counts after a round, from those `before` it; `before` itself if it is None, or if this run counts
+        nothing. `steps`: the round's local steps; `signals`, `weight`: the mean signals about the end and the total
+        weight of its contributions; `round`: the number of the round before."""
         if before is None or not self.counts:
             return before
         found, left = before, list(signals)

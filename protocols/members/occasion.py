@@ -62,7 +62,7 @@ class Occasion:
             self._consider()
 
     def begin(self) -> None:
-        """Start afresh in another view: changes have not waited yet."""
+        """Start afresh in another view: a change for newcomers may again wait until the members are no longer busy."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting, self._waited = None, False

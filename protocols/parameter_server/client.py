@@ -170,7 +170,8 @@ class Client:
         await self._until(lambda: len(self._pushing) <= pushes)
 
     def give_up(self, seq: int) -> None:
-        """End the pushes with the numbers up to `seq`: others have brought the same. Raises the errors of pushes."""
+        """Stop the pushes with the numbers up to `seq` that are under way, because others have pushed the same changes.
+        Raises the errors of pushes."""
         self._look()
         for push in [one for one in self._pushing if one[1] <= seq]:
             self._pushing.pop(push).cancel()

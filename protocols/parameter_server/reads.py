@@ -145,8 +145,9 @@ class Reads:
         self.when_seen(envelope, pull.clock, seen)
 
     def when_seen(self, envelope: Envelope, clock: int, seen: Callable[[PeerId], None]) -> None:
-        """Call `seen` as soon as the copies contain what a read at `clock` by the sender of the question `envelope` has
-        to see, with the worker for whose push that has waited last; "": it waited for none. A new view forgets it."""
+        """Call `seen` as soon as the copies contain all that a read at `clock` by the sender of the question `envelope`
+        has to see. Its argument is the worker for whose push that has waited last; "": it did not wait. If a new view
+        begins before, `seen` is never called."""
         one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
         self._judge(one, envelope.message.ranges)
         if not one.missing:
