@@ -88,8 +88,8 @@ class Chains:
             told()
 
     def enter(self, entries: Sequence[Entry]) -> None:
-        """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of an
-        entry have the same one."""
+        """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of
+        one entry must have the same next server."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         observed = witnessed()
         for entry in entries:

@@ -107,8 +107,8 @@ class Shares:
         return Pushes(torch.empty(self._keys.vector_size, dtype=dtype), rows)
 
     def put(self, values: Tensor, ranges: Sequence[int], into: Pushes) -> None:
-        """Write the pulled `values` [m] of `ranges`, ascending, and of their wanted rows into the vector and the
-        rows."""
+        """Write the pulled `values` [m] into `into`: those of the `ranges` of the vector, which ascend, into its
+        vector, and then those of the blocks' wanted rows into its rows."""
         keys, at = self._keys, 0
         for part in merged(keys.parts[number] for number in ranges if number not in self.ids):
             size = part.stop - part.start

@@ -153,8 +153,8 @@ class ZeroMQTransport:
         return self._ways.reaches(peer)
 
     async def self_test(self) -> None:
-        """Prove that an unknown key is refused. Raises RuntimeError if it is not: then no connection would be safe
-        (Z14)."""
+        """Prove that an unknown key is refused. Raises RuntimeError if it is not (then no connection would be safe,
+        Z14), or if there is no answer in time. Does nothing where connections are not encrypted."""
         if self._keys is None:
             return
         said: asyncio.Queue[Change] = asyncio.Queue()
