@@ -73,10 +73,10 @@ def effective(period: int, mean: Speeds) -> float:
 
 
 def normalised(vector: Tensor, anchor: Tensor, share: float | Tensor, parameters: int | None = None) -> Tensor:
-    """The contributions [..., n] of peers that have moved from ``anchor`` ([n] or [..., n]) to ``vector`` [..., n],
-    with ``share = tau_eff/tau_i``, one number or one a row [...]. Only the first ``parameters`` elements are scaled,
-    None: all; the buffers behind them are contributed unchanged. A row whose share is 1 is returned with the same bits,
-    and ``vector`` itself is returned if all shares are 1."""
+    """The contributions ``anchor + share * (vector - anchor)`` [..., n] of peers that have moved from ``anchor`` ([n]
+    or [..., n]) to ``vector`` [..., n]. ``share``: tau_eff/tau_i, one number or one a row [...]. Only the first
+    ``parameters`` elements are scaled, None: all; the buffers behind them are contributed unchanged. A row whose share
+    is 1 is returned with the same bits, and ``vector`` itself is returned if all shares are 1."""
     shares = torch.as_tensor(share)
     same = shares == 1
     if bool(same.all()):

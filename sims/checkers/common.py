@@ -140,11 +140,12 @@ def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[E
 
 
 def peers_end_together(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults, all peers end within one patience of the first. Conversations that end for all peers at
-    once list this promise among their own.
+    """In a run without faults, and without buggify, all peers end within one patience of the first. Conversations that
+    end for all peers at once list this promise among their own.
 
     The promise is not made to a latecomer that no member has answered, because all had ended before its first message
-    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet."""
+    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet.
+    """
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
     late, answered = _latecomers(scenario, entries), {life for _, life, event in entries if isinstance(event, Moved)}
