@@ -107,7 +107,9 @@ class PowerSGD:
 
 
 class PowerSGDRound(Stages):
-    """One peer's side of one round (`codec.Sketch`)."""
+    """One peer's side of one round (`codec.Sketch`). ``values`` [..., n]: what it averages; ``matrices``: the tensors
+    that are sent at this ``rank``; ``q``: all matrices Q with which the round begins, as one vector, the same on every
+    peer."""
 
     stages = 2
 

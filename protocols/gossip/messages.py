@@ -1,4 +1,5 @@
-"""The messages of gossip, and the vectors that they announce."""
+"""The messages of gossip, and the vectors that they announce. `ask`: the number of a question, which its answer
+repeats."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ class Exchanges:
 
 
 class Exchange:
-    """One exchange about all ranges: asks each server for its ranges, batch by batch, and again in a new view. It looks
-    like a task: `done`, `result`, `cancel`."""
+    """One exchange about all ranges, by the arguments of `Exchanges.begin`: asks each server for its ranges, batch by
+    batch, and again in a new view. It looks like a task: `done`, `result`, `cancel`."""
 
     def __init__(self, exchanges: Exchanges, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> None:
         self._exchanges, self._ask, self._shares, self._over, self._tail = exchanges, ask, shares, over, tail

@@ -42,9 +42,10 @@ class Usual:
 
 
 class Work:
-    """A piece of work, from its construction to `end`. `kind`: its name. `where` returns its progress, for a report.
-    `overdue` is called with this object when the work is overdue, every `AGAIN_S` seconds after that, and when it has
-    taken `patience_s` (None: no such limit). `ended` is called with this object at the end."""
+    """A piece of work, from its construction to `end`. `kind`: its name; `usual`: the durations of earlier work of that
+    kind, by which it is overdue. `where` returns its progress, for a report. `overdue` is called with this object when
+    the work is overdue, every `AGAIN_S` seconds after that, and when it has taken `patience_s` (None: no such limit).
+    `ended` is called with this object at the end."""
 
     def __init__(
         self,

@@ -98,8 +98,9 @@ def in_words(why: str) -> str:
 
 def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
     """Decorator that registers a frozen dataclass as a kind of message. Its name is the family's and the class's, as in
-    "members.Join". `lane`: on which it is sent; `payload_max` bounds its payload in bytes. Raises ValueError when the
-    family has a kind of that name, or `payload_max` is above the wire's limit."""
+    "members.Join". `lane`: on which it is sent; `payload_max` bounds its payload in bytes. A field `ask` is the number
+    of a question, which its answer repeats (`Channel.ask`). Raises ValueError when the family has a kind of that name,
+    or `payload_max` is above the wire's limit."""
 
     def register(cls: type[T]) -> type[T]:
         if payload_max > PAYLOAD_BYTES_MAX:

@@ -43,8 +43,8 @@ class Redial:
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
 
     def hurry(self) -> None:
-        """Note that a message is to be sent: the next pauses are short again, and a long one is cut short. An attempt
-        in progress goes on."""
+        """Note that a message is to be sent: the next pauses are short again, and a long one is cut short. If this
+        object is asleep, an attempt is made now. An attempt in progress goes on."""
         self._pause_s = PAUSE_MIN_S
         if self._timer is None:
             self._again()
