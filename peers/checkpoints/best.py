@@ -36,8 +36,8 @@ class Kept(NamedTuple):
 
 
 def kept_best(path: Path) -> Kept | None:
-    """The metric, value and exchange in the file at `path`; None: there is no such file, or it has no metric. The hash
-    is not checked."""
+    """The metric, value and exchange in the file at `path`; None: there is no such file, it cannot be read, or it has
+    no metric. The hash is not checked."""
     try:
         numbers = read_numbers(path)
         return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]))

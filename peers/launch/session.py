@@ -131,7 +131,7 @@ class Session:
 
     async def open_to_user(self, answer: Answer) -> None:
         """Serve requests at the run's socket until `close`. Called in a process without a launcher, which would serve
-        them otherwise. `answer`: answers a request."""
+        them otherwise. `answer`: answers a request. If no socket can be made, prints a line on stderr and returns."""
         say = partial(print, "samovar:", file=sys.stderr)
         await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 

@@ -59,8 +59,9 @@ class Run:
 
     @property
     def part(self) -> int:
-        """Index of this peer's data shard, from 0 to `parts` - 1; final once `wrap` has returned. Raises ValueError
-        before that in a run joined by address, because the members assign the index when the peer joins."""
+        """Index of this peer's data shard, from 0 to `parts` - 1; final once `wrap` has returned; 0 for a server.
+        Raises ValueError before `wrap` in a run joined by address, because the members assign the index when the peer
+        joins."""
         if self._peer is None and self._session.control is None and not self._session.orders.founder:
             raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
         if self._session.orders.role:

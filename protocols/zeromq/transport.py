@@ -186,8 +186,8 @@ class ZeroMQTransport:
         self._ways.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Make an out-link to `peer` at `address`. If its address or key cannot be used, or no descriptor is left,
-        `trouble` tells so; `peer` may still connect to this one."""
+        """Make an out-link to `peer` at `address`, in place of one at another address. If the address or the key cannot
+        be used, or no descriptor is left, `trouble` tells so; `peer` may still connect to this one."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)

@@ -259,7 +259,7 @@ class Hostile:
 
     def stop(self) -> None:
         """Stop sending, and close the endpoints of all own keys. If the sending had ended by an error before, raises
-        that error."""
+        that error and does nothing else."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
         self._task.cancel()
