@@ -191,7 +191,7 @@ def seed_of(*what: object) -> int:
 
 
 def check_vector(values: Tensor) -> None:
-    """Raises ValueError unless ``values`` are one vector [n] that can be encoded."""
+    """Raises ValueError unless ``values`` are one vector [n] that can be encoded (`check_values`)."""
     if values.ndim != 1:
         got = f"{values.dtype} of shape {tuple(values.shape)}"
         raise ValueError(f"a codec takes a flat float32 or float64 vector for a payload, got {got}")
@@ -199,14 +199,14 @@ def check_vector(values: Tensor) -> None:
 
 
 def check_rows(values: Tensor, seeds: Sequence[int]) -> None:
-    """Raises ValueError unless ``values`` [..., n] can be encoded, with a seed for each row."""
+    """Raises ValueError unless ``values`` [..., n] can be encoded (`check_values`), with a seed for each row."""
     check_values(values)
     if len(seeds) != values[..., 0].numel():
         raise ValueError(f"each row takes a seed: {len(seeds)} seeds do not fit shape {tuple(values.shape)}")
 
 
 def check_values(values: Tensor) -> None:
-    """Raises ValueError unless ``values`` [..., n] can be encoded, n >= 1."""
+    """Raises ValueError unless ``values`` [..., n], n >= 1, can be encoded: finite numbers in float32 or float64."""
     if not values.ndim or values.dtype not in FLOATS or not values.numel():
         got = f"{values.dtype} of shape {tuple(values.shape)}"
         raise ValueError(f"a codec takes float32 or float64 vectors of 1 element or more, got {got}")

@@ -186,8 +186,8 @@ def _best_in(folder: Path) -> Best | None:
 
 def keep_result(result: Result, heard: Tally) -> None:
     """Write a result, the trace, and the report if the result names one, to the run's folder. Raises OSError;
-    ValueError when the folder lacks records that the launcher has `heard`; ModuleNotFoundError when only the report
-    cannot be made."""
+    ValueError when the folder lacks records that the launcher has `heard`, or has damaged ones; ModuleNotFoundError
+    when only the report cannot be made. After the last two the written result names no report."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     _write_result(result)

@@ -83,7 +83,8 @@ class Shares:
         return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
 
     def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
-        """The parts of a push that are for `ranges`, ascending, as the payload of a message."""
+        """The parts of a push that are for `ranges`, ascending, as the payload of a message: the numbers of the rows of
+        blocks, and then all values."""
         blocks = [number for number in ranges if number in self.ids]
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
         whole = len(parts) == 1 and parts[0] == (0, self._keys.vector_size)

@@ -187,8 +187,9 @@ class Suspicion:
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """Note that `sender` itself has sent a beat. Returns its entry; None: this peer does not know it as a member,
-        or only another life of it."""
+        """Take the `beat` of `sender` as a sign of life. If it accuses this peer, refute that; if `sender` counted as
+        lost, it may become a member again. Returns its entry; None: this peer does not know it as a member, or only
+        another life of it."""
         entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)

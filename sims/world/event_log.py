@@ -170,7 +170,8 @@ class Log:
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
     def saw(self, life: str, event: object) -> None:
-        """Record an event that a peer's own code told of, by `testpoints.witness`."""
+        """Record an event that a peer's own code told of, by `testpoints.witness`. Where events are not kept
+        (`judged`), only the observers are told."""
         if self.judged:
             self.add(life, event)
         elif not self.closed:
