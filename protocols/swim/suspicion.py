@@ -187,9 +187,8 @@ class Suspicion:
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """Take the `beat` of `sender` as a sign of life. If it accuses this peer, refute that; if `sender` counted as
-        lost, it may become a member again. Returns its entry; None: this peer does not know it as a member, or only
-        another life of it."""
+        """Take the `beat` of `sender` as a sign of life. Refutes it if it accuses this peer; may take back a `sender`
+        that was lost. Returns its entry; None: this peer does not know it as a member, or only another life of it."""
         entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)
