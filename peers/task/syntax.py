@@ -32,7 +32,8 @@ def functions(tree: ast.Module) -> set[str]:
 
 
 def top_level_names(tree: ast.Module) -> set[str]:
-    """The names that the file's top level defines: those of `functions`, and those assigned to."""
+    """The names that the file's top level defines: those of `functions`, and those of plain assignments to one name
+    (``A = 1``; neither ``A: int = 1`` nor ``A, B = 1, 2``)."""
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     return functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
 
