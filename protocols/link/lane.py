@@ -57,7 +57,8 @@ class Pulse:
 
 @dataclass(slots=True, eq=False)
 class Packet:
-    """A message on its way. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
+    """A message on its way. `posted`: done when it is sent; None: nobody waits for that. `under_way`: it was sent.
+    `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
     when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
     newest acknowledged packet and sending this one."""
