@@ -35,7 +35,7 @@ class Traffic:
         self.received[worker] += nbytes
 
     def pull(self, question: Pull | Push) -> None:
-        """Count the values with which a question is answered."""
+        """Count the bytes of the values with which a question is answered."""
         self._pulled.add(question.ranges, question.rows if isinstance(question, Pull) else (), ids=False)
 
     @property
