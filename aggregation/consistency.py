@@ -47,9 +47,9 @@ class Consistency:
                 raise ValueError(f"a bound is 0 to {SLACK_MAX}, got {lacking}")
 
     def required(self, reader: W, clock: int, workers: Iterable[W]) -> dict[W, int]:
-        """The clocks that a read by `reader` at `clock` needs: by worker, how many of its updates the read must contain
-        at least. A worker without an entry may be missing altogether. `workers`: those still taking part; the reader
-        may be among them or not."""
+        """The clocks that a read by `reader` at `clock` needs: by worker, the least number of its updates that the read
+        must contain. A read needs no update of a worker without an entry. `workers`: those still taking part; the
+        reader may be among them or not."""
         needed: dict[W, int] = {}
         if self.slack is not None and clock > self.slack:
             needed = {worker: clock - self.slack for worker in workers if worker != reader}
@@ -70,7 +70,7 @@ def lacking(clocks: Mapping[W, int], required: Mapping[W, int]) -> list[W]:
 
 
 def spread(clocks: Iterable[int]) -> int:
-    """The difference between the highest and the lowest of these clocks; 0 for no clocks."""
+    """The difference between the highest and the lowest of these clocks; 0 if there are none."""
     known = list(clocks)
     return max(known) - min(known) if known else 0
 

@@ -24,9 +24,9 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one rank contributed to the sum, as its witnesses saw it. ``norm``: Euclidean norm of its model, inf if the
-    message holds numbers but no positive weight; ``peak``: largest magnitude in its message; ``weight``: its weight, 0
-    if no witness saw one."""
+    """One rank's contribution to the sum, by its witnesses' statements. ``norm``: Euclidean norm of its model, which is
+    that of the message divided by the weight; inf if the message holds numbers but no positive weight. ``peak``:
+    largest magnitude in its message; ``weight``: its weight, 0 if no witness saw one."""
 
     norm: float
     peak: float
@@ -70,8 +70,8 @@ def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtyp
     """The ranks whose numbers cannot be right, each with the reason in words. A rank whose numbers are merely too large
     is not guilty if more than half of the ranks have too large ones.
 
-    ``norm_max``: the largest norm that a model may have. ``dtype``: that of the sum; a message must not be so large
-    that the sum of as many messages as there are ranks could overflow it.
+    ``all_brought``: by rank, what it contributed. ``norm_max``: the largest norm that a model may have. ``dtype``: that
+    of the sum; a message must not be so large that the sum of as many messages as there are ranks could overflow it.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

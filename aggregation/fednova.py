@@ -66,16 +66,17 @@ def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
 
 def effective(period: int, mean: Speeds) -> float:
     """The effective number of steps (tau_eff) of a round of ``period`` steps: the period, or less where the peers'
-    speeds differ so much that x would oscillate. With unknown speeds it is the period."""
+    speeds differ so much that x would oscillate. ``mean``: of the peers' speeds. With unknown speeds it is the
+    period."""
     swings = mean.steps_per_s * mean.step_s
     return period if swings <= FAR else period * FAR / swings
 
 
 def normalised(vector: Tensor, anchor: Tensor, share: float | Tensor, parameters: int | None = None) -> Tensor:
-    """The contributions [..., n] of peers that have moved from ``anchor`` ([n] or [..., n]) to ``vector`` [..., n],
-    with ``share = tau_eff/tau_i``, one number or one a row [...]. Only the first ``parameters`` elements are scaled,
-    None: all; the buffers behind them are contributed unchanged. A row whose share is 1 is returned with the same bits,
-    and ``vector`` itself is returned if all shares are 1."""
+    """The contributions ``anchor + share * (vector - anchor)`` [..., n] of peers that have moved from ``anchor`` ([n]
+    or [..., n]) to ``vector`` [..., n]. ``share``: tau_eff/tau_i, one number or one a row [...]. Only the first
+    ``parameters`` elements are scaled, None: all; the buffers behind them are contributed unchanged. A row whose share
+    is 1 is returned with the same bits, and ``vector`` itself is returned if all shares are 1."""
     shares = torch.as_tensor(share)
     same = shares == 1
     if bool(same.all()):

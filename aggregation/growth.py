@@ -70,7 +70,7 @@ def carried(vector: Tensor, before: Layout, after: Layout, fill: Tensor | None =
 
 def to_bits(layout: Layout, names: Collection[str]) -> bytes:
     """``names`` of frozen parameters as bytes to send: bit i, lowest first, is 1 if the model's i-th frozen parameter
-    is among them. Empty for no names."""
+    is among them. Other names are left out. Empty for no names, and for a model without frozen parameters."""
     if layout.later is None or not names:
         return b""
     bits = sum(1 << index for index, name in enumerate(layout.later.frozen) if name in set(names))

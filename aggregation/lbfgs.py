@@ -10,7 +10,7 @@ A vector of n elements is cut into ranges. For each range a keeper holds the bas
     d                         the direction of the search
     g0, g                     the gradients at the point x0 from which the search goes, and at the trial x0 + alpha d
 
-and tells the dot products of all pairs; their sums over the ranges are the Gram matrix. `decide` makes an `Order` of
+and sends the dot products of all pairs; their sums over the ranges are the Gram matrix. `decide` makes an `Order` of
 it: go on with another alpha, or accept the trial and search along -H g, as coefficients of the basis. A keeper obeys an
 order by axpy alone. So (2 m + 3)^2 numbers are sent for a range, whatever n is.
 """
@@ -36,9 +36,9 @@ _LEAST_CURVATURE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The state of the line search, after which the trial x0 + `alpha` d was to be tried. `low`, `high`: alpha is
-    sought between them; `high` 0: it has no bound yet. `loss0`, `slope0`: at x0. `begun`: False before the first trial,
-    which is the initial point."""
+    """The state of the line search from x0 along d. `alpha`: the next trial point is x0 + `alpha` d; 0: there is none.
+    `low`, `high`: the bounds of alpha; `high` 0: there is no upper bound yet. `loss0`, `slope0`: the loss at x0, and
+    its derivative along d there. `begun`: False before the first trial, which is the initial point."""
 
     alpha: float = 0.0
     low: float = 0.0
@@ -50,9 +50,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order to all keepers after the trial with the alpha `tried`. With `accept` the trial becomes x0; with `pair`
-    too, its step and change of gradient are kept; `direction` [2 m + 3] are the coefficients of the next d in the basis
-    after that. The next trial is x0 + `search.alpha` d."""
+    """The order that all keepers obey after a trial. `tried`: the alpha of that trial. `accept`: the trial point
+    becomes x0; `pair`: its step and its change of the gradient are also added to the basis. `direction` [2 m + 3]: the
+    coefficients of the next d in the new basis. `search`: the state for the next trial, at x0 + `search.alpha` d."""
 
     search: Search = Search()
     tried: float = 0.0
@@ -61,12 +61,12 @@ class Order:
     direction: tuple[float, ...] = (0.0,) * BASIS
 
     def to_plain(self) -> tuple[float, ...]:
-        """The order as `ORDER` finite numbers."""
+        """The order as `ORDER` numbers."""
         return (*map(float, (*astuple(self.search), self.tried, self.accept, self.pair)), *self.direction)
 
     @classmethod
     def from_plain(cls, numbers: Sequence[float]) -> Order:
-        """The order that `to_plain` returned. Raises ValueError when the numbers are none."""
+        """The order that `to_plain` returned. Raises ValueError when there are not exactly `ORDER` numbers."""
         if len(numbers) != ORDER:
             raise ValueError(f"an order has {ORDER} numbers, got {len(numbers)}")
         alpha, low, high, loss0, slope0, begun, tried, accept, pair, *direction = numbers
@@ -75,13 +75,14 @@ class Order:
 
 
 ORDER = 9 + BASIS
-"""The numbers of an order."""
+"""The length of an order as numbers (`Order.to_plain`)."""
 
 
 def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
-    """The order after a trial, of finite numbers. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: at the
-    trial. `last`: no trial follows, so x is to be the best point that was accepted. Where no direction goes down, x0
-    stays."""
+    """The order that follows a trial. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: that of the trial
+    point. A trial with a loss or product that is infinite or NaN is rejected, and the order's numbers are finite.
+    `search`: the state in which the trial was made. `last`: no trial follows, so the values are to become the best
+    accepted point. Where no direction leads downhill, the next alpha is 0, and x0 stays."""
     slope = float(gram[_D, _G])
     finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
     if not search.begun and not finite:
@@ -121,20 +122,22 @@ def _unit(place: int, value: float = 1.0) -> Tensor:
 
 
 def rolled(alpha: float) -> Tensor:
-    """The linear map [2 m + 3, 2 m + 3] from the basis to that after an accepted trial whose pair is kept."""
+    """The matrix [2 m + 3, 2 m + 3] by which the basis is multiplied from the left after an accepted trial whose pair
+    is kept: the oldest pair is dropped. ``alpha``: the step of that trial."""
     rows = [*(_unit(place + 1) for place in range(HISTORY - 1)), _unit(_D, alpha)]
     rows += [*(_unit(HISTORY + place + 1) for place in range(HISTORY - 1)), _unit(_G) - _unit(_G0)]
     return torch.stack([*rows, _unit(_D), _unit(_G), _unit(_G)])
 
 
 def kept() -> Tensor:
-    """The linear map from the basis to that after an accepted trial whose pair is left out."""
+    """The matrix [2 m + 3, 2 m + 3] by which the basis is multiplied from the left after an accepted trial whose pair
+    is left out."""
     return torch.stack([*(_unit(place) for place in range(_G0)), _unit(_G), _unit(_G)])
 
 
 def two_loop(gram: Tensor) -> Tensor:
-    """The coefficients [2 m + 3], in the basis, of -H g. `gram`: dot products of the basis, of which pairs of zero
-    vectors are left out."""
+    """The coefficients [2 m + 3], in the basis, of the direction -H g. `gram`: dot products of the basis. Pairs whose
+    product s y is not positive are left out."""
     q, weights = _unit(_G), list[tuple[int, float]]()
     pairs = [place for place in range(HISTORY) if float(gram[place, HISTORY + place]) > 0]
     for place in reversed(pairs):

@@ -55,11 +55,12 @@ def contribute(
     vector: Tensor, weight: float | Tensor, signals: Sequence[float] | Tensor = (), *, out: Tensor | None = None
 ) -> Tensor:
     """The messages of peers that contribute ``vector`` [..., n]: [..., n + signals + 1] in its dtype, a new tensor or
-    ``out``. ``weight``: one number for all rows, or [...]; ``signals``: the same for all rows, or [..., signals].
+    ``out``. A message is the vector and the signals, each times the weight, and then the weight. ``weight``: one number
+    for all rows, or [...]; ``signals``: the same for all rows, or [..., signals].
 
     Weight 0 contributes exact zeros, whatever ``vector`` and ``signals`` hold: so a peer without a result, or with NaN
     in it, can still be in the sum. Raises ValueError on a weight that is negative, not finite, or beyond the dtype's
-    range.
+    range, and on a ``vector`` that is not floating.
     """
     if not vector.ndim or not vector.is_floating_point():
         raise ValueError(f"only floating vectors can be averaged, got {vector.dtype} of {tuple(vector.shape)}")

@@ -37,19 +37,21 @@ class Rows:
         return self.ids.nbytes + self.values.nbytes
 
     def times(self, factor: float) -> Rows:
-        """These rows with all values multiplied by `factor`."""
+        """These rows with all values multiplied by `factor`; the same object where that is 1."""
         return self if factor == 1.0 else Rows(self.ids, self.values * factor)
 
     def over(self, divisor: float) -> Rows:
-        """These rows with all values divided by `divisor`."""
+        """These rows with all values divided by `divisor`; the same object where that is 1."""
         return self if divisor == 1.0 else Rows(self.ids, self.values / divisor)
 
     def minus(self, other: Rows) -> Rows:
-        """The change from `other`, the same rows with other values, to these."""
+        """The difference `self` - `other` of the values. `other` must have the same ids in the same order, which is not
+        checked."""
         return Rows(self.ids, self.values - other.values)
 
     def plus(self, other: Rows) -> Rows:
-        """The sum of two sets of rows of one table, in which a missing row counts as zeros."""
+        """The sum of two sets of rows of one table, in which a missing row counts as zeros. If either is empty, the
+        other object itself is returned."""
         own = self.ids.shape[0]
         if not own or not other.ids.shape[0]:
             return self if own else other
@@ -68,9 +70,9 @@ def ascending(ids: Tensor, rows: int) -> bool:
 
 
 def share(ids: Tensor, blocks: int) -> list[Tensor]:
-    """The places in `ids` [k], ascending numbers of rows, of those that belong to each of `blocks` blocks. Row r
-    belongs to block r mod `blocks` and is row r // `blocks` in it, so neighbours, which are often equally frequent, are
-    in different blocks."""
+    """Divide the rows `ids` [k], ascending numbers, among `blocks` blocks. Returns for each block the indices into
+    `ids` of its rows, ascending int64. Row r belongs to block r mod `blocks` and is row r // `blocks` in it, so
+    neighbours, which are often equally frequent, are in different blocks."""
     of = ids % blocks
     order = torch.argsort(of, stable=True)
     counts: list[int] = torch.bincount(of, minlength=blocks).tolist()

@@ -104,8 +104,8 @@ class Layout:
 
     @classmethod
     def stack(cls, rows: Sequence[Row], later: Later | None = None) -> "Layout":
-        """The layout of tensors of these names, shapes and dtypes, one after another in this order. Raises ValueError
-        on a name that occurs twice, on a dtype that is not in `DTYPES`, on sizes out of range, and without tensors."""
+        """The layout of tensors of these names, shapes and dtypes, in this order; ``later``: frozen ones that may join.
+        Raises ValueError on a repeated name, a dtype not in `DTYPES`, sizes out of range, and without tensors."""
         if not rows:
             raise ValueError(f"a layout holds 1 to {SIZE_MAX} elements, got 0 in 0 tensors")
         for row in rows:
@@ -168,7 +168,8 @@ class Layout:
     def load(self, vector: Tensor, tensors: Mapping[str, Tensor]) -> None:
         """Copy a vector of `size` elements into the tensors, in place, each on its own device and in its own dtype.
 
-        Raises ValueError, before anything is written, where the vector, a name or a shape is not this layout's.
+        Raises ValueError, before anything is written, where the vector, a name or a shape is not this layout's, or a
+        tensor is not a dense floating one.
         """
         self._check(tensors)
         self._check_vector(vector)

@@ -169,7 +169,7 @@ class Peer:
         self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, role=role, **said))
 
     def tell_once(self, event: EventName, why: str) -> None:
-        """Write an event, unless this peer has written one of that name before."""
+        """Write an event for the reason `why`, unless this peer has written one of that name before."""
         if event not in self._told:
             self._told.add(event)
             self.tell(event, why=why)

@@ -39,13 +39,14 @@ def dialable(address: str) -> str:
 
 def own_way(bound: str) -> str:
     """The address at which this machine itself reaches a socket that is bound to the address `bound`. `bound` may name
-    all interfaces; the loopback address then stands for them."""
+    all interfaces; the loopback address then stands for them. Raises ValueError as `split_address` does."""
     host, port = split_address(bound)
     return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
 
 
 def host_of(address: str) -> str:
-    """The host of an address, or of the origin of a connection."""
+    """The host of an address, or of the origin of a connection, without the brackets of an IPv6 address. An IPv4
+    address that is written as IPv6 becomes plain IPv4."""
     host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
     return host.strip("[]").removeprefix("::ffff:")
 

@@ -28,8 +28,8 @@ CONNECTION_BYTES = 1500
 
 
 class Pacer:
-    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. Its user asks
-    `wait_s` before it sends a frame, and calls `charge` when it does."""
+    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. The sender
+    asks `wait_s` before it sends a frame, and calls `charge` when it does. All times are on the loop's clock."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf
@@ -96,11 +96,12 @@ class Day:
 
     @property
     def asleep(self) -> bool:
+        """Whether the peer sleeps, and sends nothing. Setting it to False also ends the need to sleep
+        (`must_sleep`)."""
         return self._asleep
 
     @asleep.setter
     def asleep(self, asleep: bool) -> None:
-        """The peer falls asleep, and sends nothing any more, or wakes, and need not sleep any more."""
         self._asleep = asleep
         self._must_sleep = self._must_sleep and asleep
 

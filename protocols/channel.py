@@ -22,7 +22,8 @@ from .wire.frames import CHANNEL_LETTERS_MAX, Buffer
 
 
 class Channel:
-    """One conversation's access to an endpoint."""
+    """One conversation's access to an endpoint: it sends messages under the channel's name, and its handlers get those
+    that other peers send under that name."""
 
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         """Raises ValueError for a name that the wire does not take: 1 to 64 printable letters."""
@@ -42,8 +43,9 @@ class Channel:
         return self.endpoint.reception.bytes_received_by[self.name]
 
     def on(self, kind: type, handler: Handler) -> None:
-        """Hand every message of the class `kind` that arrives on this channel to `handler`, which runs on the loop and
-        must be quick. Raises ValueError when that kind has a handler already."""
+        """Hand every message of the class `kind` that arrives on this channel to `handler`, also those that have
+        arrived before and were kept. The handler runs on the loop and must be quick. Raises ValueError when that kind
+        has a handler already."""
         self.endpoint.reception.on(self.name, kind, handler)
 
     def resume(self, envelope: Envelope, handler: Handler) -> None:
@@ -52,8 +54,9 @@ class Channel:
         self.endpoint.reception.resume(envelope, handler)
 
     def watch(self, peers: Set[PeerId]) -> None:
-        """Exchange heartbeats with these peers, in addition to those that other channels watch. A peer that is silent
-        or has ended is reported to the endpoint's `on_lost`. Replaces the set that this channel watched before."""
+        """Exchange heartbeats with these peers, in addition to those that other channels watch. The endpoint's
+        `on_lost` is called with a peer that is silent or has ended. Replaces the set that this channel watched
+        before."""
         if not self.endpoint.links.closed:
             self.endpoint.links.watch(self.name, set(peers))
 
@@ -77,13 +80,15 @@ class Channel:
         return self.endpoint.links.known(to).offer(self.name, message, payload)
 
     def post(self, to: PeerId, message: object) -> None:
-        """Send a control message without waiting. For a lost peer this does nothing: `on_lost` has reported it."""
+        """Send a message of the lane CONTROL without waiting. For a lost peer this does nothing: `on_lost` has reported
+        it. Raises ValueError for a message of another lane or that no receiver would take; PeerLost when this endpoint
+        has too many links in use to begin another."""
         self.endpoint.post(self.name, to, message)
 
     def tell(self, to: PeerId, message: object) -> None:
         """Send a message of the lane LOOSE once, at once and outside of any link, as a datagram. It may be lost, arrive
         twice or be overtaken by later ones, and the receiver has to bear that. It costs a frame, and neither a
-        handshake nor an acknowledgement."""
+        handshake nor an acknowledgement. Raises ValueError for a message of another lane."""
         self.endpoint.tell(self.name, to, message)
 
     async def ask(
@@ -98,7 +103,7 @@ class Channel:
         """Send ``question(ask)``, where `ask` is the number that the answer repeats, and return the message that
         answers it, of one of the classes in `answers`. Raises PeerLost when the peer is lost, when it refuses the
         question, when its answer is of another class, or when it does not answer within `within_s` seconds (None: no
-        limit)."""
+        limit); ValueError for a question that no receiver would take."""
         return await self.endpoint.reception.ask(
             to, self.name, lambda ask: self.send(to, question(ask), payload), answers, within_s
         )

@@ -26,10 +26,11 @@ class RunClock:
         return self._now() - self.before_s if self._began_s is None else self._began_s
 
     def start(self, elapsed_s: float | None = None) -> None:
-        """This peer begins to train. `elapsed_s`: how long the run has lasted according to the other peers; None: only
-        as long as it had before it was resumed."""
+        """Note that this peer begins to train now. `elapsed_s`: how long the run has lasted according to the other
+        peers; None: only as long as it had before it was resumed."""
         self._began_s = self._now() - (self.before_s if elapsed_s is None else elapsed_s)
 
     @property
     def elapsed_s(self) -> float:
+        """Seconds since the run began; `before_s` until this peer has started."""
         return self.before_s if self._began_s is None else self._now() - self._began_s

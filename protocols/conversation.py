@@ -59,10 +59,10 @@ class Outcome:
     the last outcome. The other seconds: see `Meter`. `members`: how many peers contributed; `waited_for`: the peer that
     took most of `wait_s`; None: no such peer. `details`: the conversation's own numbers, by the names of its record
     columns. `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none,
-    or the conversation does not tell. `counts`: the conversation's own counts since the last outcome, by name and key.
-    `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the vector that this peer exchanged,
-    before a codec; 0: none, or the conversation does not tell. `last`: no exchange follows. `note`: for the user,
-    reported once in a run."""
+    or the conversation does not report it. `counts`: the conversation's own counts since the last outcome, by name and
+    key. `metrics`: of the model after this exchange, if this peer has evaluated it. `caught_up`: this peer's update was
+    not in the exchange. `model_bytes`: size of the vector that this peer exchanged, before a codec; 0: none, or the
+    conversation does not report it. `last`: no exchange follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -150,7 +150,7 @@ class Conversation(Protocol):
     async def finish(self) -> End | None:
         """Called after the last work: wait until no other peer needs this one any more; if the replica ended before the
         run did, perhaps only for a limited time. The caller must then call `next` again, which may give an evaluation.
-        Returns why the run is over; None: it goes on without this peer, or the conversation does not tell."""
+        Returns why the run is over; None: it goes on without this peer, or the conversation does not report it."""
         ...
 
     async def leave(self, why: str) -> None:

@@ -28,12 +28,11 @@ from .wire.frames import Buffer, Frame, Lane, OtherVersion, PeerMisbehaved, deco
 
 _FOR_TRANSPORTS = (ShapedTo, Here)
 SMALLEST_CHUNK_BYTES = 16
-"""The size of a chunk that simulations choose at times. No real link needs chunks this small, but conversations have to
-work with them."""
+"""The size of a chunk that simulations choose at times: smaller than any real link needs."""
 
 
 class Endpoint:
-    """Sends and receives all messages of one peer, over any transport."""
+    """Sends and receives all messages of one peer. `on_lost`: called with each lost peer and the reason in words."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws incarnations."""
@@ -60,6 +59,7 @@ class Endpoint:
 
     @property
     def address(self) -> str:
+        """The address at which others reach this peer, or `NOWHERE`."""
         return self._transport.address
 
     @property
@@ -79,6 +79,7 @@ class Endpoint:
 
     @property
     def bytes_sent(self) -> int:
+        """Bytes that were given to the transport, framing included."""
         return self.links.outbox.bytes_sent
 
     @property
@@ -116,7 +117,7 @@ class Endpoint:
         self._transport.dismiss(peer)
 
     def lapse(self, peer: PeerId) -> None:
-        """End the link to `peer`. Refuse it from now on, unless `admit` has let it in and not only `dial`."""
+        """End the link to `peer`. It may connect again if `admit` has let it in; if only `dial` has, it is refused."""
         self.forget(peer)
         if peer not in self._trust.let_in:
             self._transport.dismiss(peer)
@@ -157,7 +158,7 @@ class Endpoint:
         return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
-        """Why `peer` is lost; None: it is not."""
+        """Why `peer` is lost; None: it is not, or there is no link with it."""
         return None if (link := self.links.get(peer)) is None else link.lost
 
     def trouble(self, peer: PeerId) -> str | None:
@@ -169,7 +170,7 @@ class Endpoint:
         return peer in self._ended
 
     def draw(self) -> int:
-        """A random number of 62 bits, different from other peers' draws."""
+        """A random number of 62 bits, not 0, different from other peers' draws."""
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
@@ -177,7 +178,7 @@ class Endpoint:
         self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
-        """Declare `peer` lost now: the caller has seen its end and need not wait for its silence."""
+        """Declare `peer` lost now, and close its connection: the caller has proof that its process has ended."""
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
@@ -187,7 +188,7 @@ class Endpoint:
         self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
-        """Close the link to `peer`, which is no longer needed, and end open questions to it. It may connect again."""
+        """End the link to `peer`, which is no longer needed, and open questions to it. It may connect again."""
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
@@ -280,7 +281,7 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """End open questions to `peer`, drop its messages without a handler, and call `on_lost`."""
+        """End open questions to `peer` with PeerLost, drop its messages without a handler, and call `on_lost`."""
         self.reception.fail_asks(peer, why)
         self.reception.drop(peer)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)

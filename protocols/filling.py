@@ -9,7 +9,8 @@ from torch import Tensor
 
 
 class Filling:
-    """Tracks which buckets of `vector` [n] are filled. Construct it on the event loop that waits for it."""
+    """Tracks which of the `buckets`, 0 to `buckets` - 1, of `vector` [n] are filled. Construct it on the event loop
+    that waits for it; all methods belong to that loop."""
 
     def __init__(self, vector: Tensor, buckets: int) -> None:
         loop = asyncio.get_running_loop()
@@ -19,13 +20,14 @@ class Filling:
         self._told: list[Callable[[], None]] = []
 
     def when_whole(self, told: Callable[[], None]) -> None:
-        """Call `told` as soon as all buckets are filled."""
+        """Call `told` as soon as all buckets are filled; at once if they are."""
         self._told.append(told)
         if not self._left:
             told()
 
     def fill(self, bucket: int) -> None:
-        """Note that all elements of `bucket` are written and will not be written again. A second call does nothing."""
+        """Note that all elements of `bucket` are written and will not be written again. A second call does nothing.
+        After the last bucket the functions given to `when_whole` are called."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
             self._left -= 1

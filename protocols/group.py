@@ -80,7 +80,8 @@ class Group:
 
     @cached_property
     def levels_Bps(self) -> tuple[float, ...] | None:
-        """The bandwidth of each rank in bytes a second, rounded to one of a few levels; None: none was measured."""
+        """The bandwidth of each rank in bytes a second, with small differences removed and unknown ones estimated
+        (`aggregation.schedules.shares.coarse`); None: none was measured."""
         return coarse(self.bandwidths_Bps) if any(self.bandwidths_Bps) else None
 
     @cached_property

@@ -19,7 +19,7 @@ class LocalHub:
 
 class LocalTransport:
     """A transport of peers on one event loop. It delivers frames in the loop's next iteration, in order, and loses none
-    unless the receiver is closed or has not admitted the sender."""
+    unless the receiver is closed or has not admitted the sender. Nothing is encrypted."""
 
     pipes = None
     budget = None

@@ -22,6 +22,7 @@ class LinkSpec:
 
     @property
     def receives_Bps(self) -> float:
+        """Bytes a second that the connection receives."""
         return self.bandwidth_Bps if self.down_Bps is None else self.down_Bps
 
 

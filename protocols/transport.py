@@ -32,7 +32,8 @@ def is_guest(peer: PeerId) -> bool:
 
 
 def wire_bytes(header: int, payload: int, *, encrypted: bool) -> int:
-    """Bytes that two frames take on the wire: ZMTP 3 framing and, encrypted, CURVE's command, nonce and box."""
+    """Bytes that two frames of `header` and `payload` bytes take on the wire: with ZMTP 3 framing and, encrypted,
+    CURVE's command, nonce and box."""
     box = 33 if encrypted else 0
     header, payload = header + box, payload + box
     return header + (2 if header < 256 else 9) + payload + (2 if payload < 256 else 9)
@@ -101,11 +102,11 @@ class Transport(Protocol):
     def dial(self, peer: PeerId, address: str) -> None:
         """Make a connection to `peer`, which must prove its id. A second call with the same arguments does nothing.
 
-        A peer that cannot be reached, or does not let this one in, is called again until `hang_up`, soon while
-        something is posted. Both arguments may come from a hostile message: an address that cannot be dialled is
-        reported by `trouble`, never raised.
+        While `peer` cannot be reached, or refuses the connection, the transport tries again until `hang_up`. The tries
+        follow each other quickly while messages to `peer` are posted. Both arguments may come from a hostile message:
+        an address that cannot be dialled is reported by `trouble`, never raised.
 
-        `NOWHERE` as `address`: wait for the call of `peer`. If this one cannot be dialled either, what is posted goes
+        `NOWHERE` as `address`: wait until `peer` calls. If the own peer cannot be dialled either, what is posted goes
         by a pipe (`Pipes.wanted`). A peer that cannot be dialled keeps the connections that it has made, so that others
         can answer on them, and calls again within seconds when they break.
         """
@@ -146,7 +147,7 @@ class Transport(Protocol):
         ...
 
     def whence(self, peer: PeerId) -> str:
-        """The address that `peer` sends from; "": unknown."""
+        """The host, or else the address, from which `peer` is known to send; "": unknown."""
         ...
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:

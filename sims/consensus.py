@@ -25,7 +25,8 @@ _MOST = 1000
 
 
 class Observed:
-    """Compares the models of `world` whenever enough of them have changed. Times in `points` are virtual ones."""
+    """Compares the models of the peers of `world` whenever enough of them have changed, and appends the outcome to
+    `points`, with virtual times."""
 
     def __init__(self, world: World) -> None:
         self.points: list[Consensus] = []
@@ -34,7 +35,8 @@ class Observed:
         world.log.observers.append(self._heard)
 
     def end(self, time_s: float) -> None:
-        """Compare and evaluate the last models, because the run is over at the virtual time `time_s`."""
+        """Append a last point, with the metrics of the mean model, at `time_s`, the virtual time at which the run was
+        over. Nothing if no peer had a model of its own."""
         if self._models:
             self._add(time_s, last=True)
 

@@ -102,8 +102,9 @@ class Play:
 
 
 def play_of_task(task: Path, settings: Settings, command: str | None = None) -> Play:
-    """A simulation of the task with these settings, without faults. `command`: how it was started, for its report;
-    None: by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
+    """A simulation of the task with these settings, without faults. Imports the task, makes the run's folder, and, if
+    the settings ask for that, measures the time of a local step. `command`: how it was started, for its report; None:
+    by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
     functions = load_task(task, settings.arguments, settings.own.asks_of_task())
     folder = make_folder(settings.run, task, command)
     if settings.step_time == MEASURED:
@@ -115,7 +116,8 @@ def play_of_scenario(
     file: Path, task: Path | None, given: Mapping[str, object], tell: Tell, command: str | None = None
 ) -> Play:
     """The simulation in a scenario's file. `task`: in place of the file's task; `given`: settings over those of the
-    file; `command`: as for `play_of_task`. Raises TaskError, SettingsError and other ValueErrors."""
+    file; `tell` is called with a line for each setting given by its former name; `command`: as for `play_of_task`.
+    Raises TaskError, SettingsError and other ValueErrors."""
     found = read_scenario(file, given, tell)
     task = task or found.task
     # The toy task has a known bound on its duration; a user's own task has none.
@@ -131,7 +133,9 @@ def play_of_scenario(
 
 
 def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
-    """Run a simulation. Returns the result and, if a promise was broken, lines on the last events before that."""
+    """Run a simulation. Writes its settings, scenario, records and scene to its folder, but not its result. Returns the
+    result and, if a promise was broken, lines on the last events before that, else none. Raises TaskError, Diverged,
+    OSError; in a simulation that is not judged also the other errors of the run."""
     task, scenario, folder = wished.task, wished.scenario, wished.folder
     settings = scenario.settings
     check_trainable(task.path, settings.own.scripts_only())

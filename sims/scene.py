@@ -36,7 +36,7 @@ def scene_of(
 
 
 def lost_in(scene: Scene) -> list[Lost]:
-    """The peers that did not finish the run, each with the reason, as only the world knows it."""
+    """The peers whose last process crashed, gave up or ran out of memory, each with the reason and the time."""
     last = {stay.peer: stay for stay in scene.stays}
     return [
         Lost(peer=stay.peer, when=max(0.0, stay.until_s), why=stay.why)

@@ -33,8 +33,9 @@ SketchState = tuple[Tensor, ...]
 
 
 class HopCodec(Protocol):
-    """A codec that can encode any contiguous range of a vector by itself. Chunks should be cut at multiples of
-    ``align`` elements: a block that is cut in two needs one more scale."""
+    """A codec that can encode any contiguous range of a vector by itself. ``name``: the one by which a user chooses it,
+    without options. Chunks should be cut at multiples of ``align`` elements: a block that is cut in two needs one more
+    scale."""
 
     family: ClassVar[Literal["hop"]]
 
@@ -51,8 +52,8 @@ class HopCodec(Protocol):
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """Encode ``values`` ([n], n >= 1, float32 or float64, finite) as uint8 [encoded_bytes(n)], on the same device.
 
-        ``seed`` is for stochastic rounding: it should differ by peer, round and range. Raises ValueError on any other
-        values: a diverged model must not spread.
+        ``seed`` is for stochastic rounding: it should differ by peer, round and range. A codec that rounds to the
+        nearest ignores it. Raises ValueError on any other values: a diverged model must not spread.
         """
         ...
 
@@ -166,10 +167,12 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
-    """The size in bytes of the uncompressed vector whose plain allreduce sends as many bytes as a round among ``world``
-    peers does with this codec (None: no codec) and this number of ``fragments``. Schedules are chosen for this size.
+    """The size in bytes, rounded down, of an uncompressed vector that costs as much: its plain allreduce sends as many
+    bytes as a round among ``world`` peers sends with this codec (None: no codec) and this number of ``fragments``.
+    Schedules are chosen for this size.
 
-    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n."""
+    For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n.
+    """
     if codec is None:
         whole = layout.nbytes
     elif codec.family == "hop":
@@ -182,12 +185,13 @@ def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: 
 
 
 def seed_of(*what: object) -> int:
-    """A seed made of the arguments' `repr`: peers that give equal arguments get equal seeds, without a message."""
+    """A seed from 0 to 2**56 - 1 that is a hash of the arguments' `repr`: peers that give equal arguments get equal
+    seeds, without a message."""
     return int.from_bytes(blake2b(repr(what).encode(), digest_size=7).digest(), "big")
 
 
 def check_vector(values: Tensor) -> None:
-    """Raises ValueError unless ``values`` are one vector [n] that can be encoded."""
+    """Raises ValueError unless ``values`` are one vector [n] that can be encoded (`check_values`)."""
     if values.ndim != 1:
         got = f"{values.dtype} of shape {tuple(values.shape)}"
         raise ValueError(f"a codec takes a flat float32 or float64 vector for a payload, got {got}")
@@ -195,14 +199,14 @@ def check_vector(values: Tensor) -> None:
 
 
 def check_rows(values: Tensor, seeds: Sequence[int]) -> None:
-    """Raises ValueError unless ``values`` [..., n] can be encoded, with a seed for each row."""
+    """Raises ValueError unless ``values`` [..., n] can be encoded (`check_values`), with a seed for each row."""
     check_values(values)
     if len(seeds) != values[..., 0].numel():
         raise ValueError(f"each row takes a seed: {len(seeds)} seeds do not fit shape {tuple(values.shape)}")
 
 
 def check_values(values: Tensor) -> None:
-    """Raises ValueError unless ``values`` [..., n] can be encoded, n >= 1."""
+    """Raises ValueError unless ``values`` [..., n], n >= 1, can be encoded: finite numbers in float32 or float64."""
     if not values.ndim or values.dtype not in FLOATS or not values.numel():
         got = f"{values.dtype} of shape {tuple(values.shape)}"
         raise ValueError(f"a codec takes float32 or float64 vectors of 1 element or more, got {got}")

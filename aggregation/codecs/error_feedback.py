@@ -46,14 +46,14 @@ class ErrorFeedback:
         return cls(torch.zeros_like(vector, requires_grad=False))
 
     def correct(self, values: Tensor) -> Tensor:
-        """Returns the vector to encode [..., n], a new one: the values plus the residual. The residual is not
-        changed."""
+        """Returns the vector to encode [..., n], a new one: the values plus the residual. The residual is not changed.
+        Raises ValueError when the values have another shape or dtype than the residual."""
         self._check(values)
         return values.detach() + self.residual
 
     def keep(self, corrected: Tensor, sent: Tensor) -> None:
-        """Store the new residual, ``corrected - sent``. Raises ValueError, and keeps the old one, if it is not
-        finite in any row."""
+        """Store the new residual, ``corrected - sent``; both are like the residual. Raises ValueError, and keeps the
+        old residual, if a shape or dtype differs, or if the new residual is not finite in any row."""
         self._check(corrected)
         self._check(sent)
         residual = corrected.detach() - sent.detach()

@@ -34,7 +34,7 @@ def to_blocks(values: Tensor, block: int) -> Tensor:
 
 
 def scale_blocks(values: Tensor, scales: Tensor, block: int) -> Tensor:
-    """Multiply each block of ``values`` [..., n], in place, with its scale [..., blocks]."""
+    """Multiply each block of ``values`` [..., n], in place, with its scale [..., blocks]. Returns ``values``."""
     whole = values.shape[-1] // block
     values[..., : whole * block].unflatten(-1, (whole, block)).mul_(scales[..., :whole, None])
     values[..., whole * block :].mul_(scales[..., whole:])

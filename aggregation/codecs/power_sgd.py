@@ -77,8 +77,8 @@ class PowerSGD:
 
     def start(self, layout: Layout, seed: int) -> SketchState:
         """The state before the first round: one tensor [k] on the CPU, every Q [columns, rank] row by row, in the
-        layout's dtype. The elements are drawn uniformly from -1 to 1 from the seed alone, so a lower rank gets the
-        first of them. They are equal for all versions of torch and all devices."""
+        layout's dtype. The elements are drawn uniformly from -1 to 1, by the seed alone. They are equal for all
+        versions of torch and all devices. With one seed, a shorter state is the beginning of a longer one."""
         size = self._state_size(self.matrices(layout))
         drawn = bytearray(shake_128(f"power_sgd {seed}".encode()).digest(4 * size))
         words = torch.frombuffer(drawn, dtype=torch.int32) if size else torch.empty(0)
@@ -107,7 +107,9 @@ class PowerSGD:
 
 
 class PowerSGDRound(Stages):
-    """One peer's side of one round (`codec.Sketch`)."""
+    """One peer's side of one round (`codec.Sketch`). ``values`` [..., n]: what it averages; ``matrices``: the tensors
+    that are sent at this ``rank``; ``q``: all matrices Q with which the round begins, as one vector, the same on every
+    peer."""
 
     stages = 2
 

@@ -57,7 +57,8 @@ class RandomK:
 
 
 class RandomKRound(Stages):
-    """One peer's side of one round (`codec.Sketch`)."""
+    """One peer's side of one round (`codec.Sketch`). ``values`` [..., n]: what it averages; ``places`` [k]: the indices
+    of the elements that are averaged in this round, the same on every peer."""
 
     stages = 1
 

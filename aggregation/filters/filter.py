@@ -28,9 +28,10 @@ from ..vector import Part
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """The push that filters look at. `weights` [n]: the values that the worker had pulled; `rate`: the factor that
-    makes an element a change of its value; `seed`: for random choices, another one for each worker and push; `parts`:
-    those that are encoded by themselves, in order."""
+    """The push to which filters are applied. `weights` [n]: the values that the worker had pulled before its local
+    steps; `rate`: the factor by which a pushed element is multiplied to give the change of its value; `seed`: for
+    random choices, another one for each worker and push; `parts`: the ranges of the vector that a codec encodes
+    separately, in order."""
 
     weights: Tensor
     rate: float
@@ -39,13 +40,14 @@ class Push:
 
 
 class Filter(Protocol):
-    """A filter, which holds no state."""
+    """The port of filters. A filter holds no state."""
 
     forgets: ClassVar[bool]
     """Whether an element that does not pass is dropped; False: it is added to the next push."""
 
     def passed(self, values: Tensor, push: Push) -> Tensor:
-        """What passes of the `values` [n], a new tensor [n]: each element as it is, or rounded, or 0."""
+        """Filter the `values` [n] of `push`. Returns a new tensor [n]: an element that passes is unchanged or rounded,
+        any other is 0."""
         ...
 
 
@@ -54,9 +56,9 @@ PartCodec = HopCodec | GatherCodec
 
 
 class Filtered(NamedTuple):
-    """The outcome of filters: the `sent` elements [n], the `residual` [n], and the number of elements that were `held`
-    back or forgotten. `coded`: by the number of a part, the bytes that a codec makes of it, of which the receiver makes
-    the elements that are in `sent`; empty: there is no codec."""
+    """The result of `Filters.apply`. `sent` [n]: the elements that the server gets; `residual` [n]: those to give to
+    the next call; `held`: the number of elements that were kept back or forgotten. `coded`: index of a part -> the
+    bytes that the codec made of it; the receiver decodes them to the elements in `sent`. Empty: there is no codec."""
 
     sent: Tensor
     residual: Tensor
@@ -66,19 +68,21 @@ class Filtered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Some filters, in the order in which they are applied, and the codec of what passes; None: there is none."""
+    """Some filters, in the order in which they are applied, and the codec that encodes the result; None: there is no
+    codec."""
 
     chain: tuple[Filter, ...]
     codec: PartCodec | None = None
 
     @property
     def forget(self) -> bool:
-        """Whether one of them drops elements for good."""
+        """Whether one of the filters drops elements for good."""
         return any(one.forgets for one in self.chain)
 
     def apply(self, values: Tensor, residual: Tensor | None, push: Push) -> Filtered:
-        """Filter the `values` [n] of a push. `residual` [n]: what the last push of this worker left; None: nothing. No
-        tensor that is given is changed. Raises ValueError if there is a codec and the values are not finite."""
+        """Apply all filters, then the codec, to the `values` [n] of a push. `residual` [n]: the `Filtered.residual` of
+        this worker's last push, which is added to the values first; None: there is none. No tensor that is given is
+        changed. Raises ValueError if there is a codec and the values are not finite."""
         corrected = values if residual is None else values + residual
         passed, forgotten = corrected, None
         for number, one in enumerate(self.chain):

@@ -16,7 +16,7 @@ from .filter import Push
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """`codec`: says how many, and in which precision."""
+    """The filter of the largest elements. `codec`: gives their number and precision."""
 
     codec: TopK
     forgets: ClassVar[bool] = False

@@ -21,7 +21,8 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class Significant:
-    """`threshold`: the share of a value above which a change of it is sent, above 0."""
+    """The filter of significant changes. `threshold`: a change passes if it is above this share of the value, 0 <
+    `threshold` <= 1e6."""
 
     threshold: float = 0.01
     forgets: ClassVar[bool] = False

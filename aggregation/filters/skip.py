@@ -18,7 +18,8 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """`probability`: of an element to be kept back, from 0 to below 1."""
+    """The filter that keeps elements back at random. `probability`: that of each element to be kept back, from 0 to
+    below 1."""
 
     probability: float = 0.5
     forgets: ClassVar[bool] = False

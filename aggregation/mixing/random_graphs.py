@@ -27,8 +27,9 @@ def _lattice(count: int, degree: int) -> list[Edge]:
 
 @dataclass(frozen=True, slots=True)
 class RandomRegular(Static):
-    """A connected random graph, the same in all rounds. Each vertex has `degree` neighbours; all others where there are
-    too few vertices for it, and one more where `degree` and the number of vertices are both odd."""
+    """A connected random graph, drawn by `seed`, the same in all rounds. Each vertex has `degree` neighbours; all
+    others where there are too few vertices for it, and one more where `degree` and the number of vertices are both
+    odd."""
 
     degree: int = 4
     seed: int = 0
@@ -72,9 +73,9 @@ def switch(
 
 @dataclass(frozen=True, slots=True)
 class SmallWorld(Static):
-    """A connected random graph, the same in all rounds: a ring in which each vertex has the `degree` nearest ones as
-    neighbours (an odd `degree` counts as one less), and then each edge is replaced, with the probability `rewired`, by
-    one to a random vertex."""
+    """A connected random graph, drawn by `seed`, the same in all rounds: a ring in which each vertex has the `degree`
+    nearest ones as neighbours (an odd `degree` counts as one less), and then each edge is replaced, with the
+    probability `rewired`, by one to a random vertex."""
 
     degree: int = 4
     rewired: float = 0.1
@@ -106,8 +107,8 @@ class SmallWorld(Static):
 
 @dataclass(frozen=True, slots=True)
 class Epidemic:
-    """In each round a vertex takes the vectors of `degree` others, drawn at random; of all others where there are
-    fewer."""
+    """In each round a vertex takes the vectors of `degree` others, drawn at random by `seed` and the round's number; of
+    all others where there are fewer."""
 
     degree: int = 2
     seed: int = 0
@@ -129,8 +130,8 @@ class Epidemic:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """In each round a vertex takes the vector of one of its neighbours in `graph`, drawn at random; of none if it has
-    none."""
+    """In each round a vertex takes the vector of one of its neighbours in `graph`, drawn at random by `seed` and the
+    round's number; of none if it has none."""
 
     graph: Topology
     seed: int = 0

@@ -45,6 +45,7 @@ class MotionSampler:
         self._began, self._amid, self._end = now, None, None
 
     def amid(self, vector: Tensor) -> None:
+        """Sample ``vector``, the model halfway through the local steps."""
         self._amid = self._look(vector)
 
     def finish(self, vector: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class PeriodState:
         check_whole("period", self.period, 1, PERIOD_LIMIT)
 
     def to_plain(self) -> list[float]:
-        """The state as a list for a snapshot: the period, then the memory."""
+        """The state as a list of numbers for a snapshot: the period, then the memory."""
         return [float(self.period), *self.memory]
 
     @classmethod
@@ -97,11 +97,14 @@ def _is_number(value: object) -> bool:
 
 
 def check_whole(name: str, value: float, low: int, high: int) -> None:
+    """Raises ValueError unless ``value`` is an int from ``low`` to ``high``; a bool is none. ``name`` begins the
+    error."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, got {value!r:.60}")
 
 
 def check_number(name: str, value: float, low: float = 0.0) -> None:
+    """Raises ValueError unless ``value`` is finite and at least ``low``. ``name`` begins the error."""
     if not math.isfinite(value) or value < low:
         raise ValueError(f"{name} must be finite{' and not negative' if low == 0 else ''}, got {value}")
 

@@ -36,8 +36,9 @@ from .sharded import Sharded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The links of all ranks, and the costs that are equal for all of them. Raises ValueError unless times are finite
-    and not negative, and rates positive."""
+    """The links of all ranks, and the costs that are equal for all of them: the letters are those of the module.
+    `alpha_s`, `up_Bps`, `down_Bps`: by rank, its latency in seconds, and the bytes a second that it can send and
+    receive. Raises ValueError unless times are finite and not negative, and rates positive and finite."""
 
     alpha_s: tuple[float, ...]
     up_Bps: tuple[float, ...]
@@ -57,6 +58,7 @@ class Links:
     def uniform(
         cls, world: int, *, alpha_s: float, Bps: float, gamma_s_per_byte: float = 0.0, overhead_s: float = 0.0
     ) -> Self:
+        """The links of ``world`` ranks that all have the same ``alpha_s``, and the same rate ``Bps`` up and down."""
         alphas, rates, gamma_s = (alpha_s,) * world, (Bps,) * world, gamma_s_per_byte
         return cls(alpha_s=alphas, up_Bps=rates, down_Bps=rates, gamma_s_per_byte=gamma_s, overhead_s=overhead_s)
 
@@ -140,8 +142,9 @@ def choose(
 def timeline(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> Iterator[Sent]:
-    """Every message of the allreduce with its predicted times, step by step. Messages without a byte are left out.
-    Raises ValueError on a negative ``size_bytes`` and on ``chunk_bytes`` below 1."""
+    """Every message of an allreduce by ``schedule`` on ``links`` with its predicted times, step by step. ``shares``:
+    relative sizes of the vector's parts; None: equal. Messages without a byte are left out. Raises ValueError on a
+    negative ``size_bytes`` and on ``chunk_bytes`` below 1."""
     if size_bytes < 0 or chunk_bytes < 1:
         raise ValueError(f"cannot send {size_bytes} bytes in chunks of {chunk_bytes}")
     world = links.world

@@ -73,12 +73,15 @@ def check_rank(rank: int, world: int) -> None:
 
 
 def sends(peer: int, parts: Iterable[int]) -> tuple[Transfer, ...]:
+    """The sends of these parts to rank ``peer``, in the order given."""
     return tuple(Transfer(peer, part) for part in parts)
 
 
 def adds(peer: int, parts: Iterable[int]) -> tuple[Receipt, ...]:
+    """The receipts of these parts from rank ``peer``, each of which is added."""
     return tuple(Receipt(peer, part, Op.ADD) for part in parts)
 
 
 def copies(peer: int, parts: Iterable[int]) -> tuple[Receipt, ...]:
+    """The receipts of these parts from rank ``peer``, each of which replaces the receiver's own."""
     return tuple(Receipt(peer, part, Op.COPY) for part in parts)

@@ -75,14 +75,15 @@ def by_bandwidth(bandwidths_Bps: Sequence[float]) -> tuple[float, ...] | None:
 
 
 def loads(share: Sequence[float], has_data: Sequence[bool]) -> tuple[float, ...]:
-    """For each peer with this ``share``, how many times the size of the vector it sends, and also receives, in a
-    sharded allreduce: a_i + (n - 2 a_i) w_i."""
+    """For each peer with this ``share`` w_i, how many times the size of the vector it sends, and also receives, in a
+    sharded allreduce: a_i + (n - 2 a_i) w_i, where a_i is 1 if the peer has data, else 0, and n peers have data."""
     count = sum(has_data)
     return tuple(data + (count - 2 * data) * own for own, data in zip(share, map(int, has_data), strict=True))
 
 
 def bottleneck(share: Sequence[float], bandwidths_Bps: Sequence[float], has_data: Sequence[bool]) -> float:
-    """Seconds that the slowest peer is busy in a sharded allreduce, for each byte of the vector."""
+    """Seconds that the slowest peer is busy in a sharded allreduce, for each byte of the vector. By peer: its ``share``
+    of the vector, its bandwidth, and whether it has data (`loads`)."""
     busy = zip(loads(share, has_data), bandwidths_Bps, strict=True)
     return max(load / bandwidth for load, bandwidth in busy)
 

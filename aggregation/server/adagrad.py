@@ -18,6 +18,9 @@ from .function import State, Takes, check_rate, check_step
 
 @dataclass(frozen=True, slots=True)
 class Adagrad:
+    """The server function Adagrad. `rate`: above 0, at most 100; `first`: the initial sum of squares, 0 to 1e6; `eps`:
+    added to the square root of the sum."""
+
     rate: float = 0.01
     first: float = 0.0
     eps: float = 1e-10

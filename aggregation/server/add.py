@@ -12,6 +12,8 @@ from .function import State, Takes, check_step
 
 @dataclass(frozen=True, slots=True)
 class Add:
+    """The server function that adds a pushed change, the difference of a worker's parameters, to the values."""
+
     takes: ClassVar[Takes] = "change"
 
     def start(self, values: Tensor) -> State:

@@ -29,8 +29,8 @@ class ServerFunction(Protocol):
         ...
 
     def start(self, values: Tensor) -> State:
-        """The state before the first push, for values [..., n]. Its tensors share no memory, because a server that
-        fetches a copy writes into them."""
+        """The state before the first push, for values [..., n]. Each of its tensors has memory of its own, shared
+        neither with another nor with `values`, because a server that fetches a copy writes into them."""
         ...
 
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:

@@ -1,5 +1,6 @@
-"""The keeper of one range's vectors in L-BFGS (`aggregation.lbfgs`). A push is the gradient at the trial, which is what
-the values are. An order changes the values; between orders they stay."""
+"""The server functions by which L-BFGS keeps the vectors of one range on a server (`aggregation.lbfgs`). The values are
+the range of the next trial point. Workers push gradients at that point, which change the state alone. An order
+(`obeyed`) changes the values."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _NAMES = tuple(f"basis {place:02}" for place in range(BASIS))
 
 @dataclass(frozen=True, slots=True)
 class KeepBasis:
-    """For ranges of parameters."""
+    """The server function of a range of parameters. A push stores its gradient as the last vector of the basis."""
 
     takes: ClassVar[Takes] = "gradient"
 
@@ -32,7 +33,8 @@ class KeepBasis:
 
 @dataclass(frozen=True, slots=True)
 class KeepLast:
-    """For the range of the loss: its value is the last push."""
+    """The server function of the range that holds the loss, one element. A push replaces the values. It has no
+    state."""
 
     takes: ClassVar[Takes] = "gradient"
 
@@ -45,18 +47,19 @@ class KeepLast:
 
 
 def gram(state: State) -> Tensor:
-    """The dot products [2 m + 3, 2 m + 3] of this range's basis, in float64."""
+    """The dot products [2 m + 3, 2 m + 3] of a `KeepBasis` state's basis, in float64."""
     basis = _basis(state).double()
     return basis @ basis.T
 
 
 def last_order(state: State) -> Order:
-    """The last order that this range has obeyed."""
+    """The last order that was applied to this `KeepBasis` state."""
     return Order.from_plain(state["order"].tolist())
 
 
 def obeyed(values: Tensor, state: State, order: Order) -> tuple[Tensor, State]:
-    """The values and the state after `order`. The keeper of the loss has nothing to do."""
+    """The values and the state after `order`, new ones; neither argument is changed. For `KeepLast`, whose state is
+    empty, both are returned as they are."""
     if not state:
         return values, state
     basis, x0 = _basis(state), state["x0"]

@@ -13,6 +13,9 @@ from .function import State, Takes, check_rate, check_step
 
 @dataclass(frozen=True, slots=True)
 class Momentum:
+    """The server function of SGD with heavy-ball momentum. `rate`: above 0, at most 100; `beta`: 0 or more and below
+    1."""
+
     rate: float = 0.1
     beta: float = 0.9
     takes: ClassVar[Takes] = "gradient"

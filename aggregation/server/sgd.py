@@ -12,6 +12,8 @@ from .function import State, Takes, check_rate, check_step
 
 @dataclass(frozen=True, slots=True)
 class SGD:
+    """The server function of plain SGD. `rate`: above 0, at most 100."""
+
     rate: float = 0.1
     takes: ClassVar[Takes] = "gradient"
 

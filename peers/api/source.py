@@ -49,9 +49,9 @@ class Source:
         return "\n".join([*parts, "", *self._definitions.values(), *last, ""])
 
     def add(self, name: str, value: object, user: str) -> None:
-        """Add the source that binds the global name `name` to `value`, and the source of all that `value` uses. `user`:
-        the function or class that uses it, in words for a message. Raises TaskError when the value cannot be sent as
-        source."""
+        """Add the source that binds the global name `name` to `value`, and the source of all that `value` uses. Does
+        nothing if `name` was added before. `user`: the function or class that uses it, in words for a message. Raises
+        TaskError when the value cannot be sent as source."""
         if name in self._begun:
             return
         self._begun.add(name)
@@ -114,7 +114,8 @@ class Source:
 
 
 def sendable(value: object) -> bool:
-    """Whether `value` is a function, a class or a plain value, so that `Source.add` may be tried on it."""
+    """Whether `Source.add` may be tried on `value`: it can be called, or it is a plain value that can be written as a
+    literal."""
     return callable(value) or _literal(value) is not None
 
 

@@ -48,10 +48,11 @@ class TaskFile:
 
 @contextlib.contextmanager
 def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = tuple) -> Iterator[TaskFile]:
-    """While in this context, the task is a file. `task`: a path, a module, a class or namespace with the task's
-    functions, or None for the functions of the main module; `call`: the function that the user called, for messages;
-    `asked`: returns the names of other definitions of the main module that collected source gets too, if they are
-    there. Collected source is imported once to check it. Raises TaskError, and the errors of `asked`."""
+    """While in this context, the task is a file, whose description is yielded. `task`: a path, a module, a class or
+    namespace with the task's functions, or None for the functions of the main module; `call`: the function that the
+    user called, for messages; `asked`: returns the names of other definitions of the main module that collected source
+    gets too, if they are there. Collected source is imported once to check it. Raises TaskError, and the errors of
+    `asked`."""
     refuse_within_import(call)
     if isinstance(task, str | os.PathLike):
         yield TaskFile(Path(task), None, repr(os.fspath(task)))
@@ -77,7 +78,7 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
 
 def refuse_within_import(call: str) -> None:
     """Raises TaskError when samovar is called from a file that a peer is importing, or from a script that is itself a
-    peer: each peer would start peers, without end."""
+    peer: each peer would start peers, without end. `call`: the name of the function called, for the error."""
     if CONTROL_VARIABLE in os.environ or JOIN_VARIABLE in os.environ:
         raise TaskError(f"{call}() is called in a script that is itself a peer of a run")
     for frame in _modules():

@@ -73,8 +73,8 @@ def train(
 
 
 def finished(ended: Ended, again: str) -> Result:
-    """The result of a run that ended without failure. Raises RunFailed if it failed, and Stopped if the user stopped
-    it; the text of Stopped names `again`, the call that resumes the run."""
+    """The result of a run that ended without failure. Raises RunFailed if the run failed or ended before its peers were
+    up, and Stopped if the user stopped it; the text of Stopped names `again`, the call that resumes the run."""
     result = None if ended.result is None else Result.of(ended.result)
     if ended.wrong:
         raise RunFailed(python_words(ended.wrong), result)
@@ -86,7 +86,8 @@ def finished(ended: Ended, again: str) -> Result:
 
 
 def call_text(function: str, task: str, options: Mapping[str, Any]) -> str:
-    """The call of a function of samovar as text: samovar.train('digits.py', peers=2)."""
+    """The call of a function of samovar as text: samovar.train('digits.py', peers=2). Options that are None are left
+    out, and so is `run`, the folder."""
     told = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
     given = [f"{key}={value!r}" for key, value in told.items() if value is not None and key != "run"]
     return f"samovar.{function}({', '.join(filter(None, [task, *given]))})"

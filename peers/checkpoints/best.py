@@ -36,8 +36,8 @@ class Kept(NamedTuple):
 
 
 def kept_best(path: Path) -> Kept | None:
-    """The metric, value and exchange in the file at `path`; None: there is no such file, or it has no metric. The hash
-    is not checked."""
+    """The metric, value and exchange in the file at `path`; None: there is no such file, it cannot be read, or it has
+    no metric. The hash is not checked."""
     try:
         numbers = read_numbers(path)
         return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]))
@@ -46,8 +46,8 @@ def kept_best(path: Path) -> Kept | None:
 
 
 class BestModel:
-    """Writes the best model to `path`, by the metric `headline`. `better(a, b)`: whether the value a of it is better
-    than b. `keep` writes a snapshot to `own`, a path in the same folder that no other peer writes to, and raises
+    """Writes the best model so far to `path`. The metric `headline` decides; `better(a, b)` says whether its value a is
+    better than b. `keep` writes a snapshot to `own`, a path in the same folder that no other peer writes to, and raises
     CheckpointError."""
 
     def __init__(
@@ -70,7 +70,7 @@ class BestModel:
 
     def write(self, model: Snapshot, metrics: Mapping[str, float], version: int) -> None:
         """Write the tensors of `model`, the model after exchange `version`, unless another peer has written a better
-        one meanwhile. Raises CheckpointError, OSError."""
+        one meanwhile. `metrics` must hold the headline. Raises CheckpointError, OSError."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
         try:

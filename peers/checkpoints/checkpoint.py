@@ -42,8 +42,9 @@ class Snapshot:
 
 def save(path: Path, snapshot: Snapshot) -> None:
     """Write `snapshot` to `path`, and make its folder if there is none. The tensors may be views and on any device;
-    they must not change meanwhile. Raises CheckpointError: the previous file at `path` is then untouched, and no
-    temporary file is left."""
+    they must not change meanwhile. Raises CheckpointError when that fails: the previous file at `path` is then
+    untouched, and no temporary file is left. Raises it also when the new file is in place, but may not outlive a power
+    failure."""
     beside = path.parent / f"{path.name}.tmp"
     try:
         try:

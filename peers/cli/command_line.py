@@ -109,8 +109,9 @@ class CommandLine(click.Group):
 
 @contextlib.contextmanager
 def meanwhile(told: str, stream: TextIO) -> Iterator[None]:
-    """Show `told` on a terminal while something goes on that may take seconds. Nothing of it remains. While a shell
-    completes a command line, its terminal shows that line, and nothing is told."""
+    """A context in which a terminal shows the text `told`, for work that may take seconds; the text is erased at its
+    end. Nothing is shown with ``--quiet``, where `stream` is no terminal, and while a shell completes a command line,
+    because its terminal shows that line."""
     silent = "--quiet" in sys.argv or os.environ.get("TERM") == "dumb" or _COMPLETION in os.environ
     if silent or not stream.isatty():
         yield

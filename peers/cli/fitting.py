@@ -20,7 +20,7 @@ _BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
 
 
 def plain_table(*columns: Column, expand: bool = False) -> Table:
-    """A table without lines between its cells."""
+    """A table without lines between its cells. `expand`: as wide as the terminal."""
     return Table(*columns, box=None, header_style="dim", pad_edge=False, padding=(0, _APART, 0, 0), expand=expand)
 
 
@@ -40,6 +40,7 @@ class Folded:
         self._rows: list[tuple[Sequence[RenderableType], str]] = []
 
     def add_row(self, *cells: RenderableType, style: str = "") -> None:
+        """Add a row. `cells`: one for each column; `style`: of the whole row."""
         self._rows.append((cells, style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -92,8 +92,8 @@ class Entry:
 
 
 def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, as_json: bool, quiet: bool) -> int:
-    """Take part in the run until it ends or a signal stops this peer. Returns the exit code. If the task is a script,
-    this process becomes that script, whose `samovar.join` joins the run."""
+    """Run the `join` command: take part in the run until it ends or a signal stops this peer. Returns the exit code. If
+    the task is a script, this process is replaced by that script, whose `samovar.join` joins the run."""
     task, invite = entry.task, _read_invite(entry.invite)
     script, own = kind_of(task) == "script", of_task(task, entry.arguments)
     flags = {**flags, "arguments": None if script else own}

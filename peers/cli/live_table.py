@@ -78,7 +78,7 @@ class Board:
         give a speed that may no longer hold."""
 
     def joins(self) -> None:
-        """The run began elsewhere, and the peer whose records come joins it."""
+        """Show, before the first exchange, that the peer whose records come joins a run that began elsewhere."""
         self._begins = "joining the run"
 
     def update(self, record: Record) -> None:

@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class News:
-    """Says what is new in the events of one run, in the order of `text`."""
+    """Chooses the events of one run to print, each fact once. `text` is to be called with them in order."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, str]] = {}
@@ -33,7 +33,8 @@ class News:
         """The text that is printed by other means."""
 
     def tell(self, why: str) -> None:
-        """Take note that the text `why`, which may contain reasons, is printed by other means."""
+        """Note that the text `why`, which may contain reasons, is printed by other means; events with these reasons are
+        not printed."""
         self._elsewhere += f"{_alike(why)}\n"
 
     def text(self, event: EventRecord) -> str:

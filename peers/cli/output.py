@@ -99,7 +99,7 @@ class Output:
         self._progress.__exit__(kind, error, trace)
 
     def joins(self) -> None:
-        """See `Board.joins`."""
+        """As `Board.joins`."""
         self._progress.joins()
 
     def put(self, record: Record) -> None:
@@ -115,7 +115,7 @@ class Output:
                     click.echo(self._words(line), err=self._as_json)
 
     def tells(self, why: str) -> None:
-        """Take note that the caller prints `why`, so that the progress need not tell it as well."""
+        """Note that the caller prints `why`, so that no event is printed whose reason it contains."""
         self._progress.tells(why)
 
     def end(self, result: Result) -> str:

@@ -47,7 +47,7 @@ class PeerState:
     role: str = ""
     """Its role in the run; empty: it trains, or it is not known yet."""
     tells: bool = False
-    """Whether this peer's own records arrive here. Of other peers only the records of other peers tell."""
+    """Whether this peer's own records arrive here; if not, only the records of others say something about it."""
     event_number: int = 0
     """Number of its last event, counted over all peers."""
 

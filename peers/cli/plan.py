@@ -59,7 +59,8 @@ def _specs(text: str) -> tuple[str, list[LinkSpec]]:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A schedule's predicted cost. `shares`: the sizes of the vector's parts, as shares of the whole; None: equal.
-    `messages`, `bytes`: the least and the most that a peer sends."""
+    `seconds`: of the whole averaging; `messages`, `bytes`: sent by the peer that sends the least, and by the one that
+    sends the most."""
 
     schedule: Schedule
     shares: tuple[float, ...] | None

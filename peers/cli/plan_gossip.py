@@ -24,9 +24,10 @@ SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class GossipPlan:
-    """A topology's predicted cost. `neighbours`: the most of a peer; `gap`: 1 - rho; `rounds`: until 1 % of the
-    distance is left, infinite: never; `round_s`: seconds of one exchange; `seconds`: of all rounds; `bytes`: the most
-    that a peer sends in all rounds; `note`: a remark for the user."""
+    """A topology's predicted cost. `neighbours`: of the peer that has most; `gap`: 1 - `rho`, the greater, the faster
+    models come together; `rounds`: exchanges until 1 % of the models' distance from their mean is left, infinite:
+    never; `round_s`: seconds of one exchange; `seconds`: of all `rounds`; `bytes`: sent in all rounds by the peer that
+    sends most; `note`: a remark for the user, "": none."""
 
     topology: str
     neighbours: int
@@ -39,7 +40,7 @@ class GossipPlan:
 
 
 def planned(name: str, links: Links, size: int) -> GossipPlan:
-    """The plan of the topology `name` for a model of `size` bytes."""
+    """The plan of the topology `name` for a model of `size` bytes, for one peer on each of the `links`."""
     topology, count = _topology(name, links), links.world
     graph = topology.neighbours(count, 1)
     factor, rounds = rho(topology, count), rounds_to(topology, count, SHARE)
@@ -53,7 +54,7 @@ def planned(name: str, links: Links, size: int) -> GossipPlan:
 
 
 def all_planned(names: Sequence[str], links: Links, size: int) -> list[GossipPlan]:
-    """The plans of these topologies, the fastest first."""
+    """The plans of the topologies `names`, the fastest first; see `planned`."""
     return sorted((planned(name, links, size) for name in names), key=lambda plan: plan.seconds)
 
 
@@ -86,6 +87,7 @@ def as_json(plans: Sequence[GossipPlan]) -> dict[str, object]:
 
 
 def table(plans: Sequence[GossipPlan]) -> Folded:
+    """The table of these plans, in their order; the first one is marked as the best."""
     heads = ("neighbours", "gap", "rounds", "an exchange", "together after", "sent by a peer")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     made = Folded(Column(""), Column("topology", no_wrap=True), *numbers, repeated=2)

@@ -50,9 +50,10 @@ _HELPS = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The predicted cost with so many `servers`. `seconds`: of an exchange of all workers; `bound`: what it mostly
-    waits for, "servers", "workers" or "latency"; `share`: of all ranges that the busiest server heads; `server_bytes`:
-    that it sends in an exchange; `memory_bytes`: of its values and sums, without the state of a server function."""
+    """The predicted cost with `servers` servers. `copies`: servers that hold each value; `seconds`: of one exchange of
+    all workers; `bound`: what these mostly wait for, "servers", "workers" or "latency". Of the busiest server: `share`:
+    the share of all ranges that it heads; `server_bytes`: bytes that it sends in an exchange; `memory_bytes`: bytes of
+    its values and sums, without the state of a server function."""
 
     servers: int
     copies: int
@@ -74,8 +75,9 @@ class _Load(NamedTuple):
 def planned(
     servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
 ) -> ServerPlan:
-    """The plan for a model of `size` bytes on so many servers. `of_servers`: the links of all servers, of which the
-    first ones are taken; `names`: of the servers, in each of the placements among which the middle one counts."""
+    """The plan with `servers` servers for a model of `size` bytes. `workers`: the links of all workers; `of_servers`:
+    links of servers, of which the first `servers` are taken. `names`: the servers' names in each of several placements;
+    the plan is for that whose busiest server has a middle load; empty: names are made up."""
     copies, parts = min(copies, servers), _parts(size)
     count = parts[-1].stop
     names = names or [[f"{draw} {server}" for server in range(servers)] for draw in range(_DRAWS)]
@@ -109,7 +111,7 @@ def planned(
 
 
 def all_planned(copies: int, workers: Links, of_servers: Links, size: int) -> list[ServerPlan]:
-    """The plans for 1, 2, 4, ... servers, as many as there are links for."""
+    """The plans for 1, 2, 4, ... servers, as many as there are links in `of_servers`; see `planned`."""
     counts = [2**power for power in range(of_servers.world.bit_length())]
     return [planned(count, copies, workers, of_servers, size) for count in counts]
 
@@ -156,10 +158,12 @@ def notes(plans: Sequence[ServerPlan], size: int) -> list[str]:
 
 
 def as_json(plans: Sequence[ServerPlan]) -> dict[str, object]:
+    """The plans as plain values, and the number of servers of which more do not help (`enough`)."""
     return {"enough": enough(plans).servers, "plans": [asdict(plan) for plan in plans]}
 
 
 def table(plans: Sequence[ServerPlan]) -> Folded:
+    """The table of these plans, in their order; that of `enough` is marked."""
     heads = ("an exchange", "bound by", "of all ranges", "sent by a server", "memory of a server")
     numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
     made = Folded(Column(""), Column("servers", justify="right", no_wrap=True), *numbers, repeated=2)

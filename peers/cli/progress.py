@@ -92,7 +92,7 @@ class Progress:
         return "lines"
 
     def joins(self) -> None:
-        """See `Board.joins`."""
+        """As `Board.joins`."""
         self._board.joins()
 
     def update(self, record: Record) -> None:
@@ -143,7 +143,8 @@ class Progress:
         return True
 
     def tells(self, why: str) -> None:
-        """Print no event's reason from now on that `why` says too, because that is printed by other means."""
+        """Note that `why` is printed by other means, so that from now on no event is printed whose reason it
+        contains."""
         with self._lock:
             self._news.tell(why)
 

@@ -59,6 +59,7 @@ class Control:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Control:
+        """The end of a control line that is the connected socket `end`, which it closes later."""
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:
@@ -78,6 +79,7 @@ class Control:
         return kind, content
 
     async def close(self) -> None:
+        """Close this end; messages that were sent before still arrive."""
         self._writer.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()

@@ -85,8 +85,9 @@ class JoinTarget:
 
     @classmethod
     def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> JoinTarget:
-        """The target from a user's arguments. Raises ValueError, with one line of text, when they are invalid or do not
-        suffice to join."""
+        """The target from a user's arguments, which are those of `samovar.join`: the address and an `invite`; or, with
+        ``key`` in `settings`, or in an insecure run, the public key `peer_key` of the peer at that address. Raises
+        ValueError, with one line of text, when they are invalid or do not suffice to join."""
         dialable(address)
         if settings.insecure:
             if peer_key is None:
@@ -134,7 +135,7 @@ class JoinTarget:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """The description of the run behind the contact. Raises JoinFailed."""
+        """Ask the contact about its run, and return the answer: the run's id and settings. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
@@ -169,9 +170,10 @@ async def open_at(
     tell: Tell | None = None,
 ) -> Session:
     """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
-    go on in the folder of an earlier process of this peer. `role`: of this peer in the run; "": it trains. `tell`:
-    called with a line when this peer's arguments are not the run's; None: that raises SettingsError. Raises JoinFailed
-    and other ValueErrors, OSError."""
+    go on in the folder of an earlier process of this peer. `stop`: the session's; `name`: the peer's display name;
+    `task`: its task file or script. `role`: of this peer in the run; "": it trains. `tell`: called with a line when
+    this peer's arguments are not the run's; None: that raises SettingsError. Raises JoinFailed and other ValueErrors,
+    OSError."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:
@@ -216,16 +218,16 @@ def _go_on_with_budget(endpoint: Endpoint, folder: Path, name: str) -> None:
 
 def cores_for_one(contact: str, peers: int) -> int:
     """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
-    this machine too, the cores are divided by the number of peers, because more threads than cores slow all of them
-    down."""
+    this machine too, the cores are divided by `peers` + 1, at least 1 each, because more threads than cores slow all of
+    them down."""
     cores, host = os.cpu_count() or 1, split_address(contact)[0]
     shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
     return max(1, cores // (peers + 1)) if shared else cores
 
 
 async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Session, dict[str, Any]]:
-    """Found a run in this process. Returns its session, and the arguments of `samovar.join` with which others join it.
-    Raises OSError, ValueError."""
+    """Found a run in this process, as a peer of this `name` (None: "0"), for the task file or script `task`. Returns
+    its session, and the arguments of `samovar.join` with which others join it. Raises OSError, ValueError."""
     settings.check_one_peer()
     settings.check_founding()
     folder = make_folder(settings.run, task)

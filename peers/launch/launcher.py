@@ -103,7 +103,7 @@ class Launch:
 
     async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Send the request `asked` about the run's invite (`invite_request`) to the first peer that is a member, or to
-        the next one if that ends meanwhile. Returns its answer."""
+        the next one if that ends meanwhile. Returns its answer, or an `error` when no peer is a member or answers."""
         within_s = 2 * REINVITE_S * self._patience_s
         try:
             async with asyncio.timeout(within_s):

@@ -59,7 +59,7 @@ class Display(Protocol):
         """Show a line to the user."""
 
     def tells(self, why: str) -> None:
-        """Take note that the user is told `why` by other means."""
+        """Note that the user is told `why` by other means, so that a record with the same reason need not be shown."""
 
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
@@ -90,10 +90,12 @@ class LocalRun:
 
     @property
     def resumed(self) -> bool:
+        """Whether the run goes on from its checkpoints."""
         return bool(self.resumed_by)
 
     @property
     def columns(self) -> Columns:
+        """The columns of its conversation's records: name -> title."""
         return conversation(self.settings).columns
 
     @property
@@ -204,10 +206,10 @@ def prepared(
     command: str | None = None,
     tell: Tell,
 ) -> LocalRun:
-    """Check a run's task and settings, and make its folder. `given`: settings by name (None: not given), which override
-    those of the file `config`; `resume`: folder of a stopped run; `command`: how the run was started, for its report;
-    None: by this process's command line. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each
-    with one line of text."""
+    """Check a run's task and settings, and make the folder of a new run. `given`: settings by name (None: not given),
+    which override those of the file `config`; `resume`: folder of a stopped run, which goes on there; None: a new run;
+    `command`: how the run was started, for its report; None: by this process's command line. Raises TaskError,
+    SettingsError, CheckpointError and other ValueErrors, each with one line of text."""
     script = kind_of(task) == "script"
     own = shlex.join(arguments)
     given = {**given, "arguments": None if script else own or None}

@@ -82,7 +82,8 @@ def keep_settings(folder: Path, settings: Settings) -> None:
 
 @contextlib.contextmanager
 def kept(folder: Path) -> Iterator[None]:
-    """A context in which this process holds a lock on the folder. Raises ValueError if another process holds it."""
+    """A context in which this process holds a lock on the folder, if the file system has locks. Raises ValueError if
+    another process holds it."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -110,7 +111,7 @@ def _next_free(stem: str) -> Path:
 
 def spent_s(folder: Path) -> tuple[float, float]:
     """The seconds that a run has taken so far, including the time before it was resumed, and the time of its last
-    record, in seconds since it began; 0 for a new run."""
+    record, in seconds since it began. Both are 0 for a new run, and for a folder that cannot be read."""
     try:
         run = read_run(folder)
     except (OSError, ValueError):
@@ -139,11 +140,11 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in `Result`; without them the result
-    has those of the records. `end`:
-    why the run is over; None: it is not over, or no peer tells why. `lost`: peers that the launcher knows to be lost.
-    Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
-    `consensus`: of the peers' models at the end.
+    `wall_s`: seconds of real time. `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in
+    `Result`; without them the result has those of the records. `end`: why the run is over; None: it is not over, or no
+    peer reports why. `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records,
+    because peers record that another one went silent but cannot know why. `consensus`: of the peers' models at the end;
+    `virtual_s`, `digest`, `broken`: see `Result`. `report`: the result names a report.
     """
     try:
         run = read_run(folder)
@@ -185,8 +186,8 @@ def _best_in(folder: Path) -> Best | None:
 
 def keep_result(result: Result, heard: Tally) -> None:
     """Write a result, the trace, and the report if the result names one, to the run's folder. Raises OSError;
-    ValueError when the folder lacks records that the launcher has `heard`; ModuleNotFoundError when only the report
-    cannot be made."""
+    ValueError when the folder lacks records that the launcher has `heard`, or has damaged ones; ModuleNotFoundError
+    when only the report cannot be made. After the last two the written result names no report."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     _write_result(result)

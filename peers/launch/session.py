@@ -131,7 +131,7 @@ class Session:
 
     async def open_to_user(self, answer: Answer) -> None:
         """Serve requests at the run's socket until `close`. Called in a process without a launcher, which would serve
-        them otherwise. `answer`: answers a request."""
+        them otherwise. `answer`: answers a request. If no socket can be made, prints a line on stderr and returns."""
         say = partial(print, "samovar:", file=sys.stderr)
         await self._user.enter_async_context(answered(Path(self.orders.folder), answer, say))
 
@@ -175,6 +175,7 @@ class Session:
         return file, record
 
     async def close(self) -> None:
+        """Stop to serve the user's and the launcher's requests, and close the control line. The endpoint stays open."""
         await self._user.aclose()
         for task in (self.listening, *self._answering):
             if task is not None:
@@ -184,8 +185,9 @@ class Session:
 
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Tell the launcher that this peer has failed, that it lost contact with peers that it needs, or that all peers
-    will fail with this error. Name the log with the traceback if the error's text alone is not enough."""
+    """Send the launcher this peer's error, as one line. Its kind says whether all peers will fail with this error, this
+    peer lost contact with peers that it needs, or neither. The line names the log with the traceback if the error's
+    text alone is not enough."""
     for_all = isinstance(error, EvaluationFailed)
     where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
     kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
@@ -204,7 +206,8 @@ async def orders_of_launcher() -> tuple[Control, Orders]:
 
 
 async def open_as(orders: Orders) -> Session:
-    """Open the session, with its endpoint, of the peer that `orders` describe. Raises OSError, RuntimeError."""
+    """Open the session, with its endpoint, of the peer that `orders` describe. Raises OSError, RuntimeError,
+    ValueError."""
     settings = Settings.from_json(orders.settings)
     endpoint = open_endpoint(settings, orders.secret)
     await endpoint.open()
@@ -217,7 +220,8 @@ async def open_as(orders: Orders) -> Session:
 
 
 async def open_for_launcher(control: Control, orders: Orders) -> Session:
-    """Open the session of the peer that `orders` describe, and follow the launcher's messages from now on."""
+    """Open the session of the peer that `orders` describe, and from now on act on the launcher's messages, which set
+    `contact` and `stop`. Raises as `open_as`."""
     session = await open_as(orders)
     session.control = control
     session.listening = asyncio.create_task(_listen(session, control))

@@ -47,7 +47,9 @@ class Process(Protocol):
     def returncode(self) -> int | None:
         """The exit code; -N: the process was ended by signal N; None: it is running."""
 
-    async def wait(self) -> int: ...
+    async def wait(self) -> int:
+        """The exit code (`returncode`), once the process has ended."""
+        ...
 
     def send_signal(self, signal: int) -> None:
         """Send the signal to the process's pid, unless it has ended. `Popen.send_signal` is not used: it would reap a
@@ -58,6 +60,7 @@ class Process(Protocol):
                 os.kill(self.pid, signal)
 
     def kill(self) -> None:
+        """Send SIGKILL, as `send_signal`."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -97,6 +100,7 @@ class Spawner:
             self._server.kill()
 
     async def close(self) -> None:
+        """End the fork server, if there is one. All its forks must have ended."""
         if self._server is not None:
             await self._server.close()
 
@@ -147,6 +151,7 @@ class Fork(Process):
         return await asyncio.shield(self._ended)
 
     def ended(self, code: int) -> None:
+        """Note that the process has ended, with this exit code; called once."""
         self._ended.set_result(code)
 
     def adopt(self) -> None:

@@ -48,10 +48,12 @@ class Spawned:
 
     @property
     def name(self) -> str:
+        """The peer's display name."""
         return self.orders.name
 
     @property
     def running(self) -> bool:
+        """Whether its process has begun and not ended."""
         return self.process is not None and self.process.returncode is None
 
     @property
@@ -72,6 +74,7 @@ class Spawned:
         self.lives += 1
 
     def tell(self, kind: str, content: Any = None) -> None:
+        """Send a message to its process (`Control.tell`); nothing before it has begun."""
         if self.control is not None:
             self.control.tell(kind, content)
 
@@ -100,13 +103,15 @@ class Spawned:
                 asked.set_result(None)
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process, if that is running."""
         if self.running and self.process is not None:
             self.process.send_signal(number)
 
     @property
     def killed(self) -> str:
-        """Why it was killed, in words: by a signal, or because it was stopped and did not end. For SIGABRT the text
-        names the memory limit, because libraries abort a process without a reason when memory runs out."""
+        """Why its process was killed, in words: by a signal, or because it was stopped and did not end. Meaningful only
+        if it was killed. For SIGABRT the text names the memory limit, because libraries abort a process without a
+        reason when memory runs out."""
         if self.grace_s is not None:
             return f"stopped, and killed as it had not ended {self.grace_s:g} s later"
         number = -(self.exit_code or 0)
@@ -115,7 +120,7 @@ class Spawned:
         return f"killed by signal {number}"
 
     def death(self) -> str:
-        """How its process ended, in words that follow the peer's name."""
+        """How its process ended, in words that follow the peer's name. To be called after its end."""
         code, log = self.exit_code or 0, log_path(Path(self.orders.folder), self.name)
         if code < 0:
             return f"was {self.killed}" + (f", {self.lives} times" if self.lives > 1 else "")

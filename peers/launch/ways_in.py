@@ -79,8 +79,9 @@ class WaysIn:
         return ""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Handle a request of `samovar invite`, made by `asking`. Returns the invitation with the first join line, or
-        an `error`."""
+        """The answer to a request of `samovar invite`, made by `asking`: the run's invitation, with the first join line
+        as `line`; or an `error`. If the invite was changed, its `unwritten` says why the new lines could not be
+        written, or is ""."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._answering:
@@ -104,6 +105,6 @@ class WaysIn:
 def asking(
     *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
 ) -> dict[str, Any]:
-    """A request of the user to a launcher about its run's invite. `new`: replace it by an invite with `uses` and
-    `span`; `revoke`: revoke it; neither: only report it."""
+    """A request, for `WaysIn.answer`, about the invite of a run. `new`: replace the invite by one that admits `uses`
+    keys for the time `span`, e.g. "2h" (None: no limit); `revoke`: revoke it; neither: only report it."""
     return {"new": new, "revoke": revoke, "uses": uses, "span": span}

@@ -16,7 +16,8 @@ first links."""
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit to the hard one, because many systems set it too low for a peer with many links."""
+    """Raise the soft limit to the hard one, because many systems set it too low for a peer with many links. Where the
+    system does not allow that, nothing changes."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -33,8 +33,8 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and the
-    free memory at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
+    """Make the C library return freed memory to the system at once: every block of 64 KiB and more, and the free memory
+    at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
 
 
@@ -48,10 +48,11 @@ def _set_malloc(options: Mapping[int, int]) -> None:
 
 
 def limit_memory(limit: str | None) -> None:
-    """Limit the private memory of this process, and of each one that it starts, to `limit`, e.g. "8GB". Shared memory
-    and reserved addresses without memory do not count. A callback of the running event loop that runs out of memory
-    ends the process, because it may leave work half done. Raises ValueError when the limit is not between the memory
-    that this process has already and the system's own limit, or when the system has no such limits."""
+    """Limit the private memory of this process, and of each one that it starts, to `limit`, e.g. "8GB"; None: do
+    nothing. Called with an event loop running. Shared memory and reserved addresses without memory do not count. A
+    callback of the event loop that runs out of memory then ends the process, because it may leave work half done.
+    Raises ValueError when the limit is not between the memory that this process has already and the system's own limit,
+    or when the system has no such limits."""
     if limit is None:
         return
     if sys.platform != "linux":

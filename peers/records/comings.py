@@ -41,7 +41,7 @@ class Comings:
         self._known = self._membership.view
 
     def missing(self) -> tuple[Missing, ...]:
-        """The peers lost since the last call."""
+        """The peers that were lost, and did not leave, since the last call."""
         removals, self._removals_told = (
             self._membership.removals.since(self._removals_told),
             self._membership.removals.ever,
@@ -74,8 +74,9 @@ class Comings:
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
-        """Write an event for each member that joined, left or was lost, and each change of invite, since the last
-        view."""
+        """Write an event for each member that joined, left or was lost since the view of the last call, for each pair
+        of members that can no longer reach each other or can again, and for a change of the run's invite. Nothing
+        before `begin`."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return

@@ -40,8 +40,9 @@ class Scale:
 
 
 def scale_of(name: str, scales: Mapping[str, str]) -> Scale:
-    """The scale of the metric `name`, from the declared `scales`. Records of earlier versions declare none; there each
-    metric with "accuracy" in its name counts as a share."""
+    """The scale of the metric `name`, from the declared `scales` by name. Records of earlier versions declare none;
+    there each metric with "accuracy" in its name counts as a share, and any other has neither a unit nor a better
+    side."""
     text = scales.get(name)
     if text is None:
         text = _DEFAULT[ACCURACY] if ACCURACY in name else ""
@@ -49,7 +50,7 @@ def scale_of(name: str, scales: Mapping[str, str]) -> Scale:
 
 
 def scales_told(names: Mapping[str, float], declared: Mapping[str, str]) -> dict[str, str]:
-    """Name -> scale of these metrics, for a record."""
+    """Name -> declared scale of these metrics, for a record; "" where none is declared."""
     return {name: declared.get(name, _DEFAULT.get(name, "")) for name in names}
 
 

@@ -21,9 +21,9 @@ def line_of(record: Record) -> bytes:
 
 
 class RecordFile:
-    """Appends whole lines to one peer's file: a header with the conversation's `columns`, then records. A line that a
-    kill left incomplete is removed when the file is opened. Lines that cannot be written, e.g. on a full disk, are
-    retried with the next record."""
+    """Appends whole lines to one peer's file: a header with the conversation's `columns`, then records. The file is
+    opened at once, its folder is made, and a last line that a kill left incomplete is removed. Lines that cannot be
+    written, e.g. on a full disk, raise no error; they are retried with the next record."""
 
     def __init__(self, folder: Path, peer: str, columns: Columns = ROUNDS) -> None:
         self._path, self._peer = peer_file(folder, peer), peer
@@ -68,6 +68,8 @@ class RecordFile:
         return self._file
 
     def close(self) -> None:
+        """Try once more to write the waiting lines, and close the file. Lines that still cannot be written are lost,
+        without an error."""
         self._write()
         if self._file is not None:
             self._file.close()

@@ -101,12 +101,12 @@ class ExchangeRecord:
     model_bytes: int = 0
     """Bytes of the model that this peer averaged with others in this exchange, before a codec makes them fewer: with
     `--fragments` those of the fragment, with `--average gradients` those of the gradients. Frozen parameters are not
-    among them. 0: none, or the conversation does not tell."""
+    among them. 0: none, or the conversation does not report it."""
     bytes_shared: int = 0
     """Bytes exchanged through memory that peers on one machine share; no message carries them."""
     received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Bytes of models that came from each peer in this exchange, by its name, as a codec encoded them, through memory
-    or on the wire. Empty: none, or the conversation does not tell."""
+    or on the wire. Empty: none, or the conversation does not report it."""
     counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     """The conversation's own counts since this peer's last record, by their name, each by key: of a parameter server
     `staleness` (pushes to a range, by staleness), `pushed` and `pulled` (bytes of values, by range; "": the rest)."""
@@ -195,7 +195,8 @@ class Header:
     schema: int = SCHEMA
     """The version of the format."""
     columns: Columns
-    """Titles of the conversation's own numbers, by name, with the unit in parentheses. Empty: it is not shown."""
+    """Titles of the conversation's own numbers, by name, with the unit in parentheses. A number with an empty title is
+    not shown."""
 
     def to_json(self) -> str:
         """One line, without the newline."""

@@ -34,7 +34,7 @@ class PeerSummary:
     """Bytes exchanged through shared memory."""
     received_from: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Bytes of models that came from each peer, by its name, as a codec encoded them; "": from all further ones, beyond
-    the first 256. Empty: none, or the conversation does not tell."""
+    the first 256. Empty: none, or the conversation does not report it."""
     compute_s: float
     """Seconds of local steps."""
     wait_s: float
@@ -91,12 +91,13 @@ class Result:
     metrics_at: int | None = None
     """Number of the exchange that gave this model."""
     metrics_of: str = ""
-    """The peer that told these metrics, where peers told different ones of the same exchange, as they do where each has
-    a model of its own; empty: there is one model."""
+    """The peer that reported these metrics, where peers reported different ones of the same exchange, as they do where
+    each has a model of its own; empty: there is one model."""
     best: Best | None = None
     """None when no model was evaluated, and in a simulation, which writes no checkpoints."""
     ended_by: str | None = None
-    """The setting that ended the run, e.g. "steps"; None: it was stopped, or its conversation does not tell."""
+    """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or its conversation does not report
+    it."""
     ended_why: str = ""
     """Why it ended, in words."""
     loss: FloatOrNaN

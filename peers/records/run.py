@@ -62,8 +62,8 @@ class Run:
 
 
 def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
-    """The path of one peer's file. Any peer name gives a file inside the folder: '../x' becomes 'peer-..%2Fx.jsonl'. A
-    name too long for a file name is cut and given a hash."""
+    """The path of one peer's file in `folder`, with that `ending`. Any peer name gives a file inside the folder: '../x'
+    becomes 'peer-..%2Fx.jsonl'. A name too long for a file name is cut and given a hash."""
     quoted = quote(peer, safe="")
     if len(quoted) > _QUOTED_MAX:
         quoted = f"{quoted[:_QUOTED_MAX]}~{hashlib.blake2b(peer.encode(), digest_size=8).hexdigest()}"

@@ -83,6 +83,7 @@ class Scene:
     consensus: tuple[Consensus, ...] = ()
 
     def write(self, folder: Path) -> None:
+        """Write the scene to `SCENE_FILE` in `folder`. Raises OSError."""
         (folder / SCENE_FILE).write_text(line(dataclasses.asdict(self)) + "\n", encoding="utf-8")
 
 

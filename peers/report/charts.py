@@ -32,7 +32,8 @@ _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "byt
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """The horizontal axis of a chart, in a unit that suits the size of the run."""
+    """The horizontal axis of a chart, of time or of bytes sent, in a unit that suits the size of the run. `points`: of
+    the run's curve, in order of time, by which `at` converts times to bytes."""
 
     over: Literal["time", "bytes"]
     title: str
@@ -51,8 +52,8 @@ class Axis:
         return self.scaled(point.time_s if self.over == "time" else point.bytes_sent)
 
     def at(self, time_s: float) -> float:
-        """The position of a time (seconds since the run started), in the axis' unit. On an axis of bytes it is that of
-        the last point before it."""
+        """The position, in the axis' unit, of a time in seconds since the run started. On an axis of bytes that is the
+        position of the last of `points` at or before that time; 0 if there is none."""
         if self.over == "time":
             return self.scaled(time_s)
         before = bisect_right(self.points, time_s, key=lambda point: point.time_s)
@@ -78,7 +79,8 @@ def size_axis(end: float) -> Axis:
 
 
 def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
-    """The curve of a quantity, with a dotted line where a peer was lost; None when no point has a finite value."""
+    """The chart of a quantity over `axis`, as a plotly figure, with a dotted line where a peer was lost; None when no
+    point has a finite value."""
     stepped = quantity.kind == "count"
     points = [point for point in axis.points if quantity.of(point) is not None]
     points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
@@ -133,8 +135,8 @@ def legend() -> Figure:
 
 
 def numbers(values: Iterable[float]) -> Figure:
-    """The format of an axis for these `values` without a unit: 12k from a thousand on, and below that plain digits. The
-    format of thousands would write 0.2 as 200m."""
+    """The plotly settings of an axis that shows these `values`, which have no unit: as 12k if one of them is 1000 or
+    more, else with plain digits, because the format with k would write 0.2 as 200m."""
     return {"tickformat": "~s" if max(map(abs, values), default=0.0) >= 1000 else "~g"}
 
 

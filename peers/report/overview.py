@@ -42,7 +42,8 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Absence:
-    """A peer that was lost, or that was missing from exchanges of the others."""
+    """A peer that was lost, or that was missing from exchanges of the others. `why`: the reason that the launcher
+    knows, else the last recorded one; `advice`: to the user, "": none."""
 
     peer: str
     address: str
@@ -106,7 +107,8 @@ def _stretches(run: Run, made: Sequence[ExchangeRecord]) -> int:
 
 
 def absences(run: Run) -> list[Absence]:
-    """All peers that were lost or missed an exchange, in the order in which they were first lost."""
+    """All peers that were lost or missed an exchange, in the order in which they were first lost; those that only
+    missed exchanges come last."""
     lost: dict[str, list[tuple[float, str]]] = {}
     for event in run.events:
         if event.event == "lost":

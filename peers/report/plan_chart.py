@@ -28,6 +28,8 @@ _APART: Final = 3.0
 
 
 class Bar(NamedTuple):
+    """The bar of one schedule: its name and its predicted seconds."""
+
     name: str
     seconds: float
 

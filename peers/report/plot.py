@@ -17,8 +17,9 @@ _GAP = 0.3
 
 
 def plotted(run: Run, names: Sequence[str] = ()) -> Any:
-    """The curves over time called `names` (none: all that the report draws), one below the other, as a plotly figure.
-    Raises ValueError for another name, and ModuleNotFoundError, with one line for the user, without plotly."""
+    """The curves over time called `names` (empty: all that the report draws), one below the other, as a plotly figure.
+    A name is that of a metric, of a column, "loss" or "members". Raises ValueError for another name, and
+    ModuleNotFoundError, with one line for the user, without plotly."""
     try:
         from plotly.graph_objects import Figure as Plotted
     except ImportError:

@@ -26,7 +26,7 @@ def served(run: Run) -> bool:
 
 
 def server_charts(run: Run) -> Mapping[str, tuple[str, Figure]]:
-    """Name of a chart -> its heading and its figure."""
+    """Name of a chart -> its heading and its figure. Charts without any data are left out."""
     found = {
         "push staleness": ("Staleness of the pushes", _histogram(_summed(run, "staleness"))),
         "server bytes": ("Bytes of each server", _by_server(run)),
@@ -36,7 +36,8 @@ def server_charts(run: Run) -> Mapping[str, tuple[str, Figure]]:
 
 
 def range_table(run: Run) -> str:
-    """The table of the bytes of each range, the most first, in a block that the reader unfolds."""
+    """The table of the bytes of each range, the most first, in a block that the reader unfolds; "" when no bytes were
+    pushed or pulled."""
     pushed, pulled, where = _summed(run, "pushed"), _summed(run, "pulled"), _where(run)
     both = Counter({name: pushed[name] + pulled[name] for name in {*pushed, *pulled}})
     if not both.total():

@@ -40,6 +40,7 @@ MOST_PEERS: Final = 2000
 
 
 def run_name(run: Run) -> str:
+    """The name of the run's folder, escaped for HTML."""
     return _text(run.folder.resolve().name)
 
 
@@ -216,7 +217,8 @@ def elsewhere_table(run: Run) -> str:
 
 
 def event_table(run: Run) -> str:
-    """The table of all events, in a block that the reader unfolds; "" when there are none."""
+    """The table of the events, the first `MOST_EVENTS` of them, in a block that the reader unfolds; "" when there are
+    none."""
     if not run.events:
         return ""
     body = (

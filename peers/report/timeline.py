@@ -45,8 +45,8 @@ class Slot:
 
 
 def slots(exchanges: Iterable[ExchangeRecord], *, most: int | None = None) -> list[Slot]:
-    """One slot for each exchange, peer by peer. If that gives more than `most` slots, successive exchanges are
-    merged."""
+    """One slot for each exchange, peer by peer, each peer's in order of time. If these are more than `most`, successive
+    exchanges of a peer are merged into one slot. None: never."""
     by_peer: dict[str, list[Slot]] = {}
     for record in exchanges:
         earlier = by_peer.setdefault(record.peer, [])

@@ -42,8 +42,9 @@ from .worker_charts import worker_charts
 
 
 def write_report(run: Run, target: Path) -> Path:
-    """Write the report of a run, finished or not, to `target`, and return `target`. Raises ModuleNotFoundError, with
-    one line for the user, when plotly is not installed."""
+    """Write the report of a run, finished or not, as an HTML page to `target`, and return `target`. Makes missing
+    folders and overwrites an older file. Raises ModuleNotFoundError, with one line for the user, when plotly is not
+    installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

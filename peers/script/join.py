@@ -50,14 +50,18 @@ def join(
     name: str | None = None,
     **settings: Unpack[JoinSettings],
 ) -> Run:
-    """Join a run: the one that ``samovar train SCRIPT`` or ``samovar join ADDRESS SCRIPT`` started this process for,
-    whatever the arguments are; else the one at `address`.
+    """Join a run, and return this process's `Run` in it. There are four cases.
 
-    Without any, this process founds a new run of ``peers=1``, and a line on stderr tells how other peers join it.
+    In a process that ``samovar train SCRIPT`` started, all arguments are ignored. In one that ``samovar join ADDRESS
+    SCRIPT`` started, the run is that of the command, and the command's settings override those given here. Otherwise it
+    is the run at `address`. Without an `address`, this process founds a new run, of ``peers=1`` by default, and a line
+    on stderr tells how other peers join it.
+
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
     invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
-    ``listen="tcp://*:4000"``). A peer that joins takes the settings that all peers share from the run. Raises
-    ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost, each with one line of text.
+    ``listen="tcp://*:4000"``), but those that a script decides in its own code, such as ``steps``, are refused. A peer
+    that joins takes the settings that all peers share from the run. Raises ValueError (of which SettingsError and
+    JoinFailed are kinds), OSError and PeerLost, each with one line of text.
     """
     errors_are_lines()
     target = ScriptTarget(address, invite, peer_key, name, {"peers": 1, **settings})

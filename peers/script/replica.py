@@ -35,7 +35,8 @@ class _Asked:
 
 
 class ScriptReplica:
-    """One script's model and optimizer. `gradients`: peers average the gradients in place of the model."""
+    """One script's model and optimizer as a replica (`training.replica`). `gradients`: peers average the gradients in
+    place of the model."""
 
     steps_taken = 0
 
@@ -63,7 +64,7 @@ class ScriptReplica:
 
     @property
     def period(self) -> int:
-        """Local steps of the present round."""
+        """Local steps of the present round; 1 where gradients are averaged."""
         return 1 if self._gradients and self._asked is not None else self._job.total
 
     def facts(self) -> Facts:

@@ -23,6 +23,7 @@ class Losses:
         self._count = 0
 
     def add(self, loss: float | Tensor) -> None:
+        """Add the loss of a batch, a number or a scalar tensor, whose value is not waited for."""
         self._sum = self._sum + (loss.detach().float() if isinstance(loss, Tensor) else float(loss))
         self._count += 1
 
@@ -39,8 +40,8 @@ class Losses:
 
 
 class Reports:
-    """`losses` of the batches; `weight`: the number of samples in a batch; and the metrics of the next record, which
-    the script's thread reports and the event loop's thread writes."""
+    """What a script's thread reports for the next record, which the event loop's thread writes: `losses` of the
+    batches; `weight`: the number of samples in a batch; and metrics."""
 
     def __init__(self) -> None:
         self.losses, self.weight = Losses(), 1.0
@@ -57,15 +58,15 @@ class Reports:
         self.weight = float(samples)
 
     def begin(self, declared: Mapping[str, str] | None) -> None:
-        """Records begin. `declared`: scales of the metrics, by name, as a task's METRICS. Raises ValueError when they
-        are none."""
+        """Accept metrics from now on. `declared`: scales of the metrics, by name, as a task's METRICS; None: none were
+        declared. Raises ValueError when they are no scales."""
         if declared is not None and (wrong := fault(declared)):
             raise ValueError(f"run.wrap: metrics must be {wrong}")
         self._declared, self._no_record = declared, ""
 
     def measure(self, measured: Measured) -> None:
-        """Note metrics for the next record; those that are waiting for it are replaced. Raises ValueError for others
-        than the declared ones, and when there will be no record."""
+        """Keep metrics for the next record, in place of those that wait for it. Raises ValueError for others than the
+        declared ones, before `begin` and after `end`."""
         if self._no_record:
             raise ValueError(self._no_record)
         self._next.append(numbers_of(measured, self._declared, "run.metrics was given"))
@@ -88,5 +89,5 @@ class Reports:
         return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
 
     def end(self) -> None:
-        """The script has left: there are no more records."""
+        """Refuse metrics from now on: the script has left, and there are no more records."""
         self._no_record = "the records end with run.leave: call run.metrics before it"

@@ -59,8 +59,9 @@ class Run:
 
     @property
     def part(self) -> int:
-        """Index of this peer's data shard, from 0 to `parts` - 1; final once `wrap` has returned. Raises ValueError
-        before that in a run joined by address, because the members assign the index when the peer joins."""
+        """Index of this peer's data shard, from 0 to `parts` - 1; final once `wrap` has returned; 0 for a server.
+        Raises ValueError before `wrap` in a run joined by address, because the members assign the index when the peer
+        joins."""
         if self._peer is None and self._session.control is None and not self._session.orders.founder:
             raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
         if self._session.orders.role:
@@ -74,13 +75,13 @@ class Run:
 
     @property
     def peers(self) -> int:
-        """The number of peers that train together now."""
+        """The number of peers that train together now, servers not counted; 1 before `wrap`."""
         members = () if self._peer is None else self._peer.membership.view.members
         return max(1, sum(not one.attributes.role for one in members))
 
     @property
     def period(self) -> int:
-        """The number of this peer's step() calls in the present round."""
+        """The number of this peer's step() calls in the present round; 0 before `wrap`."""
         return 0 if self._replica is None else self._replica.period
 
     @property
@@ -109,8 +110,10 @@ class Run:
 
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself. In
         a server's process the script ends here, by SystemExit, when the run is over. Raises JoinRefused when the run's
-        model has another layout, and ValueError for a second call or for a model or optimizer that cannot be averaged,
-        or metrics that are no scales.
+        model has another layout; ValueError for a second call, for a model or optimizer that cannot be averaged, and
+        for metrics that are no scales; and Stopped when the user stops the run. From now on ``optimizer.step()``, or
+        ``backward()`` where gradients are averaged, raises Stopped too, and the error that ends the training with the
+        other peers; this peer has then left the run.
         """
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"
@@ -128,14 +131,15 @@ class Run:
         self._reports.losses.add(loss)
 
     def samples(self, count: float) -> None:
-        """Set the number of samples in a batch, by which this peer's gradients are weighted from now on. Raises
-        ValueError unless it is positive and finite."""
+        """Set the number of samples in a batch, by which this peer's gradients are weighted from now on; 1 before the
+        first call. Models are weighted by local steps instead. Raises ValueError unless it is positive and finite."""
         self._reports.weigh(count)
 
     def metrics(self, measured: Measured) -> None:
         """Report metrics of the model: a number, which is an accuracy, or numbers by name, as a task's `evaluate`
         returns them. The record of the next exchange has those of the last call before it. Those that no exchange
-        follows are in the run's result. Raises ValueError for names that `wrap` was not given, and without `wrap`."""
+        follows are in the run's result. Raises ValueError for names that `wrap` was not given, before `wrap`, and after
+        `leave`."""
         self._reports.measure(measured)
 
     @contextlib.contextmanager
@@ -153,7 +157,7 @@ class Run:
 
     def leave(self) -> None:
         """Bring the local steps since the last round into one more average, and leave the run. The other peers
-        continue. Raises the error with which the training with them has ended."""
+        continue. A second call does nothing. Raises the error with which the training with them has ended."""
         if self._replica is not None and not self._gone and not self._session.stop.flag:
             with self._ending_with_it():
                 self._replica.leave()

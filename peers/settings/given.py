@@ -22,6 +22,9 @@ class Given(NamedTuple):
 
 
 def of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str, Given]:
+    """The settings in a file's `entries`, by present name. `spoken`: the run's conversation, whose own settings are
+    valid too. Calls `tell` for each former name. Raises SettingsError for an unknown name and for a setting that is
+    given twice. Values are not checked."""
     found: dict[str, Given] = {}
     fields = fields_of(spoken)
     present = present_names(fields)
@@ -41,6 +44,7 @@ def of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str
 
 
 def of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, Given]:
+    """As `of_entries`, of the flags of a command line by setting name; a value of None is a flag that was not given."""
     found: dict[str, Given] = {}
     fields = fields_of(spoken)
     present = present_names(fields)
@@ -60,4 +64,5 @@ def of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[st
 
 
 def flag_of(name: str) -> str:
+    """The command line's flag for the setting `name`: ``--local-steps`` for ``local_steps``."""
     return f"--{name.replace('_', '-')}"

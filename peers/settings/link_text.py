@@ -76,14 +76,17 @@ def link_text(link: LinkSpec) -> str:
 
 
 def rate_text(rate_Bps: float) -> str:
+    """The shortest text that `parse_rate` reads as exactly `rate_Bps` bytes a second."""
     return _written(rate_Bps, _RATES)
 
 
 def duration_text(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads as exactly `seconds`."""
     return _written(seconds, _TIMES)
 
 
 def size_text(size: int) -> str:
+    """The shortest text that `parse_size` reads as exactly `size` bytes."""
     return _written(size, _SIZES).upper().replace("I", "i")
 
 

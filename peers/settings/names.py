@@ -25,6 +25,7 @@ def fields_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
 
 
 def agreed_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
+    """The settings of a run with this conversation whose values must be the same at all peers."""
     return {name: field for name, field in fields_of(spoken).items() if field.metadata["agreed"]}
 
 
@@ -34,6 +35,8 @@ def present_names(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str
 
 
 def unknown(key: str, spoken: Spoken) -> str:
+    """The text of an error for `key`, which names no setting of a run with this conversation. With a hint: the
+    conversation whose setting it is, else the most similar name, else all names."""
     fields, name = fields_of(spoken), key[:100].replace("-", "_")
     if other := import_module("..conversations.loading", __package__).of_another(name, spoken):
         return f"{name} is a setting of --protocol {other}, not of {spoken.name}"

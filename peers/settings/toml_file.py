@@ -38,7 +38,7 @@ class TomlFile:
 
     def place(self, *keys: str | int) -> str:
         """The place of ``table[key][key]...``, "FILE, line N": its own line if that is known, else the line of the
-        table around it."""
+        table around it. "FILE" alone if no line is known."""
         for depth in range(len(keys), 0, -1):
             if keys[:depth] in self.lines:
                 return f"{self.path}, line {self.lines[keys[:depth]]}"

@@ -81,6 +81,9 @@ def near(name: object, known: Collection[str]) -> str:
 
 
 def whole(least: int, most: int) -> Callable[[object], int]:
+    """A function that returns its argument if that is an integer from `least` to `most`, both included, and otherwise
+    raises ValueError."""
+
     def read(value: object) -> int:
         if type(value) is not int or not least <= value <= most:
             raise ValueError(f"must be a whole number from {least} to {most}, got {shown(value)}")
@@ -90,6 +93,7 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def number(value: object) -> float:
+    """A finite number, as a float. Raises ValueError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number, got {shown(value)}")
     if abs(value) > 1e300 or math.isnan(value):
@@ -98,37 +102,43 @@ def number(value: object) -> float:
 
 
 def factor(value: object) -> float:
+    """A number from 1e-6 to 1e6, as a float. Raises ValueError for any other value."""
     if not 1e-6 <= (read := number(value)) <= 1e6:
         raise ValueError(f"must be a factor from 1e-6 to 1e6, got {shown(value)}")
     return read
 
 
 def flag(value: object) -> bool:
+    """A bool, unchanged. Raises ValueError for any other value."""
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, got {shown(value)}")
     return value
 
 
 def name(value: object) -> str:
+    """Printable text of 1 to 60 characters, unchanged. Raises ValueError for any other value."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _SHOWN_CHARS:
         raise ValueError(f"must be a name of 1 to {_SHOWN_CHARS} characters, got {shown(value)}")
     return value
 
 
 def role(value: object) -> str:
-    """The role of a group's peers: `SERVER`, or "" for those that train. Raises ValueError."""
+    """The role of a group's peers: `SERVER`, or "" for those that train. Raises ValueError for any other value."""
     if value not in ("", SERVER):
         raise ValueError(f'must be "{SERVER}", got {shown(value)}: without a role its peers train')
     return str(value)
 
 
 def site(value: object) -> str:
+    """The name of one site: as `name`, and without a semicolon. Raises ValueError for any other value."""
     if ";" in (said := name(value)):
         raise ValueError(f"must be the name of one site, got {shown(value)}")
     return said
 
 
 def file_name(value: object) -> str:
+    """The path of a file as non-empty text, unchanged. Whether the file exists isn't checked. Raises ValueError for any
+    other value."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"must be the path of a file, got {shown(value)}")
     return value
@@ -152,13 +162,13 @@ link = _with_unit(parse_link, '"10mbit,40ms"')
 
 
 def jump(value: object) -> float:
-    """Seconds in a duration that may be negative, e.g. "-2s"."""
+    """Seconds in a duration that may be negative, e.g. "-2s". Raises ValueError for any other value."""
     back = isinstance(value, str) and value.strip().startswith("-")
     return -duration(str(value).strip()[1:]) if back else duration(value)
 
 
 def some_time(value: object) -> float:
-    """Seconds in a duration above 0."""
+    """Seconds in a duration above 0. Raises ValueError for any other value."""
     if (read := duration(value)) == 0:
         raise ValueError(f"must be above 0, got {shown(value)}")
     return read

@@ -14,6 +14,9 @@ MEASURED = "measured"
 
 
 def address() -> Rule:
+    """The rule for the address at which a peer listens: ``tcp://HOST:PORT`` as text, unchanged; or `NOWHERE`, for a
+    peer that only dials."""
+
     def take(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError
@@ -29,11 +32,14 @@ def address() -> Rule:
 
 
 def host() -> Rule:
+    """The rule for the host name or IP address under which other peers dial a peer. No "any" address such as
+    0.0.0.0."""
     pattern = r"(?!0\.0\.0\.0$)[A-Za-z0-9_.-]{1,253}|\[(?!::\])[A-Za-z0-9_:.%-]{2,100}\]"
     return text("a host name or an IP address that others can dial, without tcp:// and port", "HOST", pattern)
 
 
 def link() -> Rule:
+    """The rule for one or more link texts, separated by semicolons. The value stays text: `parse_link` reads each."""
     said = (
         "BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as 10mbit,40ms, 1gbit,200us,50us or 50mbit/10mbit,20ms, "
         "or several with semicolons, which the peers take in turn"
@@ -44,6 +50,9 @@ def link() -> Rule:
 
 
 def span(high_s: float) -> Rule:
+    """The rule for a length of time as text, such as ``90s`` or ``2h``, above 0 and at most `high_s` seconds. The value
+    stays text."""
+
     def take(value: object) -> str:
         if not isinstance(value, str) or not 0 < parse_span(value) <= high_s:
             raise ValueError
@@ -53,6 +62,8 @@ def span(high_s: float) -> Rule:
 
 
 def rate() -> Rule:
+    """The rule for a bandwidth above 0 as text, such as ``10mbit``. The value stays text."""
+
     def take(value: object) -> str:
         if not isinstance(value, str) or parse_rate(value) <= 0:
             raise ValueError
@@ -62,6 +73,8 @@ def rate() -> Rule:
 
 
 def size() -> Rule:
+    """The rule for a number of bytes above 0 as text, such as ``8GB``. The value stays text."""
+
     def take(value: object) -> str:
         if not isinstance(value, str) or parse_size(value) <= 0:
             raise ValueError
@@ -71,5 +84,7 @@ def size() -> Rule:
 
 
 def step_time() -> Rule:
+    """The rule for the time of a training step: text such as ``2.5ms``, above 0, or `MEASURED`. The value stays
+    text."""
     said = f"a time above 0 such as 500us, 2.5ms or 1s, or {MEASURED}"
     return text(said, "TIME", rf"(?![0.]+[a-z]){_TIME}|{MEASURED}")

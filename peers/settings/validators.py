@@ -54,6 +54,8 @@ class Rule:
 
 
 def whole(low: int, high: int, metavar: str = "N") -> Rule:
+    """The rule for an integer from `low` to `high`, both included; a bool is invalid."""
+
     def take(value: object) -> int:
         if type(value) is not int or not low <= value <= high:
             raise ValueError
@@ -68,6 +70,9 @@ def peers() -> Rule:
 
 
 def seconds(high: float, *, zero: bool = False) -> Rule:
+    """The rule for a number of seconds above 0 (with `zero`: or 0) and at most `high`. The value keeps its type, int or
+    float."""
+
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
             raise ValueError
@@ -80,6 +85,8 @@ def seconds(high: float, *, zero: bool = False) -> Rule:
 
 
 def times(low: float, high: float) -> Rule:
+    """The rule for a number from `low` to `high`, both included. Its value is a float."""
+
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ValueError
@@ -89,6 +96,8 @@ def times(low: float, high: float) -> Rule:
 
 
 def share() -> Rule:
+    """The rule for a share of a whole: a number from 0, included, to 1, excluded."""
+
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise ValueError
@@ -98,6 +107,8 @@ def share() -> Rule:
 
 
 def flag() -> Rule:
+    """The rule for a bool."""
+
     def take(value: object) -> bool:
         if not isinstance(value, bool):
             raise ValueError
@@ -107,6 +118,9 @@ def flag() -> Rule:
 
 
 def text(said: str, metavar: str, pattern: str) -> Rule:
+    """The rule for text that matches the regular expression `pattern` as a whole; it stays as it is. `said` and
+    `metavar`: see `Rule`."""
+
     def take(value: object) -> str:
         if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:
             raise ValueError
@@ -116,6 +130,9 @@ def text(said: str, metavar: str, pattern: str) -> Rule:
 
 
 def one_of(*choices: str) -> Rule:
+    """The rule for one of the texts `choices`. The value is the choice, which may be given with dashes for
+    underscores."""
+
     def take(value: object) -> str:
         if not isinstance(value, str) or spelled(value) not in choices:
             raise ValueError
@@ -127,6 +144,8 @@ def one_of(*choices: str) -> Rule:
 
 
 def file(what: str, metavar: str = "FILE") -> Rule:
+    """The rule for the path of a file, a str or a path object; its value is a str. Whether the file exists isn't
+    checked. `what`: the file, in words for an error."""
     rule = text(f"the path of {what}", metavar, r"[^\0]{1,4096}")
     return replace(rule, take=lambda value: rule.take(os.fspath(value) if isinstance(value, os.PathLike) else value))
 
@@ -147,6 +166,9 @@ def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = 
 
 
 def period() -> Rule:
+    """The rule for the number of local steps between two averagings: an integer, or the text of a policy in `PERIODS`
+    with its options. Its value is the policy."""
+
     def text_of(text: str, policy: object) -> str:
         return str(policy.steps) if isinstance(policy, Fixed) else spelled(text.strip())
 
@@ -162,6 +184,8 @@ def period() -> Rule:
 
 
 def codec() -> Rule:
+    """The rule for a codec's text with its options; the value of ``none`` is None."""
+
     def parse(text: str) -> Codec | None:
         return None if text == "none" else parse_codec(text)
 
@@ -170,15 +194,18 @@ def codec() -> Rule:
 
 
 def goal() -> Rule:
+    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its value is a `Goal`."""
     said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
     return Rule(parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
 
 
 def passes() -> Rule:
+    """The rule for the number of passes over the training data, which need not be whole. Its value is a float."""
     return replace(times(1e-6, 1e9), metavar="E")
 
 
 def outer() -> Rule:
+    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its value is the outer step."""
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
     return Rule(parsed(parse_outer), said, "plain|STEP", str)
 
@@ -221,12 +248,14 @@ def arguments() -> Rule:
 
 
 def devices() -> Rule:
+    """The rule for one or more PyTorch devices, separated by commas. The value stays text."""
     one = r"(auto|cpu|cuda(:\d{1,3})?)"
     said = "auto, cpu, cuda or cuda:N, or several with commas and no spaces, which the peers take in turn"
     return text(said, "DEVICE", rf"{one}(,{one})*")
 
 
 def sites() -> Rule:
+    """The rule for one or more names of sites, separated by semicolons. The value stays text."""
     said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
     one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, the separator elsewhere: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")

@@ -34,7 +34,8 @@ def defined(path: Path, names: Mapping[str, object], asked: Mapping[str, str]) -
 
 
 def check_defined(path: Path, asked: Mapping[str, str]) -> None:
-    """Raises TaskError when the file lacks one of the names, as far as can be seen without running it."""
+    """Raises TaskError when the file lacks one of the names in `asked`, as far as can be seen without running it. The
+    values of `asked` say why the name is needed, for the error."""
     bound = [_bound(one) for one in parsed(path).body] if asked else []
     for name, why in asked.items():
         if not any(name in names or "*" in names for names in bound):

@@ -32,8 +32,9 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def summed(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that peers sum. The flags stand second, in a bucket with the first layer, as both are known last in a
-    backward."""
+    """Name -> tensor that peers sum: the parameters that get a gradient, and a tensor of flags, one for each of them,
+    that say whether the parameter had a gradient. The flags stand second, so that they come into one bucket with the
+    first layer: both are known last in a backward."""
     parameters = trained(model)
     tensors = [*parameters.items()]
     tensors.insert(1, (HAD, torch.zeros(len(parameters))))

@@ -75,6 +75,7 @@ class ModelCopy:
 
     @property
     def learning_rate(self) -> float:
+        """The learning rate of the optimizer's first group of parameters."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def agreement(self) -> Agreement:
@@ -160,7 +161,8 @@ class ModelCopy:
         return False
 
     def holds(self, vector: Tensor) -> bool:
-        """Whether the last begin loaded `vector`, so that the model need not be loaded again to evaluate it."""
+        """Whether the model still has the values of `vector`, because the last begin loaded that tensor, so that an
+        evaluation need not load it again. False while this peer has unfrozen parameters that are not in the vector."""
         return isinstance(self._begun, Load) and self._begun.vector is vector and not self.unfrozen.base
 
     def load(self, vector: Tensor, grown: tuple[str, ...] | None = None) -> None:
@@ -203,7 +205,8 @@ class ModelCopy:
             self._corrector = Corrector(correction, self._averaged.trained())
 
     def before_step(self) -> None:
-        """Correct the gradients. To be called between backward and the optimizer's step."""
+        """Correct the gradients, between backward and the optimizer's step. Raises TaskError or ValueError when the
+        task has changed the model or optimizer in a way that the run cannot follow."""
         self.notice()
         self.unfrozen.check(self._model, self.optimizer)
         if self.tables is not None:

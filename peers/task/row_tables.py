@@ -51,7 +51,7 @@ class RowTables:
 
     @property
     def parameters(self) -> frozenset[int]:
-        """The ids of the tables, as objects."""
+        """The `id()` of each table, by which it is recognised among the model's parameters."""
         return frozenset(map(id, self._tables.values()))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -116,8 +116,8 @@ class RowTables:
         return found
 
     def check(self) -> None:
-        """Raises TaskError when a gradient has a row that rows() did not tell of, because its change would be lost. To
-        be called between backward and the optimizer's step."""
+        """Raises TaskError when a table's gradient is dense, or has a row that rows() did not tell of, because its
+        change would be lost. To be called between backward and the optimizer's step."""
         for name, weight in self._tables.items():
             if (gradient := weight.grad) is None:
                 continue

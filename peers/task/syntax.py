@@ -11,6 +11,7 @@ class TaskError(ValueError):
 
 
 def parsed(path: Path) -> ast.Module:
+    """The syntax tree of the Python file at `path`. Raises TaskError if there is no such file, or it isn't Python."""
     if not path.exists():
         raise TaskError(f"{path}: no such file")
     if not path.is_file():
@@ -24,24 +25,29 @@ def parsed(path: Path) -> ast.Module:
 
 
 def functions(tree: ast.Module) -> set[str]:
-    """The top-level names that are functions, or are imported and may be."""
+    """The top-level names that are functions, or are imported by ``from ... import`` and may be."""
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     return names.union(alias.asname or alias.name for node in imports for alias in node.names)
 
 
 def top_level_names(tree: ast.Module) -> set[str]:
+    """The names that the file's top level defines: those of `functions`, and those of plain assignments to one name
+    (``A = 1``; neither ``A: int = 1`` nor ``A, B = 1, 2``)."""
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     return functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
 
 
 def imports_samovar(tree: ast.Module) -> bool:
+    """Whether the file imports the package samovar or a module of it, anywhere in it."""
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
     return any(name.partition(".")[0] == "samovar" for name in imported)
 
 
 def calls_join(tree: ast.Module) -> bool:
+    """Whether the file names ``samovar.join``, or imports ``join`` from samovar, anywhere in it. Whether it calls it
+    isn't checked."""
     modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "samovar" and any(n.name == "join" for n in node.names):

@@ -113,7 +113,8 @@ class Task:
 
 
 def kind_of(path: Path) -> Literal["task", "script"]:
-    """Whether `path` is a task file or a training script that calls `samovar.join`, without running it."""
+    """Whether `path` is a task file or a training script that calls `samovar.join`, by its source, without running it.
+    Raises TaskError when it is neither, or cannot be read or parsed."""
     tree = parsed(path)
     names = top_level_names(tree)
     if calls_join(tree):  # a script may well have variables that are called model, data and loss
@@ -246,7 +247,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
-    """Returns `made`, the result of a function of `task`, if it is a `kind`. Raises TaskError."""
+    """Returns `made`, the result of a function of `task`, if it is a `kind`; raises TaskError otherwise. `function`:
+    its name, for the error."""
     if not isinstance(made, kind):
         raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {shown(made)}")
     return made

@@ -31,8 +31,8 @@ class ThreadCompute:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute")
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Raises Quit in place of SystemExit and KeyboardInterrupt, which would end the event loop, and of
-        StopIteration, which no future can carry."""
+        """As `Compute.run`. Raises what `work` raises; but Quit in place of SystemExit and KeyboardInterrupt, which
+        would end the event loop, and of StopIteration, which no future can carry."""
 
         def whole() -> T:
             try:
@@ -43,4 +43,6 @@ class ThreadCompute:
         return await asyncio.get_running_loop().run_in_executor(self._pool, whole)
 
     def close(self) -> None:
+        """End the worker thread after the work that it has begun, without waiting for it; work that has not begun is
+        cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)

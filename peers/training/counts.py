@@ -23,7 +23,7 @@ class Counts:
     halfway: Tensor | None = None
 
     def add(self, loss: Tensor, samples: float) -> None:
-        """Count one local step."""
+        """Count one local step, with its `loss` (a scalar, on the device) and the number of its `samples`."""
         self.steps += 1
         self.samples += samples
         self.losses.append(loss)

@@ -15,7 +15,9 @@ _KEPT: list[socket.socket] = []
 
 
 def pick_device(wish: str, index: int) -> torch.device:
-    """The device of the peer with this index: ``auto``, ``cpu``, ``cuda:N``, or a comma list that peers cycle over."""
+    """The device of the peer with number `index`. `wish`: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, or several with
+    commas, which the peers take in turn. ``auto`` spreads the peers over the machine's GPUs, or is the CPU. Raises
+    TaskError when the machine does not have the device."""
     choices = wish.split(",")
     choice = choices[index % len(choices)]
     if choice == "auto":
@@ -36,7 +38,7 @@ def check_devices(wish: str, peers: int) -> None:
 def take_seat(index: int | None) -> int:
     """The seat of this peer, a number that no other peer of its user on this machine has, held until its process ends.
     `index`: the number of a peer under a launcher, which is returned even if another launcher's peer has that seat.
-    None: a peer that was started alone gets the first free seat."""
+    None: a peer that was started alone gets the first free seat; 0 if none is free, or the system cannot tell."""
     for seat in range(_SEATS) if index is None else [index]:
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:

@@ -29,7 +29,7 @@ class Ended:
     """How a peer's training ended. `finished`: the run is over; False: it was stopped before. `metrics`: metrics of the
     final model, empty on a peer that did not evaluate it. `unsaved`: why the last checkpoint could not be written; "":
     it was written. `scales`: those of the metrics, by name. `end`: why the run is over; None: it is not, or its
-    conversation does not tell."""
+    conversation does not report it."""
 
     finished: bool
     metrics: Mapping[str, float]

@@ -25,8 +25,8 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """The replica itself. It brings an empty update for each work. Its checkpoints hold the conversation's position
-    alone."""
+    """A replica without a model, for a peer that does not train. It brings an empty update for each work. Its
+    checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
     steps_taken = 0
@@ -42,11 +42,13 @@ class NoModel:
         """Do nothing: this replica has no hooks."""
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
+        """An empty update, for a job of no steps. Raises ValueError for any other job."""
         if not isinstance(work.job, Steps) or work.job.count:
             raise ValueError(f"a peer without a model cannot do {type(work.job).__name__}")
         return Update(vector=torch.empty(0))
 
     async def write_model(self, vector: Tensor, write: Write) -> None:
+        """Raises ValueError: there is no model to write."""
         raise ValueError("a peer without a model has none to write")
 
     async def end_round(self, position: Position) -> None:

@@ -29,15 +29,17 @@ class Passes:
         self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
 
     def begin_round(self) -> None:
+        """Note that a round begins: `in_round` becomes 0."""
         self._began = self._at
 
     @property
     def in_round(self) -> float:
-        """Passes since the round began."""
+        """Passes over the data since the round began, with the fraction of the present one."""
         return max(0.0, self._at - self._began)
 
     @in_round.setter
     def in_round(self, passes: float) -> None:
+        """Set the number of passes since the round began: it moves the round's beginning."""
         self._began = self._at - passes
 
     @property
@@ -49,8 +51,8 @@ class Passes:
         return [self._batches, self.in_round]
 
     def restore(self, plain: list[float] | None) -> None:
-        """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: no pass in this
-        round."""
+        """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: the round has no pass
+        so far."""
         batches, passes = plain or (0, 0.0)
         self._batches = int(batches) or self._batches
         self.in_round = passes

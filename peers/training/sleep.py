@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 class Sleep:
-    """One peer's sleep. `stop`: the request to stop, which also ends a sleep."""
+    """Has one peer leave the run while its bytes of the day are used up. `stop`: the request to stop, which also ends a
+    sleep."""
 
     def __init__(self, peer: Peer, stop: Stop) -> None:
         self._peer, self._stop, self._must_sleep = peer, stop, Stop()
@@ -31,6 +32,8 @@ class Sleep:
 
     @property
     def is_due(self) -> bool:
+        """Whether the peer's bytes of the day are used up, so that the caller must call `sleep`; False once the peer is
+        to stop."""
         return self._must_sleep.flag and not self._stop.flag
 
     async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:

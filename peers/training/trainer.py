@@ -101,7 +101,7 @@ class Trainer:
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
         """Do `work` and return its update; None: `stopping()` became true before it was done. Raises Diverged,
-        EvaluationFailed, and ValueError for a gradient, which a task's trainer cannot bring."""
+        EvaluationFailed and TaskError, and ValueError for a job that is neither local steps nor an evaluation."""
         self.end_round(work.begin)
         job = work.job
         if isinstance(job, Evaluate):
@@ -169,7 +169,7 @@ class Trainer:
 
     def update(self) -> Update:
         """This peer's update: its model, weighted by the number of samples that it has seen in the round. Raises
-        Diverged when the model is not finite."""
+        Diverged when the model is not finite, and TaskError when all batches of the round had 0 samples."""
         if self._counts.steps and not self._counts.samples:
             raise TaskError(f"{self.task.path}: samples() returned 0 for all batches of a round")
         return self.copy.update(

@@ -289,7 +289,8 @@ async def allreduce(
     `tail`: as for `Allreduce`.
 
     The caller must not write to the sum or to `vector` until all members have a result or have given this attempt up:
-    parts of both can still be in flight. Raises PeerLost if a peer is lost, and ValueError on another tensor.
+    parts of both can still be in flight. Raises PeerLost if a peer is lost, and ValueError for a `vector` that is not
+    on the CPU or has not one dimension.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")

@@ -41,8 +41,9 @@ class Bound:
         return self.limit * max(1.0, norm_of(anchor))
 
     def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
-        """Raises BadSum if the norm of `mean` is so large that at least one of `world` peers with equal weights must
-        have exceeded `limit`, or come near it. `anchor` [n]: the model before the local steps."""
+        """Raises BadSum if the norm of `mean` is more than max(4, `limit` / `world`) times the norm of `anchor` [n],
+        the model before the local steps, or times 1 if that is more. A peer that alone exceeds `limit` among `world`
+        peers with equal weights makes the mean as large as that."""
         times = max(_LEAST, self.limit / world)
         if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
             raise BadSum(f"the mean of {world} peers has a norm of {mean.norm:.3g}, more than {largest:.3g}")

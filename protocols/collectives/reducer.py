@@ -65,8 +65,9 @@ def _number(attempt: AttemptId, stage: int) -> int:
 
 
 class Reducer:
-    """One peer's side of all sums of a run. `schedule` chooses the schedule for a group. `present` returns the present
-    group. `bound`: how large a mean may be. `meter` counts the time of the sums; None: a new one."""
+    """Sums one peer's vectors with those of the other members, in shared memory or by messages. `schedule` chooses the
+    schedule for a group. `present` returns the present group. `bound`: how large a mean may be. `meter` counts the time
+    of the sums; None: a new one."""
 
     def __init__(
         self,

@@ -100,8 +100,8 @@ class Board:
         mapped[:SECRET_BYTES] = self.secret
 
     def clear(self, slot: int) -> Tensor:
-        """The slot as a tensor [n], for the owner to write a vector to. Until `show` readers see that the slot holds no
-        vector. Raises OSError where there is no memory for it."""
+        """The slot as a tensor [n], for the owner to write a vector to. From now on until `show`, readers find no
+        vector in the slot. Raises OSError where there is no memory for it."""
         words = self._here.words
         words[_note_at(slot)] = 0
         if slot not in self._reserved:
@@ -112,8 +112,9 @@ class Board:
         return self._here.tensor(slot)
 
     def show(self, slot: int, round: int, step: int, last: bool, told: Told) -> int:
-        """Declare the vector in the slot complete: from now on readers find it, with this round, step and numbers
-        (`messages.Given`). Returns the vector's number."""
+        """Declare the vector in the slot complete, so that readers find it. `round`, `step`, `last`, `told`: its
+        description, as in `messages.Given`. Returns the vector's number, which no vector on this board has had
+        before."""
         words, reals, at = self._here.words, self._here.reals, _note_at(slot)
         words[at + _ROUND], words[at + _STEP], words[at + _LAST] = round, step, last
         reals[at + _LOSS], reals[at + _LEARNING_RATE], words[at + _LINKS] = told.loss, told.learning_rate, told.links
@@ -125,7 +126,8 @@ class Board:
         return number
 
     def mark(self, row: int, round: int) -> None:
-        """Tell the peer to which this row of the board belongs that this peer has read its vectors up to `round`."""
+        """Write the mark of this row: the board's owner has read the vectors, up to `round`, of the peer to which the
+        row belongs."""
         self._here.words[_mark_at(row)] = round
 
     def close(self) -> None:
@@ -190,7 +192,8 @@ class Window:
         return self._there.tensor(slot)
 
     def mark(self, row: int) -> int:
-        """The round up to which the owner has read the vectors of the peer to which this row belongs."""
+        """The mark of this row: the round up to which the board's owner has read the vectors of the peer to which the
+        row belongs."""
         return self._words[_mark_at(row)]
 
 

@@ -23,7 +23,8 @@ _CLASS = 2
 
 
 class Capacities:
-    """One peer's measured capacity, and, where it is the coordinator, those that the others have told it."""
+    """Measures one peer's capacity and reports it to the coordinator. Where this peer is the coordinator, it collects
+    all capacities, and has a view decided that contains them."""
 
     def __init__(self, channel: Channel, membership: Membership) -> None:
         self._channel, self._membership = channel, membership
@@ -32,8 +33,8 @@ class Capacities:
         channel.on(Capable, self._on_capable)
 
     def consider(self) -> None:
-        """To be called after each round. Every five rounds it tells the coordinator this peer's capacity; on the
-        coordinator, it has a new view decided if capacities have changed."""
+        """Every fifth call, report this peer's capacity to the coordinator; at the coordinator, have a new view decided
+        if capacities have changed much. To be called after each round."""
         self._rounds += 1
         leader = next(iter(self._membership.leaders), None)
         if self._rounds % _ROUNDS or leader is None:

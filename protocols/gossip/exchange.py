@@ -67,10 +67,10 @@ class _Question:
 
 
 class NeighbourExchange:
-    """One peer's side of the exchange. `first`: its first vector, published at once; all vectors of all peers have its
-    size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are sent as they are.
-    `shares`: if given, each vector after the first is a share that each taker may take once. `by_rounds`: peers take
-    vectors of given rounds, so those on one machine need not ask. `steps`: local steps of the run, if known."""
+    """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
+    all vectors have its size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are
+    sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
+    `by_rounds`: peers take vectors of given rounds. `steps`: of the run, if known."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class NeighbourExchange:
 
     async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
         """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
-        is published. Returns the vector that they get, with a codec an estimate of it. Raises ValueError for a vector
-        that is not finite, or that the codec does not take."""
+        is published. Returns the vector that peers get, with a codec an estimate of `one`, and its norm. Raises
+        ValueError for a vector that is not finite, or that the codec does not take."""
         return await self.giving.publish(one, takers)
 
     async def take(
@@ -142,9 +142,9 @@ class NeighbourExchange:
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
-        """Ask these neighbours now for their vectors of `round`, which this peer will take later. Of a vector above 1
-        MiB only the first bytes are received before that, because this peer has no memory to spare during its local
-        steps."""
+        """Ask these neighbours now for their vectors of `round`, to take them later (`reach`). Not asked are those that
+        were asked ahead already, and those whose boards this peer can read. Of a vector above 1 MiB only the first
+        bytes are received before `reach`, as this peer has no memory to spare during its local steps."""
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
@@ -157,7 +157,7 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Forget earlier vectors of all but these neighbours, and withdraw questions asked ahead of others."""
+        """Withdraw questions asked ahead of other peers than these, and forget the earlier vectors of those peers."""
         for peer in self._taken.keys() - peers:
             del self._taken[peer]
         for peer in self._ahead.keys() - peers:
@@ -169,8 +169,8 @@ class NeighbourExchange:
         self.giving.close()
 
     def gone(self, peer: PeerId, *, anew: bool = False) -> None:
-        """`peer` has left the run: a share that it has not confirmed comes back to this peer. `anew`: a new process
-        with its key is here already, whose questions and link are kept."""
+        """Note that `peer` has left the run: a share that it has not confirmed comes back to this peer. `anew`: a new
+        process with its key is here already, whose questions and link are kept."""
         if not anew:
             self._forget(peer)
         if self._shares is not None:

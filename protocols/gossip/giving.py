@@ -34,7 +34,8 @@ def stage_of(ask: int) -> StageId:
 
 
 class Giving:
-    """One peer's giving side. The arguments are those of `exchange.NeighbourExchange`."""
+    """One peer's giving side: keeps the vectors that it has published, and answers other peers' questions for them. The
+    arguments are those of `exchange.NeighbourExchange`."""
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class Giving:
         self._kept.show(one)
 
     def withdraw(self) -> None:
-        """From now on keep none of the published vectors for the peers that have not taken them."""
+        """From now on keep none of the published vectors for the peers that have not taken them. If they are shares,
+        they do not come back."""
         self._kept.withdraw()
 
     def close(self) -> None:
@@ -96,8 +98,8 @@ class Giving:
         self.showing.close()
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: drop its question, what is being sent to it, and the vectors that are kept for
-        it."""
+        """Drop everything that concerns `peer`, whose link has ended: its question, what is being sent to it, and the
+        vectors that are kept for it."""
         self._wanted.pop(peer, None)
         self._kept.forget(peer)
         self._stop_sending(peer)

@@ -57,14 +57,14 @@ class Kept:
         return None if found is None or taker not in found[1] else found[0]
 
     def taken(self, one: Published, taker: PeerId) -> None:
-        """`taker` has been given `one`, which is no longer kept for it."""
+        """Note that `taker` has been given `one`, which is no longer kept for it."""
         for each, takers in self._all:
             if each.round == one.round:
                 takers.discard(taker)
         self._drop_old()
 
     def taken_up_to(self, taker: PeerId, round: int) -> None:
-        """`taker` has read the vectors that it needs up to `round`; they are no longer kept for it."""
+        """Note that `taker` has read the vectors that it needs up to `round`; they are no longer kept for it."""
         found = [takers for one, takers in self._all if one.round <= round and taker in takers]
         for takers in found:
             takers.discard(taker)

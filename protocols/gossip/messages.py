@@ -1,4 +1,5 @@
-"""The messages of gossip, and the vectors that they announce."""
+"""The messages of gossip, and the vectors that they announce. `ask`: the number of a question, which its answer
+repeats."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ NEWEST = 0
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
-    steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
-    none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none.
-    `meets`: the round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`:
-    the sender can read the receiver's board."""
+    """Asks for the receiver's vector of `round`, or for its newest one if it no longer keeps that of `round` or takes
+    no more steps. The receiver answers as soon as it has published that round. `follows`: the sender has the receiver's
+    vector of the round before this one, so that the encoded difference of this round is enough; 0: it has none. `took`:
+    number of the last question by which the sender has taken a share of the receiver's vector; 0: none. `meets`: the
+    round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`: the sender can
+    read the receiver's board."""
 
     ask: int
     round: int
@@ -35,8 +37,8 @@ class Want:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Tells the receiver, which gave a vector in answer to the question numbered `took`, that the sender of this
-    message has the vector: it has taken that share, or has finished reading what it was lent."""
+    """The answer to Given: the sender of this message has the vector that the receiver gave it for the question
+    numbered `took`. It has taken that share, or has finished reading the vector on the receiver's board."""
 
     took: int
 

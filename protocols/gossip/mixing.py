@@ -53,7 +53,8 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The result of a mix. `moved`: its distance from the peer's own vector, divided by the norm of that vector."""
+    """The result of a mix. `vector` [n]: the weighted sum. `moved`: its distance from the peer's own vector, divided by
+    the norm of that vector."""
 
     vector: Tensor
     moved: float
@@ -83,8 +84,8 @@ class Summands:
 async def mix(of: Summands, anchor: Tensor, bound: Bound) -> Mix:
     """The weighted sum ``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor.
 
-    Raises WrongNumbers when a neighbour's vector is not finite, or larger than `bound` allows beside `anchor` [n], this
-    peer's own model; Overwritten when it is no longer on the neighbour's board.
+    Raises WrongNumbers when a neighbour's vector is not finite, or its norm is above ``bound.of(anchor)``, with
+    `anchor` [n] this peer's own model; Overwritten when the vector is no longer on the neighbour's board.
     """
     mixed = torch.empty_like(of.own.vector)  # not in the thread: the C library has memory of its own for each
 

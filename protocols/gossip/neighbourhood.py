@@ -37,7 +37,8 @@ _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 class Taken:
     """The vectors that came from neighbours in a round, by neighbour, and the weights of the mix: `weights` of these,
     `own` of this peer's own vector. `splits`: vectors are shares, and all weights are 1. `waited_s`: seconds until the
-    last vector was there; `waited_for`: the neighbour that gave it, None: none did."""
+    last vector was there, or until the last neighbour was given up; `waited_for`: the neighbour whose vector came last,
+    None: none came."""
 
     vectors: Mapping[PeerId, Published | Shown]
     weights: Weights
@@ -48,8 +49,8 @@ class Taken:
 
     @property
     def reached(self) -> int:
-        """The newest round that more than half of these vectors are of, or later than. Vectors from before a first mix
-        (round 0) do not count. 0: there are no others."""
+        """The latest round r such that more than half of these vectors are of round r or of a later one. Vectors of
+        round 0, from before a first mix, are left out. 0: there are no others."""
         rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
         return rounds[len(rounds) // 2] if rounds else 0
 
@@ -58,8 +59,9 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
-    """One peer's neighbours in the `graph`. `bound` limits the norms of their models. `shares`: the account of the
-    shares into which vectors are split; None: whole vectors are given."""
+    """Takes the vectors of one peer's neighbours in the `graph` in each round, and mixes them with its own. `bound`
+    limits the norms of their models. `shares`: the account of the shares into which vectors are split; None: whole
+    vectors are given."""
 
     def __init__(
         self,
@@ -182,8 +184,8 @@ class Neighbourhood:
         return found
 
     def begin_anew(self) -> None:
-        """This peer has replaced its state by the others'. Shares that it has split off before do not come back any
-        more."""
+        """Note that this peer has replaced its state by the others'. Shares that it has split off before do not come
+        back any more."""
         if self._shares is not None:
             self._exchange.giving.withdraw()
             self._shares.reset()

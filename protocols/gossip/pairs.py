@@ -53,6 +53,8 @@ class PairNeighbourhood(Neighbourhood):
         exchange.giving.on_meet = self._meets
 
     async def publish(self, one: Published) -> Own:
+        """See `Neighbourhood.publish`. The changes by other peers' averages since the last call of `back` are added to
+        the vector first."""
         for change in self.back():
             one = replace(one, vector=one.vector + change)
         mine = await super().publish(one)
@@ -60,6 +62,7 @@ class PairNeighbourhood(Neighbourhood):
         return mine
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
+        """As `Neighbourhood.mix`. Other peers see the mixed vector from now on."""
         taken, mixed = await super().mix(mine, taken, anchor)
         for peer, other in taken.vectors.items():
             assert isinstance(other, Published)
@@ -68,13 +71,17 @@ class PairNeighbourhood(Neighbourhood):
         return taken, mixed
 
     def back(self) -> list[Tensor]:
+        """The changes [n] of this peer's vector by averages that other peers have made with it since the last call. The
+        caller adds them to its own mixed vector."""
         changes, self._changes = self._changes, []
         return changes
 
     def begin_anew(self) -> None:
+        """Note that this peer has replaced its state by the others': changes by earlier averages are dropped."""
         self._changes.clear()
 
     def close(self) -> None:
+        """As `Neighbourhood.close`; averages with others that are under way are cancelled."""
         for meeting in self._meetings.values():
             meeting.cancel()
         super().close()

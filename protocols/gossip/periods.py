@@ -42,8 +42,8 @@ class Told(NamedTuple):
 
 
 class Periods:
-    """One peer's decisions on its period, by `policy`. `parameters`: this many elements at the start of a model are
-    parameters."""
+    """Decides one peer's period, by `policy`, from its own numbers and those of its neighbours. `parameters`: this many
+    elements at the start of a model are parameters."""
 
     def __init__(self, policy: PeriodPolicy, parameters: int, clock: RunClock) -> None:
         self._policy, self._clock = policy, clock

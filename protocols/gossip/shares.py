@@ -57,8 +57,9 @@ class Shares:
         self._open[taker] = (ask, round, share)
 
     def told(self, taker: PeerId, took: int) -> None:
-        """`taker` has told that the last question by which it has taken a share is `took`. If the open share was given
-        for a later question, it comes back. 0: the taker has ended, and takes none any more."""
+        """Note that the last question by which `taker` has taken a share is `took`, as it has told. If the share that
+        is open for it was given for a later question, that share comes back. 0: the taker has ended, and takes none any
+        more."""
         if (given := self._open.get(taker)) is not None:
             del self._open[taker]
             ask, round, share = given
@@ -66,13 +67,13 @@ class Shares:
                 self.come_back(round, share, [taker])
 
     def took(self, taker: PeerId, ask: int) -> None:
-        """`taker` has confirmed that it has the share that it asked for by the question `ask`: the share cannot come
-        back."""
+        """Note that `taker` has confirmed that it has the share that it asked for by the question `ask`: that share
+        cannot come back."""
         if taker in self._open and self._open[taker][0] <= ask:
             del self._open[taker]
 
     def come_back(self, round: int, share: Tensor, takers: Collection[PeerId]) -> None:
-        """The share [n] of `round` comes back once for each of these `takers`, which will not take it."""
+        """Note that the share [n] of `round` comes back once for each of these `takers`, which will not take it."""
         if takers:
             sometimes("a share came back")
         for taker in takers:
@@ -80,8 +81,8 @@ class Shares:
             self._back.append(share)
 
     def reset(self) -> None:
-        """This peer has replaced its state: drop the open shares and those that came back, which are no part of the new
-        state."""
+        """Drop the open shares and those that came back: this peer has replaced its state, and they are no part of the
+        new one."""
         witness(BeganAnew())
         self._open.clear()
         self._back.clear()

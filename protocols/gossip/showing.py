@@ -149,7 +149,7 @@ class Showing:
         return used or not placed.is_written
 
     def given_back(self, peer: PeerId) -> None:
-        """`peer` has read the vector that it was lent, or needs it no more: its slot may be overwritten."""
+        """Note that `peer` has read the vector that it was lent, or needs it no more: its slot may be overwritten."""
         if (near := self._near.get(peer)) is not None:
             near.lent = None
 
@@ -234,7 +234,7 @@ class Showing:
                 near.their_row = offer.row
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
+        """Forget the board of `peer`, whose link has ended. A new process of that peer offers a new one."""
         self._near.pop(peer, None)
         self._early.pop(peer, None)
 

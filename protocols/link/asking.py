@@ -1,4 +1,4 @@
-"""Questions whose asker does not wait for the answer, but is told."""
+"""Questions whose asker does not wait: a callback gets the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Told = Callable[[Envelope | PeerLost], None]
 
 
 class Asking:
-    """An open question, of which `told` is told once. `Reception` treats it as it does the future of an answer."""
+    """An open question. `told` is called once, with the answer or with PeerLost. `Reception` uses it in place of a
+    future."""
 
     __slots__ = ("_told", "forget", "sending")
 
@@ -25,24 +26,26 @@ class Asking:
         """Done when the question is sent; None: it is."""
 
     def done(self) -> bool:
+        """Whether `told` has been called, or the question withdrawn."""
         return self._told is None
 
     def set_result(self, answer: Envelope) -> None:
+        """Call `told` with the answer now, unless the question is done."""
         if (told := self._end()) is not None:
             told(answer)
 
     def set_exception(self, error: PeerLost) -> None:
-        """The asker is told soon, and not in the midst of what has brought the error."""
+        """Have `told` called with the error in the loop's next iteration, unless the question is done."""
         if (told := self._end()) is not None:
             asyncio.get_running_loop().call_soon(told, error)
 
     def sent(self, sending: asyncio.Future[None]) -> None:
-        """`sending` is done."""
+        """Note that `sending` is done: if it failed with PeerLost, the question ends with that error."""
         if not sending.cancelled() and isinstance(error := sending.exception(), PeerLost):
             self.set_exception(error)
 
     def cancel(self) -> None:
-        """Withdraw the question, or take no interest in the answer any more: the asker is told nothing."""
+        """Withdraw the question: `told` is never called. If the question has not been sent yet, it is not sent."""
         self._end()
         if self.sending is not None:
             self.sending.cancel()

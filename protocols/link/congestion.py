@@ -93,10 +93,10 @@ class Pace:
         self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
     ) -> None:
         """Update bandwidth, window and chunk size by a measured rate. A rate that was reached can be reached again; a
-        lower one counts only if the window was full, and lowers the bandwidth only when no recent rate was higher. The
-        path's round trip is the shortest one ever: longer ones waited behind this link's own window. `waited_s`:
-        queueing delay of the acknowledgement behind data of the other side; the window is larger by as much, so that
-        this path does not run empty."""
+        lower one counts only if the window was full, and lowers the bandwidth only when no recent rate was higher.
+        `round_trip_s`: measured, None: not. The path's round trip is the shortest one ever: longer ones waited behind
+        this link's own window. `waited_s`: queueing delay of the acknowledgement behind data of the other side; the
+        window is larger by as much, so that this path does not run empty. `now`: on the link's clock."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until
@@ -131,6 +131,6 @@ class Pace:
             self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
-        """The link was lost with packets in flight, so the window may have been too large: forget all measurements, and
-        begin with at most half the window."""
+        """Forget all measurements, and begin with at most half the window: the link was lost with packets in flight, so
+        the window may have been too large."""
         self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

@@ -261,7 +261,7 @@ class Reception:
                 del self._unclaimed[kind]  # because any peer may make up channels
 
     def drop(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: drop the peer's messages that wait for a handler, and call the listeners of
+        """Drop the messages of `peer`, whose link has ended, that wait for a handler, and call the listeners of
         `on_ended`."""
         self._forget(lambda envelope: envelope.sender == peer)
         for told in self.on_ended:

@@ -34,7 +34,8 @@ class Receiver(Protocol):
     """The receiving end of a link."""
 
     def consumed(self, cost: int) -> None:
-        """Give the sender back the credit of a message that was consumed; 0: tell it only of new credit."""
+        """Give the sender back the credit of a message of `cost` bytes that was consumed; 0: tell it only of new
+        credit."""
         ...
 
 
@@ -73,7 +74,7 @@ class Flow:
         return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, self._held_bytes // (self._links() or 1)))
 
     def room(self, inbound: Inbound) -> Room:
-        """How far the peer that sends on the lane `inbound` may go now."""
+        """The limits, in bytes, of what the peer that sends on the lane `inbound` may send now."""
         if self._budget is None or (chunk_bytes := self._budget.chunk_bytes) is None:
             return Room(self.share_bytes())
         if inbound.received_bytes == 0:
@@ -81,8 +82,8 @@ class Flow:
         return Room(self.share_bytes(), 1 if self._wait_s() <= 0 else 0)  # a sender may overshoot by one chunk
 
     def came(self, link: Receiver) -> None:
-        """Data has arrived on `link`. With a budget, the link's peer gets credit for more as soon as the budget allows
-        it; without one, this does nothing."""
+        """Note that data has arrived on `link`. With a budget, the link's peer gets credit for more as soon as the
+        budget allows it; without one, this does nothing."""
         if self._pacer is not None:
             self._owed[link] = None
             if self._timer is None:

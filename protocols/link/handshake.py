@@ -67,6 +67,7 @@ class Binding:
 
     @property
     def round_trip_s(self) -> float | None:
+        """The shortest recent round trip in seconds; None: none was measured."""
         trip_s = self._there_and_back.trip_s
         return trip_s if trip_s < math.inf else None
 
@@ -82,6 +83,8 @@ class Binding:
         return self._bound_at_ping < pong <= self.last_ping
 
     def bind(self, incarnation: int) -> None:
+        """Bind this link to the peer's `incarnation`: from now on only pongs to later pings prove that another one is
+        alive."""
         self.towards, self._bound_at_ping = incarnation, self.last_ping
 
     def both(self, incarnation: int, towards: int) -> bool:
@@ -101,5 +104,5 @@ class Binding:
         return True
 
     def answered(self, incarnation: int) -> None:
-        """`incarnation` has answered its challenge, so it may be challenged again at once."""
+        """Note that `incarnation` has answered its challenge, so that it may be challenged again at once."""
         self._challenged.pop(incarnation, None)

@@ -57,7 +57,8 @@ class Pulse:
 
 @dataclass(slots=True, eq=False)
 class Packet:
-    """A message on its way. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
+    """A message on its way. `posted`: done when it is sent; None: nobody waits for that. `under_way`: it was sent.
+    `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
     when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
     newest acknowledged packet and sending this one."""
@@ -100,10 +101,12 @@ class Outbound:
 
     @property
     def under_way_bytes(self) -> int:
+        """Bytes that were sent and are not acknowledged."""
         return self.posted_bytes - self.acked_bytes
 
     @property
     def unasked_bytes(self) -> int:
+        """Bytes that were sent since the last ping that asked for an acknowledgement."""
         return self.posted_bytes - self.asked_bytes
 
     def may_ask(self, *, known: bool, now: float) -> bool:
@@ -115,9 +118,9 @@ class Outbound:
         return True
 
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """Yields the packets that the caller sends now, and moves each to those in flight. Ends when the window or the
-        credit is used up, or no packet waits. Credit may be overshot by one message, so that no message is too large
-        for any credit."""
+        """Yields the packets that the caller sends now, and moves each to those in flight. `seal` makes a packet's
+        header. Ends when the window or the credit is used up, or no packet waits. Credit may be overshot by one
+        message, so that no message is too large for any credit."""
         while self.queue:
             packet = self.queue[0]
             if not packet.header:

@@ -108,8 +108,8 @@ class Link:
             self._pump()
 
     def post(self, channel: str, body: object) -> None:
-        """Queue a control message without waiting. Raises PeerLost when the peer is lost, or too many messages wait for
-        it."""
+        """Queue a control message without waiting. Raises PeerLost when the link is lost, which it is from now on if
+        too many messages wait; ValueError if a receiver would refuse the message."""
         if len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
         self._enqueue(channel, body, b"")

@@ -62,6 +62,7 @@ class Trust:
         self._guests_faults = 0
 
     def cut_off(self, peer: PeerId) -> bool:
+        """Whether all messages of `peer` are dropped now, after too many faults."""
         if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):
             return True
         return self._faults.get(peer, 0) >= FAULTS_MAX

@@ -50,6 +50,7 @@ class Links:
         return iter(list(self._links.values()))
 
     def get(self, peer: PeerId) -> Link | None:
+        """The link to `peer`, even if it is lost; None: there is none."""
         return self._links.get(peer)
 
     def known(self, peer: PeerId) -> Link:
@@ -135,7 +136,7 @@ class Links:
 
     def watch(self, channel: str, peers: set[PeerId]) -> None:
         """Replace the peers that `channel` watches by `peers`. A peer with a lost link or none is called now, so that
-        its silence is reported again."""
+        its silence is reported again. Raises PeerLost as `answer` does."""
         for peer in sorted(peers):  # in an order that a simulation repeats
             link = self._links.get(peer)
             if link is None or link.lost is not None:

@@ -38,8 +38,9 @@ LEVEL_MAX = 127
 
 
 class Bandwidths:
-    """One peer's measured bandwidths, and, where it is the coordinator, those that all members have told it.
-    `size_bytes` returns the size of the vector that a round sums, `costs` the agreed link costs."""
+    """One peer's measured bandwidths, for its votes. Where it is the coordinator, it collects those that all members
+    have reported, and has a new view decided that contains them if that makes sums a tenth faster. `size_bytes` returns
+    the size of the vector that a round sums, `costs` the agreed link costs."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Bandwidths:
 
     def consider(self) -> None:
         """For the coordinator, after a round: have a new view with the measured bandwidths decided if sums become a
-        tenth faster by it. It looks at this every 5 rounds at most."""
+        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):

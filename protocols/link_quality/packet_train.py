@@ -48,7 +48,8 @@ class _Train:
 
 
 class Dispersion:
-    """One peer's trains: sends them to other members, and measures those that it receives."""
+    """One peer's packet trains, by which it measures bandwidths: sends trains to other members, and measures those that
+    it receives."""
 
     def __init__(self, channel: Channel, membership: Membership) -> None:
         self._channel, self._membership = channel, membership

@@ -28,8 +28,8 @@ _LATE_S = 0.5
 
 
 class Attempts:
-    """One peer's attempts at its rounds. `state` returns the last committed state; `over` returns whether the run is
-    over in that state."""
+    """Decides when one peer tries to average a round, and ends such an attempt when the view changes. `state` returns
+    the last committed state; `over` returns whether the run is over in that state."""
 
     def __init__(
         self,

@@ -64,8 +64,9 @@ class Heeded:
 
 
 class Verdicts:
-    """One peer's votes, and, where it is the coordinator, the count of all votes. `round` returns the last round that
-    this peer has committed. `bandwidths`: None where the sizes of parts do not depend on bandwidths."""
+    """Has the members vote on the result of a round, and returns what more than half of the view say. It sends this
+    peer's vote and, if this peer is the coordinator, counts all. `round` returns the last round that this peer has
+    committed. `bandwidths`: None where the sizes of parts do not depend on bandwidths."""
 
     def __init__(
         self, channel: Channel, membership: Membership, round: Callable[[], int], bandwidths: Bandwidths | None

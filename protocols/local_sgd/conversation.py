@@ -75,6 +75,7 @@ class LocalSGDConversation:
 
     @property
     def state(self) -> State:
+        """The state that this peer has committed last."""
         return self.averaging.state
 
     @property

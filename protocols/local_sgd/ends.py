@@ -98,8 +98,9 @@ class Ends:
         return self.judges or self.samples is not None or self.epochs is not None
 
     def begun(self, counts: Counts | None, step: int) -> Counts | None:
-        """The counts of a run that begins, or continues from `counts` after `step` local steps. Raises ValueError when
-        a condition of this run needs a number that was not counted from the beginning."""
+        """The counts of a run that begins, or continues from `counts` after `step` local steps. If this run counts
+        nothing (`counts` of this object is false), `counts` itself. Raises ValueError when a condition of this run
+        needs a number that was not counted from the beginning."""
         if not self.counts:
             return counts
         if step == 0:
@@ -144,9 +145,9 @@ class Ends:
     def counted(
         self, before: Counts | None, signals: tuple[float, ...], weight: float, *, steps: int, round: int
     ) -> Counts | None:
-        """The counts after a round, from those `before` it. `steps`: the round's local steps; `signals`, `weight`: the
-        mean signals about the end and the total weight of its contributions; `round`: the number of the round before.
-        """
+        """The counts after a round, from those `before` it; `before` itself if it is None, or if this run counts
+        nothing. `steps`: the round's local steps; `signals`, `weight`: the mean signals about the end and the total
+        weight of its contributions; `round`: the number of the round before."""
         if before is None or not self.counts:
             return before
         found, left = before, list(signals)
@@ -172,8 +173,9 @@ class Ends:
         return zlib.crc32(f"{self.goal and self.goal.metric}\n{self.headline}".encode())
 
     def left(self, step: int, counts: Counts | None) -> int | None:
-        """Local steps that each peer has still to take until the end, as far as is known after `step` local steps. 0:
-        the run is over; None: the end is not known, or there is none."""
+        """Local steps that each peer has still to take until the end, as far as is known after `step` local steps.
+        `counts`: those of the run so far; None: it ends by its steps alone, or not at all. 0: the run is over; None:
+        the end is not known, or there is none."""
         if counts is not None and (self._reached(counts) or self._stuck(counts)):
             return 0
         found = [None if self.steps is None else max(0, self.steps - step)]
@@ -192,7 +194,7 @@ class Ends:
         return counts.told > 0 and counts.about == self._about
 
     def reason(self, step: int, counts: Counts | None) -> End | None:
-        """Why the run is over after `step` local steps; None: it is not."""
+        """Why the run is over after `step` local steps; None: it is not. `counts`: those of the run so far."""
         if self.left(step, counts) != 0:
             return None
         if counts is not None and self.goal is not None and self._reached(counts):

@@ -39,8 +39,8 @@ class Evaluations:
         return None
 
     def end(self, update: Update) -> Outcome | None:
-        """Take the replica's evaluation of the model in `due`. Returns the outcome that was kept back, with the
-        metrics; None: none was."""
+        """Take `update`, the replica's evaluation of the model in `due`. Returns the outcome that was kept back, with
+        the metrics; None: no outcome was kept back."""
         outcome, self._outcome, self.due = self._outcome, None, None
         self._evaluated = self._averaging.state.round
         self._tell(update.metrics)
@@ -54,7 +54,7 @@ class Evaluations:
         return [] if outcome is None else [outcome]
 
     def finished(self) -> None:
-        """The run is over for all members. If the coordinator left before it evaluated the last model, this peer, as
-        its successor, sets `due` to that model."""
+        """Set `due` to the last model, if nobody evaluated that model, because the coordinator left before, and this
+        peer is the coordinator's successor. To be called when the run is over for all members."""
         if self._mine and self._evaluated != self._averaging.state.round:
             self.due = self._averaging.state.vector

@@ -38,8 +38,8 @@ class Holding:
 
 
 class Farewell:
-    """One peer's side of the exit barrier, both when it leaves and when others do. The owner calls `moved_on` whenever
-    a round is over on this peer."""
+    """One peer's side of the exit barrier: as the one that leaves, it waits until each member holds its round too; as
+    another, it answers. The owner calls `moved_on` whenever a round is over on this peer."""
 
     def __init__(self, averaging: LocalSGD) -> None:
         self._channel, self._averaging, self._membership = averaging.channel, averaging, averaging.membership
@@ -64,7 +64,8 @@ class Farewell:
         await membership.until(lambda: all(map(lets_go, others)))
 
     def moved_on(self) -> None:
-        """A round is over on this peer: answer the leaving peers that wait until this peer holds its result."""
+        """Answer the leaving peers that wait until this peer holds their result. Called when a round is over on this
+        peer."""
         held = self._averaging.state.round
         for peer in [peer for peer, round_ in self._going.items() if round_ <= held]:
             self._channel.post(peer, Holding(self._going.pop(peer)))

@@ -25,7 +25,8 @@ class FragmentAverager:
         self._averagers, self._fragments, self._last = averagers, fragments, averagers[0]
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
-        """The mean of this round's fragment, in a whole vector [n] whose other fragments are `anchor`'s."""
+        """The mean of this round's fragment, in a whole vector [n] whose other fragments are `anchor`'s; else as
+        `Averager.mean`."""
         index = self._fragments.index(attempt[1])
         self._last, (start, stop) = self._averagers[index], self._fragments.of_size(len(anchor)).parts[index]
         brought = contribution._replace(vector=contribution.vector[start:stop])

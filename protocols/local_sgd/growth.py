@@ -79,7 +79,8 @@ T = TypeVar("T", Wish, Granted)
 
 
 class Growth:
-    """One peer's wishes and grants. `layout`: the one with which the run begins."""
+    """One peer's wishes to have unfrozen parameters averaged, and those of the others: all begin to average a parameter
+    in the first round in which all wish for it. `layout`: the one with which the run begins."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, meter: Meter, state: Callable[[], State]
@@ -133,9 +134,9 @@ class Growth:
         return contribution._replace(vector=vector, grown=state.grown)
 
     def extended(self, state: State, contribution: Contribution, names: tuple[str, ...] | None = None) -> State:
-        """`state` with the parameters `names` added to its vector. They get the values that they had while frozen
-        (`contribution.base`), and zeros in the outer step's tensors. None: all parameters in `contribution` are added.
-        """
+        """`state` with the parameters `names` (None: all unfrozen ones of `contribution`) added to its vector. They get
+        the values that they had while frozen (`contribution.base`), and zeros in the outer step's tensors. Returns
+        `state` itself if it has them all."""
         after = in_order(self._first, {*state.grown, *(contribution.grown if names is None else names)})
         if after == state.grown:
             return state

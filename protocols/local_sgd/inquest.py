@@ -45,7 +45,8 @@ members would be left."""
 
 
 class Inquest:
-    """One peer's part in the inquests of its run."""
+    """One peer's part in finding the member whose numbers made a sum bad: it shows its contribution, sees some of the
+    others', and has a guilty member removed and kept out for a while."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer) -> None:
         self._channel, self._membership, self._reducer = channel, membership, reducer

@@ -33,8 +33,8 @@ class Behind(NamedTuple):
 
 
 class Lag:
-    """One peer's lag. `behind`: the version to fetch; None: this peer is not behind. `adopt` is called with the fetched
-    state."""
+    """Fetches the state for one peer when the others continue from a version that this peer does not hold. `behind`:
+    the version to fetch; None: this peer is not behind. `adopt` is called with the fetched state."""
 
     def __init__(
         self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]

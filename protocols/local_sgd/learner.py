@@ -33,7 +33,7 @@ class Learner:
     """Takes this peer from a view in which it is a learner to one in which it is a member, each time that it joins. The
     caller repeats `learn` for as long as the peer is a learner. `standing` returns the versions that this peer holds;
     `over` returns whether the run is over in its state: then it reports nothing more. `adopt` is called with each state
-    that was fetched: never when this peer came with the members' version, else once or more."""
+    that was fetched; nothing is fetched while this peer holds the members' version."""
 
     def __init__(
         self,

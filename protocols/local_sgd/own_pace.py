@@ -38,9 +38,9 @@ class Pace:
         steps: int,
     ) -> Contribution:
         """`contribution` with its displacement from `state` scaled to the effective number of steps, and its weight and
-        speed set to match. Without `own`, `contribution` itself. `parameters`: number of elements at the start of the
-        vector that local steps change; None: all. The last `steps` local steps took `compute_s` seconds, from which the
-        speed is measured."""
+        speed set to match. Without `own`, `contribution` itself. `period`: that of the round; `parameters`: number of
+        elements at the start of the vector that local steps change; None: all. The last `steps` local steps took
+        `compute_s` seconds, from which the speed is measured."""
         if not self._own or not contribution.steps:
             return contribution
         if steps and compute_s > 0:
@@ -58,9 +58,9 @@ class Pace:
 
 
 async def renew(variate: ControlVariate, brought: Contribution, outcome: Outcome, steps: float) -> None:
-    """Update the control variate after a round. `brought`: this peer's contribution to it; `steps`: the effective local
-    steps that each contribution stood for (`Pace.effective`). Where this peer's contribution is not in the mean, the
-    next round has no correction."""
+    """Update the control variate after a round with this `outcome`. `brought`: this peer's contribution to it; `steps`:
+    the effective local steps that each contribution stood for (`Pace.effective`). Where this peer's contribution is not
+    in the mean, the next round has no correction."""
     counted = not outcome.caught_up and brought.weight > 0 and brought.steps > 0
     mean = outcome.state.vector if counted else None
     await off_loop(brought.vector.nbytes, lambda: variate.begin(mean, brought.vector, steps))

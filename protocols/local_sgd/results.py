@@ -39,17 +39,18 @@ class Results:
 
     @staticmethod
     def idle(before: State, attempt: AttemptId, contribution: Contribution, mark: int) -> Result:
-        """The result of a round in which no contribution had a weight above 0: the model stays, and the round's number
-        grows by 1."""
+        """The result of a round in which no contribution had a weight above 0: the model and the number of steps stay,
+        and the round's number grows by 1."""
         state = replace(before, round=before.round + 1)
         return Result(attempt, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 
     def outcome(
         self, contribution: Contribution, state: State, own: Result | None, view: View, meter: Meter, period: int
     ) -> Outcome:
-        """The outcome for this peer of a round that led to `state`. `contribution`: this peer's, in the layout of
-        `state`. `own`: the result that this peer committed last; if it is of another state, this peer has fetched
-        `state` from another peer. `period`: local steps of the next round; 0: the run is over."""
+        """The outcome for this peer of a round that led to `state`, with the seconds that `meter`, which is read first,
+        has counted. `contribution`: this peer's, in the layout of `state`. `own`: the result that this peer committed
+        last; if it is of another state, this peer has fetched `state` from another peer, and its transfer counts as
+        wait. `period`: local steps of the next round; 0: the run is over."""
         meter.read()
         own = own if own is not None and own.state is state else None
         if own is None:

@@ -203,8 +203,8 @@ class WentOn:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A peer has taken over a new view, whose members all continue from the result of `round`, which the `donors`
-    hold."""
+    """Event for a simulation's checkers: a peer has gone on to a new view, whose members all continue from the result
+    of `round`, which the `donors` hold."""
 
     generation: int
     members: tuple[PeerId, ...]

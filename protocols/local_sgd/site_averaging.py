@@ -113,7 +113,8 @@ class _Mine:
 
 
 class SiteRounds:
-    """One peer's averages with its site. An attempt is cancelled when a new generation begins."""
+    """Averages one peer's model with those of its site, between two rounds of all members. An attempt is cancelled when
+    a new generation begins."""
 
     def __init__(self, channel: Channel, membership: Membership, reducer: Reducer, inquest: Inquest) -> None:
         self._channel, self._membership, self._reducer, self._inquest = channel, membership, reducer, inquest

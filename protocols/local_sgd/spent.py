@@ -18,6 +18,7 @@ class Spent:
     compute_s: float = 0.0
 
     def add(self, update: Update, steps: int) -> None:
+        """Add the local steps of a work, `steps` many, and the seconds of its `update`."""
         self.steps += steps
         self.compute_s += update.seconds
 

@@ -46,8 +46,9 @@ class State:
 
 
 def fingerprint(vector: Tensor) -> int:
-    """63 bits that differ when a bit of `vector` does: 64 column sums of its words, mixed, and a CRC of the remainder.
-    It takes one pass at memory speed. It detects accidents only; links are encrypted against adversaries."""
+    """63 bits that differ when a bit of `vector` does, in all but one of 2**63 cases or so: 64 column sums of its
+    words, mixed, and a CRC of the remainder. `vector` is on the CPU. It takes one pass at memory speed. It detects
+    accidents only; links are encrypted against adversaries."""
     raw = vector.detach().contiguous().numpy().data.cast("B")
     rows = len(raw) // (8 * _COLUMNS)
     words = np.frombuffer(raw[: rows * 8 * _COLUMNS], dtype=np.uint64).reshape(rows, _COLUMNS)

@@ -67,9 +67,10 @@ class Late:
 
 
 class Lateness:
-    """One peer's watch on its sums: it reports a late one, and judges the reports of all if it is one of the two most
-    senior members. `size_bytes` returns the size of the vector that a round sums, `costs` the link costs that all
-    agreed on."""
+    """One peer's watch on its sums. While a sum is late, it reports that to the two most senior members. If it is one
+    of these, it judges the reports: once all members have reported, it has the membership remove the member whose
+    connection is far slower than the others', if the run can spare that member. `size_bytes` returns the size of the
+    vector that a round sums, `costs` the link costs that all agreed on."""
 
     def __init__(
         self,

@@ -25,8 +25,10 @@ from .state import State
 
 
 class Trial:
-    """One peer's trials. `hopeful` returns whether an attempt can still succeed. `keep` is called with a result before
-    other peers hear of it, and with None when there is no result. `version` returns the version of a state."""
+    """Makes one peer's attempts at a round: computes the mean, has the members vote on it, and, if they find the sum
+    bad, looks for the guilty member and sums again. `hopeful` returns whether an attempt can still succeed. `keep` is
+    called with a result before other peers hear of it, and with None when there is no result. `version` returns the
+    version of a state."""
 
     def __init__(
         self,

@@ -84,8 +84,8 @@ class Acceptor:
         return self._latest
 
     def begin(self, decree: Decree | None) -> None:
-        """Start afresh in the view of `decree`, to which the roster has gone on; nothing is promised in it yet. None:
-        this peer is in no view."""
+        """Start afresh in the view of `decree`, in which nothing is promised yet; the roster has gone on to that view
+        before. None: this peer is in no view."""
         self._me = self._roster.me
         if decree is not None:
             witness(Followed(decree.view.generation))
@@ -103,10 +103,10 @@ class Acceptor:
         self._voted = None if former.vote is None else former.vote.version
 
     def follow(self, decree: Decree) -> None:
-        """A `decree` was heard while this peer votes for its former life. If the view of `decree` is later than the
-        one in which it votes, and has as a member that life, or a later one that is over, too, go on as its acceptor in
-        that view. Otherwise do nothing: it votes on in the view before. The members of the new view may not know that
-        this peer was restarted, and may wait for it, so it tells them."""
+        """Take note that `decree` holds, while this peer votes for a former life. If the view of `decree` is later than
+        the one in which this peer votes, and has as a member that life, or a later one that is over, too, go on as its
+        acceptor in that view. Its members may not know that this peer was restarted, and may wait for it, so it tells
+        them. Otherwise do nothing: this peer votes on in the view before."""
         view = decree.view
         mine = view.member(self._me.id)
         witness(HeardOf(view.generation, 0 if mine is None else mine.life))
@@ -150,8 +150,8 @@ class Acceptor:
         return Promise(generation, ballot, self.promised, standing.state, result, not lost, adopted, decree, former)
 
     def adopt(self, ballot: int, decree: Decree, proposer: PeerId) -> Adopted:
-        """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer,
-        whose `promised` tells which."""
+        """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer:
+        its `promised` is `ballot` if the decree was adopted, else the higher ballot."""
         if ballot >= self.promised:
             now = asyncio.get_running_loop().time()
             self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer, now)
@@ -199,8 +199,8 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def of_coordinator(self, envelope: Envelope, generation: int) -> bool:
-        """`of_now`, for a message to the coordinator. A peer that votes for its former life coordinates nothing, and
-        tells the sender so."""
+        """As `of_now`, for a message to the coordinator. A peer that votes for its former life coordinates nothing: it
+        also sends its present promise to the sender, which then knows."""
         now = self.of_now(envelope, generation)
         if now and self._me.life != self._roster.me.life:
             sometimes("an acceptor of a former life was taken for the coordinator")

@@ -64,8 +64,8 @@ class _Host(NamedTuple):
 
 
 class Admission:
-    """One peer's side of admission, as newcomer, as contact and as coordinator. `standing` returns the versions of its
-    state."""
+    """How one peer gets into the view, and helps others to: as newcomer it asks, as contact it answers and introduces,
+    as coordinator it collects the newcomers for the next view. `standing` returns the versions of its state."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Admission:
         return welcome
 
     def overrule(self, decree: Decree) -> None:
-        """The others have gone on to the view of `decree` without this peer: from now on it asks the members of that
-        view to be let in, and tells contacts of it."""
+        """Note that the others have gone on to the view of `decree` without this peer: from now on it asks the members
+        of that view to be let in, and tells its contacts of the decree."""
         self._overruled = decree
         witness(Overruled(decree.view.generation, decree.view.everybody))
         self._roster.meet(decree.view)
@@ -152,8 +152,8 @@ class Admission:
         return max(0.0, self._later[0] - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Do not let `peer` in before `seconds` are over. A later time that is already set stays. Only this peer knows
-        the time: another coordinator may let `peer` in sooner."""
+        """Do not let `peer` in before `seconds` are over (`LONGEST_S` at most). A later time that is already set stays.
+        Only this peer knows the time: another coordinator may let `peer` in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)
@@ -246,8 +246,8 @@ class Admission:
             roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
 
     def turn_away(self) -> None:
-        """After a change of the view: tell each newcomer that its invitation does not let it in any more, and forget
-        it."""
+        """Tell each newcomer whose invitation does not let it in any more that it is refused, and forget it. Called
+        after a change of the view."""
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 self._refuse(newcomer, why)

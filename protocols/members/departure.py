@@ -22,7 +22,8 @@ def is_over(roster: Roster, terms: Terms) -> bool:
 
 
 class Departure:
-    """How one peer leaves, and its record of others that leave or have finished."""
+    """Tells the others that one peer leaves or has finished, waits for them, and records the same of others in the
+    roster."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster
@@ -45,9 +46,10 @@ class Departure:
         return self._let_go
 
     async def finish(self, leads: Callable[[], bool]) -> None:
-        """Tell the others that this peer has finished, and wait until all members have: until then one of them may need
-        to fetch the last result from this peer. A learner returns at once. `leads` returns whether this peer leads a
-        change of the view, which may add members."""
+        """Tell the others that this peer has finished, and wait until all members that stay have: until then one of
+        them may need to fetch the last result from this peer. A learner returns at once. If the others go on without
+        this peer, or it fails, this returns too, without an error. `leads` returns whether this peer leads a change of
+        the view, which may add members."""
         roster = self._roster
         if roster.learns:
             return  # no member waits for a learner or needs it
@@ -65,8 +67,8 @@ class Departure:
             self._let_go.set_result(None)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """This peer has left, and is to join again: its waiters raise Expelled, which makes it join through a member
-        that it knows, or else through `contact`. If there is neither, it only counts as not leaving."""
+        """Make this peer, which has left, join again: its waiters raise Expelled, with a member that can be dialled as
+        the contact, or else `contact`. If there is neither, this peer only counts as not leaving any more."""
         roster = self._roster
         self._let_go = None
         roster.leaving.pop(roster.id, None)
@@ -75,7 +77,7 @@ class Departure:
             roster.fail(Expelled(hosts[0]))
 
     def tell_again(self) -> None:
-        """In a new view, send again what this peer has told in the last one: that it has finished, or that it
+        """Tell the peers of a new view what this peer has told those of the last one: that it has finished, or that it
         leaves."""
         roster = self._roster
         if roster.id in roster.finished:

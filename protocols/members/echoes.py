@@ -71,7 +71,8 @@ def enough_of(reached: int) -> int:
 
 
 def honest_of(reached: int) -> int:
-    """How many of `enough_of` the `reached` members are honest at least, where fewer than a third of all lie."""
+    """The least number of honest members among any `enough_of(reached)` of the `reached` ones, where fewer than a third
+    of all lie."""
     return enough_of(reached) - _liars(reached)
 
 
@@ -106,7 +107,8 @@ class _Own:
 
 
 class Echoes:
-    """The echoes that one peer has sent and heard in the present view."""
+    """The echoes that one peer has sent and heard in the present view. It reports a proposer that echoes prove to lie,
+    and accuses it where another member may lead."""
 
     def __init__(self, channel: Channel, roster: Roster) -> None:
         self._channel, self._roster = channel, roster

@@ -19,4 +19,5 @@ class Edge:
 
     @classmethod
     def between(cls, *ends: PeerId) -> Edge:
+        """The edge between two different peers, given in any order."""
         return cls(min(ends), max(ends))

@@ -96,7 +96,8 @@ class VouchedFor:
 
 
 class Edges:
-    """One peer's accusations: as accuser, as accused and, where it is the coordinator, as judge."""
+    """Reports the members that one peer has lost, and tests accusations. Where this peer is the coordinator, it decides
+    whether the edge between two members is broken, or which of them is removed."""
 
     def __init__(
         self,
@@ -131,8 +132,8 @@ class Edges:
         channel.on(Reaches, self._on_reaches)
 
     def begin(self, view: View) -> None:
-        """Start afresh in `view`, to which the roster has gone on. The coordinator keeps broken edges that this view
-        does not list, for the next one."""
+        """Start afresh in `view`, to which the roster has gone on: accusations are forgotten. The coordinator keeps the
+        broken edges between members that this view does not list, and has another view decided that lists them."""
         self.stop()
         self._accusers.clear()
         self._vouchers.clear()
@@ -155,8 +156,8 @@ class Edges:
         self._timers.clear()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """This peer has lost the member `peer`: accuse it before the coordinator; if it is the coordinator itself,
-        before its successor."""
+        """Accuse the member `peer`, which this peer has lost for the reason `why`, before the coordinator; if `peer` is
+        the coordinator itself, before its successor. Does nothing where the edge to `peer` is known to be broken."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

@@ -6,20 +6,21 @@ from ..transport import PeerId
 
 
 class MembershipError(Exception):
-    """Raised when this peer cannot go on. The message says why and what to do."""
+    """Raised when this peer can no longer take part in the run. The message says why, and what the user can do."""
 
 
 class NoQuorum(MembershipError):
-    """Raised when too few members are left to decide on a view."""
+    """Raised when too few members are left to decide on the next list of members, so that this peer cannot take part in
+    the run any more."""
 
 
 class JoinRefused(MembershipError):
-    """Raised when the run does not let this peer in."""
+    """Raised when the run does not let this peer in, whichever member it asks. The message gives the run's reason."""
 
 
 class Expelled(Exception):
-    """Raised when this peer has to join again, through the member `contact`, as a rule because the others have decided
-    a view without it. `why`: in words."""
+    """Raised when this peer has to join again, as a rule because the others have decided a view without it. `contact`:
+    the member through which it joins; `why`: the reason, in words."""
 
     def __init__(self, contact: PeerId, why: str = "the others went on without this peer") -> None:
         super().__init__(f"{why}; joining again through {contact:.12}")

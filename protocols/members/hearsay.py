@@ -90,8 +90,8 @@ class Hearsay:
 
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, to which the roster has gone on, and answer the peers that have asked
-        about it. None: this peer is in no view. What was told of views later than this one stays: a peer may hear last
-        of the view that came first, and those that have told it of a later one believe that it knows."""
+        about it. None: this peer is in no view. Reports of later views are kept: they may arrive before this peer hears
+        of the present view, and those who sent them do not repeat them."""
         known = math.inf if decree is None else decree.view.generation
         later = {mark: claim for mark, claim in self._claims.items() if claim.generation > known}
         self.stop()

@@ -26,6 +26,7 @@ class Invitation:
 
     @property
     def used_up(self) -> bool:
+        """Whether the invite has let in as many keys as it may."""
         return self.keys_max is not None and self.keys >= self.keys_max
 
 

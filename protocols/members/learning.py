@@ -88,8 +88,10 @@ class Unattached:
         self._roster, self._learning = roster, learning
 
     def standing(self) -> Standing:
+        """`NOTHING`: there is no state."""
         return NOTHING
 
     def installed(self, decree: Decree) -> None:
+        """For a learner: report at once that it holds the decree's version."""
         if self._roster.learns:
             self._learning.tell(decree.base, 0.0)

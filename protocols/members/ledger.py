@@ -33,7 +33,9 @@ class Store(Protocol):
     """A place for named entries of a few kilobytes that outlive the process, such as files. `load` returns None for no
     entry."""
 
-    def load(self, name: str) -> bytes | None: ...
+    def load(self, name: str) -> bytes | None:
+        """The entry last saved under `name`; None: there is none."""
+        ...
 
     async def save(self, name: str, entry: bytes) -> None:
         """Replace the entry atomically. On return it is on the disk. Raises OSError."""

@@ -203,7 +203,7 @@ class Membership:
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Record this peer's vote for a version of the state; return when it is on disk, or at once without a store."""
+        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or failed."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
@@ -239,7 +239,7 @@ class Membership:
         return self._departure.leave(why)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """This peer has left, and is to join again: see `Departure.take_back`."""
+        """Make this peer, which has left, join again: see `Departure.take_back`."""
         self._departure.take_back(contact)
 
     async def finish(self) -> None:
@@ -247,14 +247,15 @@ class Membership:
         await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
+        """Cancel all timers and changes under way. Other peers are told nothing."""
         self._edges.stop()
         self._change.stop()
         self._ledger.close()
         self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, and its `generation` present and not being changed. A
-        sender that is no member any more is told so."""
+        """Whether a message counts: its sender is a member, its `generation` present and not being changed. Former
+        members are told."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)

@@ -1,4 +1,8 @@
-"""The messages by which peers get into a run, change its view (the agreed list of members) and leave it."""
+"""The messages by which peers get into a run, change its view (the agreed list of members) and leave it.
+
+`ask`: the number of a question, which its answer repeats. `generation`: that of the sender's view. `ballot`: the number
+of a proposal for the next view (Paxos).
+"""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Counted:
 
 
 class Occasion:
-    """Decides when one peer, as coordinator, leads changes for newcomers. `consider` is called when such a change may
-    have become possible."""
+    """Decides when one peer, as coordinator, leads changes of the view for newcomers alone. `consider` is called when
+    such a change may have become possible."""
 
     def __init__(self, channel: Channel, roster: Roster, terms: Terms, consider: Callable[[], None]) -> None:
         self._channel, self._roster, self._terms, self._consider = channel, roster, terms, consider
@@ -62,14 +62,14 @@ class Occasion:
             self._consider()
 
     def begin(self) -> None:
-        """Start afresh in another view: changes have not waited yet."""
+        """Start afresh in another view: a change for newcomers may again wait until the members are no longer busy."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting, self._waited = None, False
 
     def rest(self, took_s: float) -> None:
-        """Called after this peer has led a change. `took_s`: seconds until the quorum had agreed on it. If changes have
-        taken too long, no further one for newcomers is led for a while."""
+        """Count the time of a change that this peer has led. `took_s`: seconds until the quorum had agreed on it. If
+        changes have taken too long, no further one for newcomers is led for a while."""
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return

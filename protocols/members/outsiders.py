@@ -31,8 +31,8 @@ class Outsiders:
         self._told.clear()
 
     def refuse(self, sender: PeerId, generation: int) -> None:
-        """Called with the `sender` of a message that is not in the view: if its `generation` is over and this peer is a
-        member, tell the sender so, at most once an interval."""
+        """If `generation`, which a message of `sender` names, is over, and this peer is a member, tell `sender` so, at
+        most once an interval. To be called for senders that are not in the view."""
         roster = self._roster
         if roster.id in roster.view.ids and generation < roster.view.generation:
             self.refused += 1
@@ -45,8 +45,8 @@ class Outsiders:
         return peer in self._roster.view.everybody and peer not in self._roster.view.ids
 
     def expel(self, stale: Stale) -> None:
-        """This peer is an outsider: the others have decided a view without it. Pass `stale` on to the peers on its side
-        of a split, and have its waiters raise Expelled, so that it joins again."""
+        """Act on `stale`, by which the others have decided a view without this peer: pass it on to the peers on its
+        side of a split, and have its waiters raise Expelled, so that this peer joins again."""
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:

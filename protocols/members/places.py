@@ -22,7 +22,8 @@ GAVE_WAY = "it was a learner for long, and its place was wanted by another"
 
 
 class Places:
-    """One peer's record of the learners: since when each is in the view, and whether it has reported a state."""
+    """One peer's record of the learners: since when each is in the view, and whether it has reported a state. By it,
+    learners that have been there for some `patience_s` give way to newcomers (`for_one`)."""
 
     def __init__(self, patience_s: float) -> None:
         self._safe_s = _SAFE_PATIENCES * patience_s

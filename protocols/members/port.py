@@ -79,7 +79,9 @@ class Inviter(Protocol):
     """The run's invitation, and the way to replace it."""
 
     @property
-    def present(self) -> Invitation | None: ...
+    def present(self) -> Invitation | None:
+        """The run's invitation, with the seconds that it is still valid; None: there is none."""
+        ...
 
     async def replace(self, invitation: Invitation | None) -> None:
         """Replace the run's invitation by `invitation` (None: by none), and return when this is done. Raises
@@ -92,7 +94,9 @@ class RunMembers(Members, Protocol):
     the records, for peers that are slow, and for the run's beginning and end."""
 
     @property
-    def terms(self) -> Terms: ...
+    def terms(self) -> Terms:
+        """The settings of the membership that all peers of the run share."""
+        ...
 
     @property
     def view(self) -> View:
@@ -119,10 +123,14 @@ class RunMembers(Members, Protocol):
         ...
 
     @property
-    def removals(self) -> Log: ...
+    def removals(self) -> Log:
+        """The removals that this peer has seen."""
+        ...
 
     @property
-    def inviting(self) -> Inviter: ...
+    def inviting(self) -> Inviter:
+        """The run's invitation."""
+        ...
 
     @property
     def on_view(self) -> list[Callable[[View], None]]:
@@ -148,12 +156,13 @@ class RunMembers(Members, Protocol):
         ...
 
     def take_back(self, contact: PeerId | None) -> None:
-        """This peer has left, and is to join again: its waiters raise Expelled, which makes it join through a member
-        that it knows, or else through `contact`. If there is neither, it only counts as not leaving."""
+        """Make this peer, which has left, join again: its waiters raise Expelled, with a member that can be dialled as
+        the contact, or else `contact`. If there is neither, this peer only counts as not leaving any more."""
         ...
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts, whose sender names the `generation` of its view."""
+        """Whether to heed a message, whose sender names the `generation` of its view: the sender is among the members,
+        and a view that all agree on is the same as here. A sender that is no member any more may be told so."""
         ...
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
@@ -168,7 +177,9 @@ class RunMembers(Members, Protocol):
         """Do not let `peer` come back before so many `seconds` are over, for the reason `why`."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop taking part, at once. Other peers are told nothing."""
+        ...
 
 
 class Way(Protocol):

@@ -39,8 +39,9 @@ class Postponed:
         roster.on_news.append(self._heed_coordinator)
 
     def too_often(self, envelope: Envelope, promised: int) -> bool:
-        """Whether a question is put off: its ballot is above the `promised` one, and its sender is not the coordinator
-        as far as this member knows, and has led too often recently. `courtesy_s` becomes shorter at the same rate."""
+        """Put a question off if its ballot is above the `promised` one, and its sender is not the coordinator as far as
+        this member knows, and has led too often recently. Returns whether it was put off. `courtesy_s` becomes shorter
+        at the same rate."""
         sender, now = envelope.sender, asyncio.get_running_loop().time()
         if sender == self._roster.coordinator:
             self.courtesy_s = self._channel.endpoint.interval_s
@@ -65,7 +66,7 @@ class Postponed:
         self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
 
     def heed_all(self) -> None:
-        """Another view holds here: handle all questions now."""
+        """Handle all questions now, because another view holds here."""
         waiting = [again for _, again in self._waiting.values()]
         self.stop()
         for again in waiting:

@@ -16,7 +16,8 @@ from .view import View
 
 
 class Presence:
-    """One peer's stay in the run."""
+    """One peer's stay in the run: enters the run, and joins again by itself whenever the others have gone on without
+    this peer."""
 
     def __init__(self, membership: Membership, entry: Entry, interval_s: float) -> None:
         """`interval_s`: the most seconds that `pause` waits."""
@@ -29,6 +30,7 @@ class Presence:
 
     @property
     def me(self) -> PeerId:
+        """This peer's id."""
         return self._members.me.id
 
     @property

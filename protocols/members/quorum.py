@@ -61,8 +61,8 @@ class Quorum:
         return f"only {len(answered)} of {len(members)} peers answer, {missing} not"
 
     def in_words(self, answered: Collection[PeerId], wanted: int) -> str:
-        """A sentence for the user that says why the members that `answered` are not enough. `wanted`: number of the
-        last version of the state that any of them knows of."""
+        """A sentence for the user that says why the members that `answered` cannot go on: they are too few, or none of
+        them has the state. `wanted`: number of the last version of the state that any of them knows of."""
         left = f"{len(answered)} of {len(self._roster.view.members)} peers are left"
         if self.enough(answered):
             return f"{left}, and none of them has version {wanted} of the state: restart the run"

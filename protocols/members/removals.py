@@ -47,6 +47,7 @@ class RemovalLog(list[Removal]):
         """The number of removals so far, including those no longer kept."""
 
     def add(self, removal: Removal) -> None:
+        """Append `removal`, and drop the oldest one if more than `_KEPT` are kept."""
         self.append(removal)
         self.ever += 1
         del self[:-_KEPT]
@@ -65,9 +66,9 @@ class Removals(RemovalLog):
         self._went: Backoff[PeerId] = Backoff(channel.endpoint.patience_s, free=1)
 
     def follow(self, decree: Decree, *, led: bool) -> None:
-        """Record the other members and learners that are not in the decree's view, or only with a new life. The caller
-        calls it before the roster takes that view. `led`: this peer led the change, so it tells them, and holds off
-        those that were removed before."""
+        """Record the removal of each other member and learner that is not in the decree's view, or only with a new
+        life. The caller calls it before the roster takes that view. `led`: this peer led the change, so it tells those
+        peers, and does not let in again for a while those that were removed before."""
         roster, view = self._roster, decree.view
         for member in (*roster.view.members, *roster.view.learners):
             if view.holds(member) or member.id == roster.id:

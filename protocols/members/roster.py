@@ -127,8 +127,8 @@ class Roster(Waiting):
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """A member has answered, so it is not gone, unless it is a newcomer. `former`: it was restarted, and votes on
-        behalf of its former life; its vote counts, but it is gone until it joins anew."""
+        """Note that a member has answered: it is no longer `gone`, unless it is a newcomer. `former`: it was restarted,
+        and votes on behalf of its former life; its vote counts, but it is `gone` until it joins anew."""
         if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)
             self.suspect(peer, _ANEW)
@@ -168,7 +168,7 @@ class Roster(Waiting):
             del self.newcomers[peer]
 
     def news(self) -> None:
-        """A peer has come, gone or been lost: tell the coordinator, and call the listeners of `on_news`."""
+        """Tell the coordinator who is gone and who has come, choose the peers to watch, and call `on_news`."""
         self.watch()
         coordinator = self.coordinator
         if coordinator is not None and coordinator != self.id:
@@ -206,7 +206,7 @@ class Roster(Waiting):
                 self._channel.post(peer, message)
 
     def tell_former(self, peer: PeerId, message: object) -> None:
-        """Post `message` to a former member, which may not know that it is none. Not if it joins anew, and so knows."""
+        """Post `message` to a former member, which may not know that it is none, unless it joins anew or has ended."""
         if peer not in self._anew and not self._endpoint.has_ended(peer):
             self._endpoint.retry(peer)
             self._channel.post(peer, message)
@@ -272,7 +272,7 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """The peer of `member` (only its id counts) joins with a new life: it is `gone` until a next view. Unless it
+        """Note that the peer with the id of `member` joins with a new life: it is `gone` until a next view. Unless it
         `votes` on behalf of its former life, that is `over`; unless `heard` over their new link, their old one ends."""
         if not votes:
             self.life_is_over(member.id)

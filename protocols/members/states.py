@@ -76,6 +76,7 @@ class States:
 
     @property
     def now(self) -> State:
+        """This peer's present state."""
         roster = self._roster
         if roster.failed is not None:
             return State.EXPELLED if isinstance(roster.failed, Expelled) else State.FAILED

@@ -83,6 +83,7 @@ class View:
 
     @cached_property
     def ids(self) -> tuple[PeerId, ...]:
+        """The members' ids, in rank order."""
         return tuple(member.id for member in self.members)
 
     @cached_property
@@ -116,7 +117,8 @@ class View:
         return Group(self.ids, self.generation, rank.get(me, -1), apart, bandwidths_Bps, machines, expected)
 
     def after(self, peer: PeerId, count: int) -> tuple[PeerId, ...]:
-        """The `count` members and learners that follow `peer` in a ring of all; fewer where there are fewer."""
+        """The `count` members and learners that follow `peer` in a ring of all; fewer where there are fewer. Raises
+        ValueError when `peer` is neither."""
         here, ring = self.everybody.index(peer), self.everybody
         return (*ring[here + 1 :], *ring[:here])[:count]
 
@@ -125,6 +127,7 @@ class View:
         return bool(self.apart) and Edge.between(peer, other) in self.apart
 
     def member(self, peer: PeerId) -> Member | None:
+        """The member with that id; None: there is none."""
         return next((member for member in self.members if member.id == peer), None)
 
     def anybody(self, peer: PeerId) -> Member | None:
@@ -132,6 +135,7 @@ class View:
         return next((one for one in (*self.members, *self.learners) if one.id == peer), None)
 
     def name(self, peer: PeerId) -> str:
+        """The name of the member or learner with that id; for any other peer the first letters of the id."""
         member = self.anybody(peer)
         return peer[:12] if member is None else member.name
 
@@ -145,6 +149,7 @@ class View:
         return [member.id for member in order]
 
     def majority(self) -> int:
+        """The least number of members that is more than half."""
         return len(self.members) // 2 + 1
 
     def holds(self, member: Member) -> bool:

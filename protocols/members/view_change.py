@@ -53,7 +53,7 @@ _TOLD_BY_EACH = 3
 
 
 class Change:
-    """One peer's side of changes: as acceptor, and as proposer where it is the coordinator."""
+    """One peer's side of changes: answers proposers and, as the coordinator, has the next view decided."""
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class Change:
 
     @property
     def leads(self) -> bool:
+        """Whether this peer leads a change now."""
         return self._leading is not None
 
     @property

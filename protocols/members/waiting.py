@@ -90,7 +90,8 @@ class Waiting:
         await future
 
     def notify(self) -> None:
-        """Something has changed on which a condition may depend: call `on_change`, and test all conditions."""
+        """Call the listeners of `on_change`, and test all conditions that are waited for. To be called when something
+        has changed on which a condition may depend."""
         for told in self.on_change:
             told()
         waiting, self._waiting = self._waiting, []

@@ -43,7 +43,8 @@ class _Waiter:
 
 
 class Chains:
-    """One server's part in the chains of its ranges."""
+    """One server's part in the chains of its ranges: sends each entry of its own copies to the next server of the
+    chain, applies those of the server before it, and calls the waiting functions when all copies have an entry."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
@@ -60,8 +61,8 @@ class Chains:
         tenure.handler(Apply, self._on_apply, tenure.from_predecessor)
 
     def begin(self) -> None:
-        """A new view begins: give up the entries that are on their way. Functions that were given to `after` are
-        dropped and never called."""
+        """Give up the entries that are on their way, because a new view begins. Functions that were given to `after`
+        are dropped and never called."""
         for task in self._tasks:
             task.cancel()
         self._everywhere.clear()
@@ -69,7 +70,8 @@ class Chains:
         self._asked.clear()
 
     def settled(self, range: int) -> None:
-        """All servers of the chain of `range` hold the same copy as this one: call the functions that wait for that."""
+        """Note that all servers of the chain of `range` hold the same copy as this one, and call the functions that
+        wait for that."""
         self._all_have({range: self._store.copies[range].version})
 
     def after(self, ranges: Sequence[int], told: Told) -> None:
@@ -86,8 +88,8 @@ class Chains:
             told()
 
     def enter(self, entries: Sequence[Entry]) -> None:
-        """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of an
-        entry have the same one."""
+        """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of
+        one entry must have the same next server."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         observed = witnessed()
         for entry in entries:

@@ -57,7 +57,8 @@ class Client:
 
     async def enlist(self, clock: int) -> int:
         """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
-        it a later clock, so that none has to wait for it. Returns the clock from which it takes part."""
+        it a later clock, so that none has to wait for it. Returns the clock from which it takes part. Raises as
+        `at_most`."""
         self._reading = None
         first = await self._enlisted(clock)
         return first if first == clock else await self._enlisted(first)
@@ -169,7 +170,8 @@ class Client:
         await self._until(lambda: len(self._pushing) <= pushes)
 
     def give_up(self, seq: int) -> None:
-        """End the pushes with the numbers up to `seq`: others have brought the same. Raises the errors of pushes."""
+        """Stop the pushes with the numbers up to `seq` that are under way, because others have pushed the same changes.
+        Raises the errors of pushes."""
         self._look()
         for push in [one for one in self._pushing if one[1] <= seq]:
             self._pushing.pop(push).cancel()
@@ -189,6 +191,7 @@ class Client:
             self._pushing.pop(push).result()
 
     def close(self) -> None:
+        """Cancel the pushes under way. Servers are told nothing."""
         for exchange in self._pushing.values():
             exchange.cancel()
 

@@ -28,19 +28,21 @@ from .tenure import Tenure
 
 
 class Coordinator:
-    """One server's part: it coordinates in the views in which it is the head of the first range. `steps`: of the
-    run."""
+    """One server's part: in the views in which it is the head of the first range, it adds the dot products of all
+    ranges after each step, and orders what all ranges do then. `steps`: of the run."""
 
     def __init__(self, channel: Channel, tenure: Tenure, orders: Orders, steps: int) -> None:
         self._channel, self._tenure, self._orders, self._steps = channel, tenure, orders, steps
         self._leading: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
+        """Begin to coordinate in the new view, if this server is the head of its first range."""
         self.close()
         if self._tenure.head(0) == self._tenure.me:
             self._leading = asyncio.create_task(self._lead(), name="coordinator")
 
     def close(self) -> None:
+        """Coordinate no more."""
         if self._leading is not None:
             self._leading.cancel()
 

@@ -94,6 +94,7 @@ class Exchanges:
         return self._placed[1]
 
     def all(self) -> set[int]:
+        """The numbers of all ranges."""
         return {*range(len(self._keys))}
 
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
@@ -119,6 +120,7 @@ class Exchanges:
             at = until
 
     def asking(self, server: PeerId, question: Question, told: Told) -> Asking:
+        """Ask `server` the question; `told` is called with its answer, or with PeerLost. Raises PeerLost."""
         message, payload, answers, _ = question
         return self._channel.asking(server, message, payload, answers=answers, told=told)
 
@@ -132,7 +134,8 @@ class Exchanges:
 
 
 class Exchange:
-    """One exchange about all ranges. It looks like a task: `done`, `result`, `cancel`."""
+    """One exchange about all ranges, by the arguments of `Exchanges.begin`: asks each server for its ranges, batch by
+    batch, and again in a new view. It looks like a task: `done`, `result`, `cancel`."""
 
     def __init__(self, exchanges: Exchanges, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> None:
         self._exchanges, self._ask, self._shares, self._over, self._tail = exchanges, ask, shares, over, tail
@@ -147,27 +150,31 @@ class Exchange:
         self._error: BaseException | None = None
 
     def done(self) -> bool:
+        """Whether the exchange is over: done, failed or cancelled."""
         return self not in self._exchanges.open
 
     def result(self) -> None:
-        """Raises the error with which it has ended: LostRange, ValueError, an error of the membership."""
+        """Raises the error with which the exchange has ended, if any: LostRange, ValueError, an error of the
+        membership."""
         if self._error is not None:
             raise self._error
 
     def cancel(self) -> None:
+        """End the exchange; answers that are still to come are dropped. `over` is not called."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:
             self._waiting.cancel()
 
     def begin(self) -> None:
+        """Ask about all ranges, now or as soon as this peer is in a view."""
         if (view := self._exchanges.presence.now) is None:
             self._await_view()
         else:
             self._go_on(view)
 
     def look(self) -> None:
-        """The view may be over for this peer: go on in the next one."""
+        """Go on in the next view, if the view is over for this peer."""
         if self._view is not None and self._exchanges.presence.has_left(self._view):
             self._break_off()
             self._await_view()
@@ -273,8 +280,8 @@ class Exchange:
 
 
 def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:
-    """Raises LostRange where the number of a range's last push, or update (`what`), is below the one that this worker
-    knew `before` it asked."""
+    """Raises LostRange where the number of a range's last push, or update (`what`), is `now` below the one that this
+    worker knew `before` it asked."""
     for number, known, told in zip(ranges, before, now, strict=False):
         if told < known:
             gone = f"range {number} of the model has gone back from {what} {known} to {told}"

@@ -16,8 +16,8 @@ from .tenure import Tenure
 
 
 class Handover:
-    """One server's copies on their way. `on_wrong` is called with a server and the reason when that server's answer is
-    invalid."""
+    """One server's copies on their way: fetches copies from other servers, and gives them to others. `on_wrong` is
+    called with a server and the reason when that server's answer is invalid."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, on_wrong: Callable[[PeerId, str], None]) -> None:
         self._channel, self._store, self._tenure, self._on_wrong = channel, store, tenure, on_wrong
@@ -29,7 +29,8 @@ class Handover:
         self._arriving.clear()
 
     async def fetched(self, number: int, source: PeerId) -> Copy:
-        """The copy that `source` holds, in as many messages as it takes."""
+        """Fetch the copy that `source` holds, in as many messages as it takes. Asks again until `source` has given it;
+        the caller cancels this when the view is over."""
         copy, at = None, 0
 
         def question(ask: int) -> Fetch:
@@ -57,8 +58,8 @@ class Handover:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     async def give(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
-        """Send this copy to `server` until it has it. `base`: the term of the copy that it was made from; `same`:
-        `server` has the values already."""
+        """Send this copy to `server` until it has it; the caller cancels this when the view is over. `base`: the term
+        of the copy that it was made from; `same`: `server` has the values already."""
         workers, names, at = tuple(copy.clocks), tuple(sorted(copy.state)), 0
 
         def question(ask: int) -> Install:

@@ -21,7 +21,7 @@ def crowded(questions: Iterable[Envelope], sender: PeerId) -> bool:
 
 
 class Held:
-    """The put-off messages of one channel."""
+    """The messages of one channel that its peer has put off until it can handle them."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

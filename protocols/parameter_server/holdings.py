@@ -25,7 +25,7 @@ class Answers:
         tenure.handler(Fetch, self._on_fetch, tenure.from_server)
 
     def close(self) -> None:
-        """A new view begins: stop sending copies to the heads of the last one, which do not need them any more."""
+        """Stop sending copies to the heads of the last view, which do not need them any more."""
         for task in self._sending:
             task.cancel()
 

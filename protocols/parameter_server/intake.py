@@ -36,7 +36,8 @@ NO_ROWS = torch.empty(0, dtype=INDEX)
 
 
 class Intake:
-    """The pushes to the ranges of which one server is the head. `algorithm` decides when they make an update."""
+    """Takes the pushes to the ranges of which one server is the head, and enters an update into the range's copies when
+    `algorithm` says that it is due. Answers each push when all copies have it."""
 
     def __init__(
         self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, reads: Reads, algorithm: Rule
@@ -53,8 +54,8 @@ class Intake:
         tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
     def begin(self) -> None:
-        """A new view begins: refuse the questions that are not answered yet, and forget the gathered pushes. Workers
-        send both again."""
+        """Refuse the questions that are not answered yet, and forget the gathered pushes, because a new view begins.
+        Workers send both again."""
         self._gathered.clear()
         asked, self._asked = self._asked, []
         for envelope in asked:
@@ -247,7 +248,7 @@ class Intake:
         return pieces
 
     def has(self, number: int, pusher: str, seq: int) -> bool:
-        """Whether the push with number `seq` has come to a range."""
+        """Whether the push of `pusher` (a worker or a partition) with number `seq` has come to the range `number`."""
         return seq <= max(self._clock(number, pusher), self._last_gathered(pusher, number))
 
     def _last_gathered(self, pusher: str, number: int) -> int:

@@ -42,10 +42,12 @@ class Block:
 
     @property
     def rows(self) -> int:
+        """The number of rows of the block."""
         return len(range(self.first, self.table.rows, self.of))
 
     @property
     def shape(self) -> tuple[int, int]:
+        """The shape of the block's values, [rows, width]."""
         return self.rows, self.table.width
 
 
@@ -95,7 +97,8 @@ class Keys:
         return (rows - 1) * self.row_bytes(1) if rows else self._sizes[range] * self._itemsize
 
     def coded(self, range: int) -> int:
-        """The number that stands for the rows of a range of the vector that is encoded by the codec (`sparse`)."""
+        """The number that a message has in place of a number of rows for a range of the vector that the codec has
+        encoded (`sparse`)."""
         return 2 + self._sizes[range]
 
     def __len__(self) -> int:

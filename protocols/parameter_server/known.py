@@ -26,7 +26,7 @@ class Known:
         presence.on_view.append(self._on_view)
 
     def settled(self, ranges: Iterable[int], view: View) -> None:
-        """This worker has had an exchange with the chains of these ranges in `view`."""
+        """Note that this worker has had an exchange with the chains of these ranges in `view`."""
         for number in ranges:
             self._standings[number] = settled_at(view.generation)
 

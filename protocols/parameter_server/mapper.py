@@ -62,7 +62,8 @@ class _Step:
 
 
 class Mapper:
-    """One worker's side. `model` [n]: the model with which it begins."""
+    """One worker of an algorithm of map and reduce, as a conversation: pulls the model, has its replica map its
+    partitions, and pushes the sums. `model` [n]: the model with which it begins."""
 
     needs = frozenset[str]()
     bytes_shared = 0

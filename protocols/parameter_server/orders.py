@@ -29,7 +29,8 @@ MEASURES = BASIS * BASIS + 1 + ORDER
 
 
 class Orders:
-    """One server's part, for the ranges of which it is the head."""
+    """One server's part, for the ranges of which it is the head: answers the coordinator with the dot products of their
+    vectors, and applies its orders to all copies."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
@@ -42,14 +43,15 @@ class Orders:
         tenure.on_settled.append(self._news.set)
 
     def begin(self) -> None:
-        """A new view begins: refuse the coordinator's questions and orders that are not answered yet, by message.
-        The coordinator asks again."""
+        """Refuse the coordinator's questions and orders that are not answered yet, because a new view begins. The
+        coordinator asks again."""
         self.close()
         asked, self._asked = self._asked, []
         for envelope in asked:
             self._tenure.refuse(envelope)
 
     def close(self) -> None:
+        """Answer no more questions."""
         for task in self._tasks:
             task.cancel()
 

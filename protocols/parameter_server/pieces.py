@@ -77,7 +77,7 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
 
 class Pieces:
     """The pieces of `ranges` that `packed` wrote into `payload`; `counts`: by range, its rows. All their `values` [m]
-    share its memory. Raises ValueError where it has others."""
+    share its memory. Raises ValueError where `payload` does not have exactly the bytes of these."""
 
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
         self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)

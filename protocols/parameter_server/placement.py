@@ -1,11 +1,11 @@
 """Placement: which servers hold which range of the model's vector and of its tables.
 
 The vector is cut into ranges, and the rows of each table into blocks, which are ranges too; they never change during a
-run. Each range has a place on a ring of 2^64 points, and
-each server has `POINTS` places on it (virtual nodes): consistent hashing, Karger et al., STOC 1997. The copies of a
-range are on the first k different servers clockwise from its place; the first is the head of the range's chain, the
-last its tail. All places come from hashes of ids and of numbers, so the same view gives the same placement on all
-peers. When a server joins, a chain changes only where the new server enters it; when one leaves, only where it was.
+run. Each range has a place on a ring of 2^64 points, and each server has `POINTS` places on it (virtual nodes):
+consistent hashing, Karger et al., STOC 1997. The copies of a range are on the first k different servers clockwise from
+its place; the first is the head of the range's chain, the last its tail. A server that cannot reach one before it in
+the chain is left out. All places come from hashes of ids and of numbers, so the same view gives the same placement on
+all peers. When a server joins, a chain changes only where the new server enters it; when one leaves, only where it was.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ FEWEST_MAX = RANGES_MAX // 4
 
 def ranges_of(size: int, parameters: int, fewest: int) -> tuple[Part, ...]:
     """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
-    others averaged buffers; no range holds both. Each kind is cut into at least `fewest` ranges, or into as many as it
-    has elements."""
+    others averaged buffers; no range holds both. Each kind is cut into ranges of about `RANGE_ELEMENTS` elements at
+    most, but into at least `fewest` ranges (or as many as it has elements), and into no more than the run can have
+    (`RANGES_MAX`)."""
     cut = [_cut(Part(0, parameters), fewest, RANGES_MAX // 2), _cut(Part(parameters, size), fewest, RANGES_MAX // 4)]
     return (*cut[0], *cut[1])
 
@@ -71,15 +72,15 @@ def _cut(whole: Part, fewest: int, most: int) -> tuple[Part, ...]:
 @dataclass(frozen=True)
 class Placement:
     """The chains of all ranges on `servers`, given in any order, with `copies` of each range. `apart`: pairs of servers
-    that cannot reach each other. Such a pair is in one chain only where there are no other servers to take."""
+    that cannot reach each other. Such a pair is never in one chain, even if the chain has fewer copies then."""
 
     servers: tuple[PeerId, ...]
     copies: int
     apart: frozenset[frozenset[PeerId]] = frozenset()
 
     def chain(self, range: int) -> tuple[PeerId, ...]:
-        """The servers that hold this range, head first: `copies` of them, or all where there are fewer; empty without
-        servers."""
+        """The servers that hold this range, head first: `copies` of them, or fewer where not as many reach each other;
+        empty without servers."""
         known = self._chains
         if range not in known:
             known[range] = self._chain(range)

@@ -29,7 +29,8 @@ _AGAIN_PATIENCES = 4
 
 
 class Portions:
-    """The portions that the head of the first range has given out in the present step and view."""
+    """Gives out the portions of the present step to workers that ask, at the head of the first range. It forgets them
+    in another view."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, intake: Intake) -> None:
         self._channel, self._store, self._tenure, self._intake = channel, store, tenure, intake
@@ -39,11 +40,12 @@ class Portions:
         tenure.handler(Take, self._on_take, tenure.from_worker_to_coordinator)
 
     def begin(self) -> None:
-        """A new view begins: portions that a worker has, which may be gone, are given out again."""
+        """Forget which workers have portions, because a new view begins: portions of a worker that may be gone are
+        given out again."""
         self._holders.clear()
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is under way."""
 
     def _on_take(self, envelope: Envelope) -> None:
         take: Take = envelope.message
@@ -88,7 +90,8 @@ class Portions:
 
 
 class Taker:
-    """A worker's side. `copies`: of each range."""
+    """A worker's side: asks for portions. `copies`: the number of copies of each range, from which the chain of the
+    first range follows."""
 
     def __init__(self, channel: Channel, copies: int) -> None:
         self._channel, self._copies = channel, copies
@@ -99,8 +102,8 @@ class Taker:
         return _AGAIN_PATIENCES * self._channel.endpoint.patience_s
 
     async def take(self, view: View, step: int, *, again: bool = False) -> int:
-        """The portion to map in `step`; -1: none is left. `again`: see `Take`. It may wait until `view` is over. Raises
-        LostRange."""
+        """The portion to map in `step`; -1: none is left, or there is no server. `again`: see `Take`. It may wait until
+        `view` is over. Raises LostRange."""
         chain = placement_of(view, self._copies).chain(0)
         while chain:
             try:

@@ -32,6 +32,7 @@ class Values:
 
     @property
     def clock(self) -> int:
+        """The highest of `clocks`."""
         return max(self.clocks)
 
 
@@ -45,7 +46,8 @@ class Reading:
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
     def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
-        """Take the answer to a question for the values of `ranges`. Raises PeerLost where it has others."""
+        """Take the answer to a question for the values of `ranges`, and release its memory. Raises PeerLost when its
+        bytes and numbers are not as many as these ranges have."""
         pulled: Pulled = answer.message
         due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, len(answer.payload)
         try:

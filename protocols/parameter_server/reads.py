@@ -70,8 +70,8 @@ class Reads:
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
-        """A new view begins: forget all reads that wait, and refuse those that are pulls; their workers ask again.
-        Pushes that wait here for their read are dropped without an answer: `Intake.begin` refuses them."""
+        """Forget all reads that wait, because a new view begins, and refuse those that are pulls; their workers ask
+        again. Pushes that wait here for their read are dropped without an answer: `Intake.begin` refuses them."""
         parked, self._parked = self._parked, []
         for one in parked:
             if one.is_pull:
@@ -119,6 +119,7 @@ class Reads:
             self._watch = None
 
     def close(self) -> None:
+        """Watch no more reads, and cancel the answers that are on their way."""
         self._look_no_more()
         for answer in list(self._sending):
             answer.cancel()
@@ -144,8 +145,9 @@ class Reads:
         self.when_seen(envelope, pull.clock, seen)
 
     def when_seen(self, envelope: Envelope, clock: int, seen: Callable[[PeerId], None]) -> None:
-        """Call `seen` as soon as the copies contain what a read at `clock` by the sender of the question `envelope` has
-        to see, with the worker for whose push that has waited last; "": it waited for none. A new view forgets it."""
+        """Call `seen` as soon as the copies contain all that a read at `clock` by the sender of the question `envelope`
+        has to see. Its argument is the worker for whose push that has waited last; "": it did not wait. If a new view
+        begins before, `seen` is never called."""
         one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
         self._judge(one, envelope.message.ranges)
         if not one.missing:
@@ -204,8 +206,8 @@ class Reads:
         return Answer(values, tuple(copy.updates for copy in copies), clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
-        """Answer a question with these values. Returns False, and refuses the question, where its sender has not taken
-        its earlier answers yet."""
+        """Answer a question with these values. `late`: the worker for whose push the answer has waited last, "": for
+        none. Returns False, and refuses the question, where its sender has not taken its earlier answers yet."""
         reader = question.sender
         if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")

@@ -37,14 +37,14 @@ _PREFIX = "range/"
 
 
 class InView(Protocol):
-    """An object that works in the present view."""
+    """The port of objects whose work is bound to the present view."""
 
     def begin(self) -> None:
-        """A new view begins, which the tenure has already."""
+        """Called when a new view begins; the tenure has it already."""
         ...
 
     def close(self) -> None:
-        """End its work."""
+        """End the work under way."""
         ...
 
 
@@ -81,8 +81,9 @@ class Parts:
 
 
 class Serving:
-    """One server's side. It writes a record each time that the slowest worker's clock, the number of its last push, has
-    grown by `every`, and one at the end."""
+    """One server, as a conversation: it takes part in the run without local steps until all workers have finished. It
+    writes a record each time that the slowest worker's clock, the number of its last push, has grown by `every`, and
+    one at the end."""
 
     needs = frozenset[str]()
     bytes_shared = 0
@@ -206,10 +207,10 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """The entries of a checkpoint for this server's copies of ranges: their tensors by name, which are not copied, and
-    which updates do not write into any more, and for each copy a list of its range, term, past, version, updates and
-    clocks (`store.Copy`). A copy that servers have agreed on (`takeover`) neither in this run nor in one before is left
-    out."""
+    """What a checkpoint holds of this server's copies of ranges: their tensors by name, and for each copy a list of its
+    range, term, past, version, updates and clocks (`store.Copy`). The tensors are not copied; from now on updates do
+    not write into them any more. Left out are copies on which servers have never agreed (`takeover`), in this run or in
+    one before."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:

@@ -27,12 +27,13 @@ class Pushes:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the vector, and of the rows with their numbers."""
         return self.vector.nbytes + sum(rows.nbytes for rows in self.rows.values())
 
 
 class Shares:
-    """By block, the rows among `wanted`, which has the numbers [k] of rows by table. Raises ValueError where these are
-    no rows of the tables, ascending and none twice."""
+    """By block, the rows among `wanted` that a worker pulls or pushes. `wanted`: the numbers [k] of rows by table,
+    int64, ascending and none twice. Raises ValueError where they are none of the table's rows."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         if unknown := wanted.keys() - keys.of_table.keys():
@@ -53,7 +54,7 @@ class Shares:
 
     @classmethod
     def of(cls, keys: Keys, pushes: Pushes) -> Self:
-        """Those of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
+        """The shares of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
         tables."""
         vector, shares = pushes.vector, cls(keys, {name: rows.ids for name, rows in pushes.rows.items()})
         if vector.shape != (keys.vector_size,) or vector.dtype != keys.dtype:
@@ -78,11 +79,12 @@ class Shares:
         return self._keys.size(range) if block is None else len(self.ids[range]) * block.table.width
 
     def nbytes(self, range: int) -> int:
-        """The bytes of these in a message."""
+        """The bytes that the vector's range, or the block's wanted rows with their numbers, take in a message."""
         return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
 
     def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
-        """The parts of a push that are for `ranges`, ascending, as the payload of a message."""
+        """The parts of a push that are for `ranges`, ascending, as the payload of a message: the numbers of the rows of
+        blocks, and then all values."""
         blocks = [number for number in ranges if number in self.ids]
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
         whole = len(parts) == 1 and parts[0] == (0, self._keys.vector_size)
@@ -96,7 +98,7 @@ class Shares:
         return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 
     def blank(self) -> Pushes:
-        """A vector and the wanted rows, whose values are still to be `put`."""
+        """A vector and the wanted rows, whose values are not set yet (`put`)."""
         dtype, every = self._keys.dtype, self._keys.tables
         rows = {
             table.name: Rows(ids, torch.empty(ids.shape[0], table.width, dtype=dtype))
@@ -106,8 +108,8 @@ class Shares:
         return Pushes(torch.empty(self._keys.vector_size, dtype=dtype), rows)
 
     def put(self, values: Tensor, ranges: Sequence[int], into: Pushes) -> None:
-        """Write the pulled `values` [m] of `ranges`, ascending, and of their wanted rows into the vector and the
-        rows."""
+        """Write the pulled `values` [m] into `into`: those of the `ranges` of the vector, which ascend, into its
+        vector, and then those of the blocks' wanted rows into its rows."""
         keys, at = self._keys, 0
         for part in merged(keys.parts[number] for number in ranges if number not in self.ids):
             size = part.stop - part.start

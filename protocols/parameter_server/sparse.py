@@ -22,7 +22,7 @@ from .shares import Pushes, Shares
 
 
 class Sparse(Shares):
-    """The shares of a filtered push."""
+    """As `Shares`, for a filtered push, of which only some elements of a range travel."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         super().__init__(keys, wanted)

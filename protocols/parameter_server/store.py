@@ -154,8 +154,9 @@ class Store:
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
 
     def check(self, ranges: Sequence[int], values: Tensor, each: Callable[[], Sequence[Piece]]) -> None:
-        """Raises ValueError where a push has numbers that are not finite, or, as a worker's own, beyond `norm_limit`.
-        `values` [m]: of the pieces for all `ranges`; `each` returns these pieces."""
+        """Raises ValueError where a push has numbers that are not finite, or, if it is a worker's own and no
+        partition's, a norm beyond `norm_limit` times that of the values that it changes. `values` [m]: those of the
+        pieces for all `ranges`, one behind the other; `each` returns these pieces."""
         if norm_of(values) <= self._norm_limit:
             return
         if not all_finite(values):

@@ -24,35 +24,39 @@ of a range."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers of the other `servers` of a view, and of those of its `workers` that have told."""
+    """The answers to a survey: by server, those of all other `servers` of a view, and those of its `workers` that have
+    answered."""
 
     servers: dict[PeerId, Holdings]
     workers: dict[PeerId, Holdings]
 
     def copies(self, number: int) -> dict[PeerId, tuple[int, int]]:
-        """By server, the standing and the version of its copy of a range."""
+        """By server, the standing and the version of its copy of the range `number`."""
         return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
 
     def known(self, number: int, *, doubted: int = 0) -> int:
-        """The highest standing on which a chain of a range has settled, to anybody's knowledge but that of the
-        `doubted` workers that tell of the highest ones."""
+        """The highest standing on which a chain of the range `number` has settled, as far as anybody knows. Not
+        believed are as many workers as `doubted`, those that report the highest ones; `NOTHING`: nobody knows of
+        any."""
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]
         return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
 
     def newer(self, number: int, standing: int) -> tuple[PeerId, ...]:
-        """The workers that have told of a higher standing of a range."""
+        """The workers that have reported, for the range `number`, a standing above `standing`."""
         return tuple(worker for worker, one in self.workers.items() if one.knows[number] > standing)
 
 
 class Surveys:
-    """One server's questions. `on_wrong` is called with a peer and the reason when that peer's answer is invalid."""
+    """Asks the other members of the present view, for one server, which copies of ranges they hold or know. `on_wrong`
+    is called with a peer and the reason when that peer's answer is invalid."""
 
     def __init__(self, channel: Channel, tenure: Tenure, on_wrong: Callable[[PeerId, str], None]) -> None:
         self._channel, self._tenure, self._on_wrong = channel, tenure, on_wrong
 
     async def found(self) -> Found:
-        """Ask all other members of the present view."""
+        """Ask all other members of the present view, and return their answers. Waits for each server until it answers,
+        and for each worker 4 patiences at most; the caller cancels this when the view is over."""
         servers = [server for server in self._tenure.placement.servers if server != self._tenure.me]
         workers = self._tenure.workers
         answers = await asyncio.gather(*map(self._asked, servers), *map(self._told, workers))

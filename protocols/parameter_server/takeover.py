@@ -47,8 +47,9 @@ _AT_A_TIME = 4
 
 
 class Takeover:
-    """One server's part. `initial`: the model with which the run begins; None: this server joined later, or has copies
-    from a checkpoint."""
+    """One server's part: for the ranges of which it is the head in a new view, it finds the newest copy, gives it to
+    the chain, and settles the range. `initial`: the model with which the run begins; None: this server joined later, or
+    has copies from a checkpoint."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
@@ -68,17 +69,19 @@ class Takeover:
         self._held = Held(channel)
 
     def begin(self) -> None:
-        """A new view begins: give up the work for the last view, and settle the ranges whose head this server is."""
+        """Give up the work for the last view, because a new one begins, and settle the ranges whose head this server
+        is."""
         self.close()
         self._spawn(self._run(), "takeover")
         self._held.keep(self._tenure.everybody)
         self._held.look()
 
     def not_new(self) -> None:
-        """The run began before this server came: never make a range from the initial model."""
+        """Never make a range from the initial model, because the run began before this server came."""
         self._initial = None
 
     def close(self) -> None:
+        """Give up all work under way."""
         self._repaired.clear()
         self._handover.close()
         self._holdings.close()

@@ -25,7 +25,8 @@ Allowed = Callable[[PeerId, Sequence[int]], bool]
 
 
 def placement_of(view: View, copies: int) -> Placement:
-    """The chains of servers in this view; all members of the view compute the same ones. `copies`: of each range."""
+    """The chains of servers in this view; all members of the view compute the same ones. `copies`: the number of copies
+    of each range."""
     servers = servers_of(view)
     pairs = (frozenset((edge.one, edge.other)) for edge in view.apart)
     return Placement(servers, copies, frozenset(pair for pair in pairs if pair <= {*servers}))
@@ -42,8 +43,9 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 
 class Tenure:
-    """One server's present view. `count`: the number of ranges of the model; `copies`: of each range. `mappers` gives
-    by partition the worker of a view that maps it; empty: there are no partitions."""
+    """One server's present view: which ranges are settled in it, which server holds what, and the messages that wait
+    until the server can handle them. `count`: the number of ranges of the model; `copies`: of each range. `mappers`
+    gives by partition the worker of a view that maps it; empty: there are no partitions."""
 
     def __init__(
         self,
@@ -70,10 +72,12 @@ class Tenure:
 
     @property
     def me(self) -> PeerId:
+        """This server's id."""
         return self._channel.endpoint.id
 
     def begin(self, view: View) -> None:
-        """`view` begins, and no range is settled in it yet."""
+        """Make `view` the present one, in which no range is settled yet, and handle the messages that have waited for
+        it."""
         self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
         self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
         self.ready.clear()
@@ -82,23 +86,24 @@ class Tenure:
         self._held.look()
 
     def mapper(self, name: str) -> PeerId:
-        """The worker that maps the partition `name`; a worker's name stands for itself. "": it is no certain one."""
+        """The worker that maps the partition `name`; the name of a worker that is present stands for itself. "": no
+        present worker is meant."""
         worker = self._mapper.get(name, name)
         return worker if worker in self.workers else ""
 
     def settle(self, ranges: Iterable[int]) -> None:
-        """These ranges are settled: handle the messages that have waited for that."""
+        """Note that these ranges are settled, and handle the messages that have waited for that."""
         self.ready |= {*ranges}
         self._held.look()
         for on_settled in self.on_settled:
             on_settled()
 
     def unsettle(self, range: int) -> None:
-        """The chain of `range` is broken: messages about it wait until it is settled again."""
+        """Note that the chain of `range` is broken: messages about the range wait until it is settled again."""
         self.ready.discard(range)
 
     def lose(self, ranges: Iterable[int]) -> None:
-        """No copy of these ranges is left: answer the messages that have waited for one."""
+        """Note that no copy of these ranges is left, and answer the messages that have waited for one (NotTaken)."""
         self.lost |= {*ranges}
         self._held.look()
 
@@ -113,15 +118,19 @@ class Tenure:
         return chain[at] if at < len(chain) else None
 
     def from_worker(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` is a worker of the view."""
         return sender in self.workers
 
     def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` is a worker, and this server the head of all these ranges."""
         return sender in self.workers and self._leads(ranges)
 
     def from_worker_to_coordinator(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` is a worker, and this server coordinates."""
         return sender in self.workers and self.head(0) == self.me
 
     def from_coordinator_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` coordinates, and this server is the head of all these ranges."""
         return sender == self.head(0) and self._leads(ranges)
 
     def _leads(self, ranges: Sequence[int]) -> bool:
@@ -130,6 +139,7 @@ class Tenure:
         return all(chain(range)[:1] == (me,) for range in ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
+        """Whether `sender` is a server of the view."""
         return sender in self.placement.servers
 
     def from_predecessor(self, sender: PeerId, ranges: Sequence[int]) -> bool:

@@ -14,7 +14,8 @@ RANGES_MOST = 256
 
 
 class Traffic:
-    """What one server has counted since its last record."""
+    """What one server has counted since its last record: the staleness of pushes, and bytes of values by range and by
+    sender."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -34,7 +35,7 @@ class Traffic:
         self.received[worker] += nbytes
 
     def pull(self, question: Pull | Push) -> None:
-        """Count the values with which a question is answered."""
+        """Count the bytes of the values with which a question is answered."""
         self._pulled.add(question.ranges, question.rows if isinstance(question, Pull) else (), ids=False)
 
     @property

@@ -38,7 +38,8 @@ class Whole:
 
 
 def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int, Part], pushed: Tensor) -> None:
-    """Update the copies of `ranges` by `pushed`, which has theirs one behind the other."""
+    """Update the copies of `ranges` by `function` and `pushed`, which has the elements of all these ranges one behind
+    the other. The tensors of the former values and states are not written to."""
     parts = [copies[number] for number in ranges]
     _leave(ranges, copies, parts)
     if len(parts) == 1:

@@ -56,7 +56,8 @@ class State:
 
 
 class Worker:
-    """One worker's side. `state`: the state from which it begins."""
+    """One worker, as a conversation: it pulls the model, has its replica take local steps, and pushes what the
+    algorithm makes of them. `state`: the state from which it begins."""
 
     needs = frozenset({"steps"})
     bytes_shared = 0
@@ -284,8 +285,8 @@ class Worker:
 
 
 async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool:
-    """Whether the model is evaluated after this turn: after its last turn by each worker, after `every` turns by the
-    first worker alone. `every` 0: never."""
+    """Whether the model is evaluated after the turn with this `outcome`: by each worker after its last turn, and by the
+    first worker of the view also after each `every` turns. `every` 0: never. Raises as `Presence.view`."""
     if not every or not (outcome.last or outcome.version % every == 0):
         return False
     view = await presence.view()

@@ -42,8 +42,8 @@ class _Leg:
 
 
 class Relay:
-    """A relay's side of all streams. `outbound` returns the members that cannot be dialled. `rate_Bps`: the most bytes
-    a second that it carries from each of them; None: no limit."""
+    """Carries the streams between members that cannot be dialled, at the peer that is asked to. `outbound` returns
+    these members. `rate_Bps`: the most bytes a second that it carries from each of them; None: no limit."""
 
     def __init__(
         self, channel: Channel, outbound: Callable[[], Container[PeerId]], rate_Bps: float | None = None

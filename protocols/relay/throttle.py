@@ -18,7 +18,8 @@ class Throttle:
         self._waiting = deque[tuple[int, Callable[[], None]]]()
 
     def take(self, size: int, do: Callable[[], None]) -> None:
-        """Call `do`, which sends `size` bytes, at once or later, after all functions that were given before."""
+        """Call `do`, which sends `size` bytes, at once or later, after all functions that were given before. An error
+        of a function that is called later goes to the event loop."""
         self._waiting.append((size, do))
         if len(self._waiting) == 1:
             self._pass()

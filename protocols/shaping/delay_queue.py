@@ -51,7 +51,7 @@ class Waiting:
         do(one)
 
     def take(self, one: Delayed) -> None:
-        """Remove `one` before its time, and cancel its timer."""
+        """Remove `one`, which waits here, and cancel its timer: the function given to `put` is not called."""
         del self.all[one]
         self.waiting_bytes -= cost_bytes(one.header, one.payload)
         if one.timer is not None:

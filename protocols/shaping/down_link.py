@@ -11,8 +11,9 @@ _KNOWN_MAX = 64
 
 
 class DownLink:
-    """Serves frames one after the other, in the order in which their first bytes arrive. A frame is known only once its
-    last byte has arrived. Frames that were served meanwhile stay as they are, and the late one comes after them."""
+    """Serves frames one after the other, at `rate_Bps`, in the order in which their first bytes arrive. A frame is
+    known only once its last byte has arrived. Frames that were served meanwhile stay as they are, and the late one
+    comes after them."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps = rate_Bps

@@ -11,7 +11,7 @@ from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode, message
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class ShapedTo:
-    """Told to each peer that the sender connects to: the sender's own link. `up_Bps`: bytes a second that it sends;
+    """Sent to each peer that the sender connects to: the sender's own link. `up_Bps`: bytes a second that it sends;
     `latency_s`: one-way; `jitter_s`: of the latency."""
 
     up_Bps: float
@@ -36,8 +36,8 @@ class Way:
     through_s: float = 0.0
 
     def learn(self, header: Buffer) -> None:
-        """If `header` is of a `ShapedTo`, store the link that it tells of; else do nothing. A false one delays only its
-        own sender's frames. The endpoint checks whether other frames are well-formed."""
+        """If `header` is that of a `ShapedTo`, note the link that it describes; else do nothing. A false one delays
+        only its own sender's frames. The endpoint checks whether other frames are well-formed."""
         try:
             said = decode(header, 0).message
         except PeerMisbehaved:

@@ -68,7 +68,8 @@ class Lines:
         return bool(self._of)
 
     def put(self, peer: PeerId, header: bytes, payload: Buffer, size: int) -> bool:
-        """Add two frames to the frames that wait. Returns False, and drops them, when there is no room for them."""
+        """Add two frames to the frames that wait for `peer`; they take `size` bytes on the wire. Returns False, and
+        drops them, when there is no room for them."""
         cost = cost_bytes(header, payload)
         if self._bytes + cost > WAITING_BYTES_MAX:
             return False

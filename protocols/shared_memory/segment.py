@@ -40,9 +40,9 @@ Flags = npt.NDArray[np.int64]
 
 @cache
 def machine() -> str:
-    """An id that is equal for all processes of this user on this machine until it is rebooted; "": memory cannot be
-    shared here. Sharing needs that each core sees another core's writes in the order in which they were made: x86
-    guarantees this, ARM does not."""
+    """An id that is equal for all processes of this user on this machine, in one PID namespace (one container), until
+    it is rebooted; "": memory cannot be shared here. Sharing needs that each core sees another core's writes in the
+    order in which they were made: x86 guarantees this, ARM does not."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64") or not boot.exists():
         return ""
@@ -132,6 +132,7 @@ class Segment:
 
     @property
     def secret(self) -> bytes:
+        """The secret at the beginning of the segment, 32 bytes."""
         return bytes(self._map[:SECRET_BYTES])
 
     def prove(self, rank: int) -> None:
@@ -140,6 +141,7 @@ class Segment:
         self._map[at : at + SECRET_BYTES] = self._proof(rank)
 
     def proven(self, rank: int) -> bool:
+        """Whether the proof of the member of rank `rank` is there."""
         at = SECRET_BYTES * (2 + rank)
         return hmac.compare_digest(bytes(self._map[at : at + SECRET_BYTES]), self._proof(rank))
 

@@ -78,7 +78,8 @@ class Sums:
 
     async def run(self, vector: Tensor, number: int) -> Tensor:
         """The sum [n] of all ranks' vectors, the same bits on each. `number`: of this sum, the same on all ranks,
-        greater with each sum. The result may lie in shared memory: it is valid until this rank begins its next sum."""
+        greater with each sum. Waits, without limit, until all ranks have brought their vectors. The result may lie in
+        shared memory: it is valid until this rank begins its next sum."""
         slots = self._slots[number % len(self._slots)]
         mine = slots[self.rank]
         # After an interruption this rank may run the same sum again: it must not overwrite what the others read.

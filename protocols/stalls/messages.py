@@ -38,11 +38,12 @@ class Stall:
 
 
 def told_words(said: Stalled) -> str:
-    """What a peer says that is stalled, in words."""
+    """The report of a peer that is stalled, in words: how long it has worked, at what, and how long that usually
+    takes."""
     usual = f"usually {said.usual_s:.3g} s" if said.usual_s else "the first"
     return f"{said.taken_s:.0f} s of {said.work}, {usual}" + (f"; now {said.where}" if said.where else "")
 
 
 def told_end(said: Stalled) -> str:
-    """The words for the end of it."""
+    """The report of a peer's work that has ended, in words."""
     return f"after {said.taken_s:.0f} s of {said.work}"

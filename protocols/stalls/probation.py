@@ -30,8 +30,9 @@ class Probation:
         others."""
 
     def add(self, peer: PeerId, held_up_s: float, why: str) -> None:
-        """Note that `peer` is about to be given up because it has held up the others for `held_up_s` seconds, and have
-        the membership refuse it for ten times as long. `why`: the reason, for the peer."""
+        """Note that `peer`, which the caller is about to give up, has held up the others for `held_up_s` seconds, and
+        have the membership refuse it for ten times as long. If it was still on probation, the seconds for which it held
+        up the others before are added. `why`: the reason, for the peer."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         held_up_s += self._known.get(peer, (0.0, 0.0))[1]

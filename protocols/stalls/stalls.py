@@ -48,7 +48,9 @@ class _Wait:
 
 
 class Stalls:
-    """One peer's side: it watches its own work, and reports the peers that it waits for, which `meter` knows. `version`
+    """One peer's side. It watches its own work, and tells all members when that takes far longer than usual. While it
+    waits, it reports the peers that it waits for, which `meter` knows, to `on_stall`. With `patience_s`, it has the
+    membership remove a peer whose local steps take longer than that, if it is the member to decide this. `version`
     returns the number of exchanges, called rounds here, that are over."""
 
     def __init__(self, channel: Channel, membership: RunMembers, meter: Meter, version: Callable[[], int]) -> None:
@@ -87,7 +89,8 @@ class Stalls:
 
     @contextmanager
     def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
-        """While in this context, this peer does work of this `kind`. `where` returns the progress, as a text."""
+        """A context in which this peer does work of this `kind`; it gives the `Work`. `where` returns the progress, as
+        a text; "": none is known."""
         work = self.begin(kind, where)
         try:
             yield work
@@ -95,6 +98,7 @@ class Stalls:
             work.end()
 
     def close(self) -> None:
+        """Stop to watch this peer's work and to report others. Nothing is sent."""
         for work in self._works:
             work.drop()
         self._works.clear()

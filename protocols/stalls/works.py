@@ -27,6 +27,7 @@ class Usual:
         self._took_s: deque[float] = deque(maxlen=_OF_LATE)
 
     def took(self, seconds: float) -> None:
+        """Note that a piece of work of this kind took `seconds`."""
         self._took_s.append(seconds)
 
     @property
@@ -36,13 +37,15 @@ class Usual:
 
     @property
     def limit_s(self) -> float:
+        """Seconds after which a piece of work is overdue."""
         return max(LEAST_S, TIMES * self.s) if self._took_s else FIRST_S
 
 
 class Work:
-    """A piece of work, from its construction to `end`. `kind`: its name. `where` returns its progress, for a report.
-    `overdue` is called with it when it is overdue, every `AGAIN_S` seconds after that, and when it has taken
-    `patience_s` (None: no such limit). `ended` is called with it at its end."""
+    """A piece of work, from its construction to `end`. `kind`: its name; `usual`: the durations of earlier work of that
+    kind, by which it is overdue. `where` returns its progress, for a report. `overdue` is called with this object when
+    the work is overdue, every `AGAIN_S` seconds after that, and when it has taken `patience_s` (None: no such limit).
+    `ended` is called with this object at the end."""
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Work:
 
     @property
     def took_s(self) -> float:
+        """Seconds since the work began."""
         return asyncio.get_running_loop().time() - self._began_s
 
     def end(self) -> None:

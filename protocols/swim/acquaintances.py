@@ -38,7 +38,8 @@ class Acquaintances:
         """Whether keys were let in since `settle` last refused the oldest ones."""
 
     def vouch(self, member: Member) -> None:
-        """A neighbour vouches for `member`: let its key in, and keep it among the acquaintances."""
+        """Let in the key of `member`, for which a neighbour has vouched, and keep the member as an acquaintance.
+        Nothing if it is this peer or a neighbour."""
         if member.id == self._table.me.id or member.id in self._table.entries:
             return
         self._vouched[member.id], self._new = member, True
@@ -48,14 +49,15 @@ class Acquaintances:
             self._vouched.popitem(last=False)
 
     def near(self, neighbour: PeerId, members: tuple[Member, ...]) -> None:
-        """`neighbour` tells that it has links with `members`, and so vouches for them: let their keys in."""
+        """Note that `neighbour` has links with `members`, in place of those that it reported before, and let their keys
+        in."""
         self._near[neighbour], self._new = members, True
         for member in members:
             if member.id != self._table.me.id and member.id not in self._table.entries:
                 self._effects.reach(member)
 
     def linked(self, peer: PeerId) -> None:
-        """There is a link with `peer` now: it is a neighbour, and no acquaintance any more."""
+        """Note that there is a link with `peer`: it is a neighbour now, and no acquaintance."""
         self._vouched.pop(peer, None)
         self._called.discard(peer)
         self._new = True
@@ -95,8 +97,8 @@ class Acquaintances:
         return True
 
     def settle(self) -> None:
-        """Called once a period: keep the neighbours of former neighbours as acquaintances, and refuse the keys for
-        which no one vouches any more."""
+        """Keep the neighbours of former neighbours as acquaintances, and let in no more the keys for which nobody
+        vouches now. Called once a period."""
         entries = self._table.entries
         gone = [peer for peer in self._near if peer not in entries]
         if not gone and not self._new:

@@ -28,8 +28,8 @@ _AGAIN = 8
 
 
 class Admission:
-    """One peer's side of admission: as contact, it answers knocks; as newcomer, it knocks. `inside` returns whether
-    this peer is in the run itself."""
+    """How one peer lets others in, and gets in itself: as contact, it answers knocks; as newcomer, it knocks. `inside`
+    returns whether this peer is in the run itself."""
 
     def __init__(
         self,
@@ -57,12 +57,14 @@ class Admission:
             self.enter(await self.knock(peer), peer)
 
     def close(self) -> None:
+        """Stop a knock that `knock_again` has begun."""
         if self._knocking is not None:
             self._knocking.cancel()
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Ask `contact` to let this peer in, and return its Welcome. Raises JoinRefused when any member would refuse
-        it; PeerLost when the contact or another member may be asked again."""
+        """Ask `contact` to let this peer in, and return its Welcome. Raises JoinRefused when every member would refuse
+        this peer; PeerLost when the contact, or another member, may be asked again; PeerMisbehaved for words that no
+        honest peer can say."""
         terms, swim, patience_s = self._terms, self._driver.swim, self._channel.endpoint.patience_s
         answer = await self._channel.ask(
             contact,

@@ -21,6 +21,8 @@ from ..transport import PeerId
 
 
 class Belief(StrEnum):
+    """The state that one peer holds another one to be in."""
+
     UNKNOWN = "unknown"  # not among the members that this peer knows, or no neighbour any more
     ALIVE = "alive"
     SUSPECT = "suspect"  # a probe has failed, or another peer says so

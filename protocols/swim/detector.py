@@ -127,7 +127,8 @@ class Detector:
         return number in self._open and not self._open[number].answered
 
     def helped(self, number: int, *, there: bool) -> None:
-        """A helper tells whether the target of the probe `number` has answered it (`there`)."""
+        """Note that a helper has answered for the probe `number` of this period. `there`: the target has answered the
+        helper."""
         attempt = self._open[number]
         attempt.helped = True
         attempt.answered = attempt.answered or there

@@ -33,7 +33,8 @@ class _Rumour:
 
 
 class Dissemination:
-    """One peer's part. `peers`: returns about how many peers there are. `fresh` is called after each new word."""
+    """The words that one peer passes on, each a bounded number of times. `peers`: returns about how many peers there
+    are. `fresh` is called after each new word."""
 
     def __init__(self, peers: Callable[[], int], fresh: Callable[[], None]) -> None:
         self._peers, self._fresh = peers, fresh
@@ -66,8 +67,8 @@ class Dissemination:
         return True
 
     def pick(self, to: PeerId, count: int) -> tuple[Word, ...]:
-        """The words to send to the peer `to` now, at most `count`; those that were told least come first. They count as
-        told."""
+        """The words to send to the peer `to` now, at most `count`, without those that it brought; those that were sent
+        least come first. They count as sent once more; a word that was sent often enough is dropped."""
         if not self._now:
             return ()
         due = [one for one in self._now.values() if one.bringer != to]

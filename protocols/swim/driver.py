@@ -70,7 +70,7 @@ class Driver:
 
     def do(self, step: Callable[[], object]) -> None:
         """Run `step`, a call of the state machine. Then set the timer for its next `tick`, and call `changed` if
-        members have come or gone."""
+        members have come or gone. Nothing after `close`."""
         if self._closed:
             return
         try:

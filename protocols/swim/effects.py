@@ -22,31 +22,34 @@ class Effects(Protocol):
         ...
 
     def reach(self, member: Member) -> None:
-        """From now on `member` may connect to this peer, and this peer may send to it: a member has vouched for it."""
+        """Let `member` connect to this peer from now on, and let this peer send to it: another member has vouched for
+        it."""
         ...
 
     def lapse(self, peer: PeerId) -> None:
-        """`peer` may connect to this one no more because of `reach`."""
+        """Let `peer` connect no more because of `reach`."""
         ...
 
     def joined(self, member: Member) -> None:
-        """`member` has become a member, or, where peers have links to a few only, has got a link with this peer."""
+        """Called when `member` has become a member, or, where peers have links to a few only, has got a link with this
+        peer."""
         ...
 
     def departed(self, member: Member, why: str, *, left: bool) -> None:
-        """`member` is no member any more, for the reason `why`. `left`: it left of its own will."""
+        """Called when `member` is no member any more, for the reason `why`. `left`: it left of its own will."""
         ...
 
     def unknown_to(self, peer: PeerId) -> None:
-        """`peer`, a member here, does not know this peer and has not declared it lost either."""
+        """Called when `peer`, a member here, does not know this peer and has not declared it lost either."""
         ...
 
     def distrusts(self, peer: PeerId) -> None:
-        """`peer` has accused others falsely too often: its statements on other peers no longer count here."""
+        """Called when `peer` has accused others falsely too often: its statements on other peers no longer count
+        here."""
         ...
 
     def starts(self) -> None:
-        """Enough peers have gathered: the run starts."""
+        """Called when the run starts, because enough peers have gathered."""
         ...
 
 

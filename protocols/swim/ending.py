@@ -21,7 +21,8 @@ _TOLD_MAX = 16
 
 
 class Ending:
-    """One peer's side of leaving and finishing. `waiting` is notified of each change."""
+    """How one peer leaves, and waits at the end until the others have finished too; it also answers others that do so.
+    `waiting` is notified of each change."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting
@@ -55,20 +56,19 @@ class Ending:
                 await self._channel.endpoint.drain()
 
     def take_back(self) -> None:
-        """This peer has left, and is to join again."""
+        """Note that this peer, which has left, is to join again."""
         self.leaves = False
         self._moves(State.OUTSIDE)
 
     def came_back(self) -> None:
-        """This peer has joined again."""
+        """Note that this peer has joined again."""
         self._moves(State.MEMBER)
 
     async def finish(self, me: PeerId) -> None:
-        """Tell the other members that this peer, `me`, has finished. Returns when all members that it knows have
-        finished too, or are gone: until then one of them may need data that only this peer has. Peers that told this
-        one that they have finished are told too, even if they are no members here: they know this peer and wait for
-        it. What is told is lost if the link to a member breaks, so members that have not told are asked again after
-        each patience."""
+        """Tell the other members that this peer, `me`, has finished, and all peers that have reported the same, even if
+        they are no members here. Returns when all members that this peer knows have finished too, or are gone: until
+        then one of them may need data that only this peer has. A message is lost if the link breaks, so members that
+        have not reported are asked after each patience."""
         waiting = [*dict.fromkeys([*self._others, *self.finished])]
         self.finished.add(me)
         self._moves(State.FINISHED)
@@ -95,7 +95,7 @@ class Ending:
         return me in self.finished and self.finished.issuperset(self._others)
 
     def departed(self, peer: PeerId) -> bool:
-        """`peer` is a member no more. Returns whether it had finished before."""
+        """Note that `peer` is no member any more. Returns whether it had finished before."""
         had = peer in self.finished
         self.finished.discard(peer)
         return had

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class SwimEntry:
-    """Takes one peer into the run."""
+    """Takes one peer into the run through a member, and back into it after it has left for a while."""
 
     def __init__(self, endpoint: Endpoint, membership: SwimMembership) -> None:
         self._endpoint, self._membership = endpoint, membership
         self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`, asking again while it is reachable and has not let this peer in. Raises
-        JoinRefused, PeerLost; MembershipError when the contact has let this peer in and was lost before this peer had
-        any link."""
+        """Join the run through `contact`, asking it again for `TRY_FOR` patiences, and return when this peer has a
+        link. Raises JoinRefused; PeerLost when it is not let in by then; MembershipError when the contact has let this
+        peer in, but no peer has made a link with it by then."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         until_s = clock() + TRY_FOR * endpoint.patience_s
         let_in = False
@@ -52,7 +52,8 @@ class SwimEntry:
 
     async def come_back(self, expelled: Expelled) -> None:
         """Join again, after this peer has left for a while. Under SWIM no peer decides for all others, so that is the
-        only reason."""
+        only reason. Keeps trying for `Terms.give_up_after_s`. Raises MembershipError after that, or when it is
+        refused."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         limit_s = membership.terms.give_up_after_s
         until_s = math.inf if limit_s is None else clock() + limit_s

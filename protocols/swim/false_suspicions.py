@@ -57,7 +57,8 @@ class FalseSuspicions:
         return lost
 
     def end_period(self, period: int) -> None:
-        """Forget old suspicions, and forgive each accuser one refuted suspicion every `_FORGIVE` periods."""
+        """Forget old suspicions, and forgive each accuser one refuted suspicion, every 8 periods. `period`: the number
+        of the one that has ended."""
         if period % _FORGIVE:
             return
         self._open = {key: since for key, since in self._open.items() if period - since <= self._prompt}

@@ -26,8 +26,8 @@ marks too."""
 
 
 class Gathering:
-    """One peer's count. `founders`: how many peers the run starts with. `marks`: the peers are counted by their marks;
-    else by the members that this peer knows."""
+    """Counts the peers that have gathered, so that the run starts when there are enough. `founders`: how many peers the
+    run starts with. `marks`: the peers are counted by their marks; else by the members that this peer knows."""
 
     def __init__(self, founders: int, chance: random.Random, *, marks: bool) -> None:
         self.started = founders <= 1
@@ -53,9 +53,9 @@ class Gathering:
         return len(self._known) >= self._founders - self._founders // _MISSING and self._start(self._founders)
 
     def hear(self, period: int, known: int) -> bool:
-        """Another peer tells that the run has started. This peer starts too once it knows enough peers, or a few
-        periods after it first heard this. `period`: this peer's present one; `known`: how many peers it knows. Returns
-        whether it starts by this."""
+        """Note that another peer has reported the start of the run. This peer starts too once it knows enough peers, or
+        a few periods after the first such report. `period`: this peer's present one; `known`: how many peers it knows.
+        Returns whether it starts by this."""
         if self._heard_in is None:
             self._heard_in = period
         complete = self._by_marks or known >= self._founders or period - self._heard_in >= _TIME
@@ -70,7 +70,7 @@ class Gathering:
         return True
 
     def pick(self) -> tuple[int, ...]:
-        """The marks to tell now: some of those that this peer has told least."""
+        """The marks to send now: some of those that this peer has sent least often. They count as sent once more."""
         picked, told = list[int](), list[list[int]]()
         for marks in self._told:
             some = [self._drawn(marks) for _ in range(min(self._at_once - len(picked), len(marks)))]

@@ -49,6 +49,7 @@ class InvitedKeys:
 
     @property
     def present(self) -> Invitation | None:
+        """The invitation that holds now; None: there is none."""
         return self.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
@@ -73,7 +74,7 @@ class InvitedKeys:
             self._tell()
 
     def told(self) -> Invited:
-        """The message with all that this peer knows of the invitation."""
+        """The message, for other peers, with all that this peer knows of the invitation."""
         return Invited(self._number, self.invites.present, tuple(self._used), tuple(self._earlier))
 
     def enter(self, welcome: Welcome) -> None:
@@ -81,8 +82,7 @@ class InvitedKeys:
         self._learn(welcome.invited)
 
     def seen(self, view: View) -> View:
-        """Returns `view` with the invitation as this peer knows it, and lets in the keys that this invitation
-        allows."""
+        """`view` with the invitation as this peer knows it. Also lets the invitation's guests connect from now on."""
         present = self.invites.present
         if present is not None:
             present = replace(present, keys=len(self._used))

@@ -66,11 +66,13 @@ class Grave:
 
     @property
     def word(self) -> Word:
+        """The word that the member is dead or has left, as the table knows it."""
         return Word(Kind.DEAD, self.member.id, self.member.life, self.incarnation, self.by)
 
 
 class MemberTable:
-    """One peer's table. `me`: this peer. `room`: the most other members that it holds."""
+    """The members that one peer knows, and a bounded number of those that it has lost. `me`: this peer. `room`: the
+    most other members that it holds."""
 
     def __init__(self, me: Member, room: int) -> None:
         self.me, self.incarnation, self.room = me, 0, room
@@ -155,6 +157,7 @@ class MemberTable:
 
     @property
     def own_word(self) -> Word:
+        """The word that this peer is alive, in its present incarnation."""
         return alive(self.me, self.incarnation)
 
     def words(self) -> tuple[Word, ...]:

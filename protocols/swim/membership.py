@@ -39,8 +39,9 @@ WHOLE_ROOM = 255
 
 
 class SwimMembership(Waiting):
-    """One peer's membership. `links`: how many links this peer wishes to have; None: each peer knows all members.
-    `terms`: values that all peers of the run share. `invitation`: as this peer knows it at first."""
+    """One peer's membership of a run by SWIM: has the state machine probe other members, and makes this peer's views of
+    what that finds. `links`: how many links this peer wishes to have; None: each peer knows all members. `terms`:
+    values that all peers of the run share. `invitation`: as this peer knows it at first."""
 
     def __init__(
         self, channel: Channel, me: Member, terms: Terms, links: int | None, invitation: Invitation | None = None
@@ -81,10 +82,12 @@ class SwimMembership(Waiting):
 
     @property
     def me(self) -> Member:
+        """This peer, as it describes itself to others."""
         return self._driver.swim.table.me
 
     @property
     def knows_all(self) -> bool:
+        """Whether each peer knows all members; False: it has links to a few."""
         return self._driver.swim.overlay is None
 
     @property
@@ -121,8 +124,8 @@ class SwimMembership(Waiting):
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     def take_back(self, contact: PeerId | None) -> None:
-        """See the port. This peer's knowledge of the members is old by now: it forgets it, and hears of them again from
-        the one that lets it in. Until then its view stays as it was. Only where each peer knows all members."""
+        """See the port. This peer's knowledge of the members is old by now: it is dropped, and the member that lets
+        this peer in tells it anew. Until then `view` stays as it was. Only where each peer knows all members."""
         swim = self._driver.swim
         known = [entry.member for entry in swim.table if entry.member.dialable]
         self._ending.take_back()
@@ -147,12 +150,13 @@ class SwimMembership(Waiting):
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:
+        """Stop to probe and to answer. Nothing is announced."""
         self._admission.close()
         self._driver.close()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """A conversation cannot work with `peer`: have nothing to do with it for a while, each time for twice as
-        long."""
+        """Report that a conversation cannot work with `peer`: this peer has nothing to do with it for a while, each
+        time for twice as long."""
         self._shun(peer, self._let_go.again(peer), why)
 
     def suspect(self, peer: PeerId, why: str) -> None:

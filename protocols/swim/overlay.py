@@ -54,7 +54,8 @@ _INSTEAD_MAX = 16
 
 
 class Overlay:
-    """One peer's links, whose other ends are the members in its `table`. `links`: how many it wishes for."""
+    """Makes and gives up one peer's links, so that it has about `links` of them; their other ends are the members in
+    its `table`."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Overlay:
         """Whether this peer needs no more links, because it has finished."""
 
     def begin(self, contact: Member) -> None:
-        """`contact` has let this peer in: ask it for the first link. If two newcomers linked with each other first,
+        """Ask `contact`, which has let this peer in, for the first link. If two newcomers linked with each other first,
         neither would be linked to the rest of the run."""
         self.acquaintances.vouch(contact)
         self._way_in = contact
@@ -246,7 +247,7 @@ class Overlay:
         self.acquaintances.vouch(entry.member)
 
     def unknown_to(self, peer: PeerId) -> None:
-        """`peer`, a neighbour here, does not know of its link with this peer: give the link up, unless it is new."""
+        """Give up the link with the neighbour `peer`, which does not know of that link, unless the link is new."""
         entry = self._table.entries.get(peer)
         if entry is not None and self._suspicion.period - entry.came > _YOUNG:
             self._give_up(entry)

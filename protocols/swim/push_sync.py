@@ -21,7 +21,8 @@ _SYNC = 8
 
 
 class PushSync:
-    """One peer's side. `beat` makes the beat that it sends to a peer."""
+    """Sends one peer's fresh words to a few members at once, and its whole table to a member whose table differs.
+    `beat` makes the beat that it sends to a peer."""
 
     def __init__(
         self,
@@ -39,12 +40,13 @@ class PushSync:
         self._synced = -_SYNC
 
     def fresh(self) -> None:
-        """There is a fresh word: push it soon, together with others that come until then."""
+        """Note that there is a fresh word: it is pushed soon, together with others that come until then."""
         if self._timing.eager and self.flush_s == math.inf and self._flushes < _FLUSHES_MAX:
             self.flush_s = self._effects.now() + _FLUSH * self._timing.period_s
             self._flushes += 1
 
     def begin_period(self) -> None:
+        """Note that a period begins: the limit on pushes in a period begins anew."""
         self._flushes = 0
 
     def flush(self) -> None:

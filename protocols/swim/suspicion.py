@@ -34,7 +34,7 @@ LEFT = "it has left"
 
 
 class Suspicion:
-    """One peer's beliefs about other members. `whole`: it knows all members; False: it has links to a few."""
+    """One peer's beliefs about others, by probes and words. `whole`: it knows all members; False: it has few links."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Suspicion:
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """The member has answered a probe, or has given another sign of life: it has no failed probes any more."""
+        """Note a sign of life of the member: its failed probes, and a suspicion that nobody else was told, are void."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
@@ -67,9 +67,9 @@ class Suspicion:
             self._clear(entry)  # nobody else has heard of the suspicion
 
     def failed(self, entry: Entry, *, alone: bool) -> None:
-        """A probe of the member has failed: suspect it, or declare it dead after enough failed probes. `alone`: helpers
-        were asked, and none of them answered either. Then this peer may be the one that is cut off: it accuses the
-        member to no one, and gives it up for itself, later."""
+        """Note that a probe of the member has failed: suspect it, or declare it dead after enough failed probes.
+        `alone`: no helper answered either, so this peer may be the one that is cut off: it accuses the member to no
+        one, and gives it up for itself, later."""
         entry.failed += 1
         peer, me = entry.member.id, self._table.me.id
         if entry.failed == 1:
@@ -187,8 +187,8 @@ class Suspicion:
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """`sender` itself has sent a beat. Returns its entry; None: this peer does not know it as a member, or only
-        another life of it."""
+        """Take the `beat` of `sender` as a sign of life. Refutes it if it accuses this peer; may take back a `sender`
+        that was lost. Returns its entry; None: this peer does not know it as a member, or only another life of it."""
         entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)
@@ -207,7 +207,7 @@ class Suspicion:
         return entry
 
     def heard_of(self, entry: Entry, incarnation: int) -> None:
-        """A helper tells that the member has answered it, with this incarnation."""
+        """Note that the member has answered a helper, with this incarnation."""
         if entry.incarnation < incarnation <= max(entry.incarnation, entry.accused) + AHEAD_MAX:
             self._renew(entry, incarnation)
         self.succeeded(entry)
@@ -288,6 +288,7 @@ class Suspicion:
             self._dissemination.add(word, bringer)
 
     def end_period(self) -> None:
+        """Count a period."""
         self.period += 1
         self._false_suspicions.end_period(self.period)
 

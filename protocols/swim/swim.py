@@ -43,8 +43,8 @@ _REUNION = 8
 
 
 class Swim:
-    """One peer's membership. `table`: the members that it knows. `founders`: how many peers gather before the run
-    starts. `links`: how many links each peer wishes for; None: each knows all."""
+    """One peer's membership, as a state machine. `table`: the members that it knows. `founders`: how many peers gather
+    before the run starts. `links`: how many links each peer wishes for; None: each knows all."""
 
     def __init__(
         self,
@@ -245,8 +245,7 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """Let a newcomer in, as its contact. Returns the incarnation with which it begins: above those of its former
-        lives, as far as this peer knows."""
+        """Let a newcomer in. Returns its first incarnation, above those known here of its former lives."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)
@@ -261,7 +260,8 @@ class Swim:
         return incarnation
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
-        """`contact` has let this peer in, with this incarnation. `words`: on the members that the contact knows."""
+        """Enter the run through `contact`, which has let this peer in with this incarnation. `words`: on the members
+        that the contact knows; `started`: the run has."""
         self.table.take(self.table.me, max(incarnation, self.table.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:

@@ -25,7 +25,8 @@ _WALKS_MAX = 256
 
 
 class Walks:
-    """One peer's part in walks. `found` is called with the peer at the end of a walk that this peer began."""
+    """Begins and passes on walks for one peer. `found` is called with the peer at the end of a walk that this peer
+    began."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Walks:
         self._passed_on = 0
 
     def begin_period(self) -> None:
+        """Note that a period begins: the limit on walks in a period begins anew."""
         self._passed_on = 0
 
     def begin(self) -> None:

@@ -90,7 +90,8 @@ class Inbox:
                 del self._listeners[stage_id]
 
     def take(self, stage_id: StageId, sender: PeerId) -> Envelope | None:
-        """The next chunk of this stage from `sender`; None: none is waiting."""
+        """Remove and return the next chunk of this stage from `sender`; None: none is waiting. The caller calls its
+        `done` once it has consumed the payload."""
         envelopes = self._waiting.get(stage_id, {}).get(sender)
         if not envelopes:
             return None

@@ -56,7 +56,8 @@ def bytes_max(expected: Mapping[str, Expected]) -> int:
 
 
 def pack(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes. Raises ValueError when its names and `extra` take more than 4096 bytes."""
+    """The snapshot as bytes; its tensors must be on the CPU. Raises ValueError when its names and `extra` take more
+    than 4096 bytes."""
     header = msgpack.packb([snapshot.version, [*snapshot.tensors], snapshot.extra])
     if len(header) > _HEADER_BYTES_MAX:
         raise ValueError(f"the header of a snapshot has {len(header)} bytes, at most {_HEADER_BYTES_MAX} are taken")

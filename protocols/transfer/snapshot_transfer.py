@@ -83,7 +83,8 @@ class Part:
 @message("snapshot")
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The answer of a donor that is already answering as many questions as it can: ask another donor."""
+    """The answer to AskManifest or AskPart of a donor that is already answering as many questions as it can. The asking
+    peer turns to another donor."""
 
     ask: int
 
@@ -101,8 +102,8 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Event for a simulation's checkers: this peer, which is asked for the version `asked` and has announced it before,
-    takes the version `given`."""
+    """Event for a simulation's checkers: a donor was asked for the version `asked`, whose bytes it keeps, and answers
+    with those of the version `given`. The two must be equal."""
 
     asked: int
     given: int
@@ -217,7 +218,7 @@ async def fetch(
     version meanwhile. `check`: is called with the offered version, and raises PeerMisbehaved when it is of no use.
     `size_max`: the most bytes that are accepted. `kept`: parts by hash, which are not fetched again; afterwards it
     holds the parts of this snapshot, or those that have arrived so far if this is cancelled or fails. Raises PeerLost,
-    PeerMisbehaved."""
+    also when the donor is busy with others, and PeerMisbehaved for an offer or a part that cannot be right."""
     answer = await channel.ask(donor, lambda ask: AskManifest(ask, version), answers=(Manifest, Busy))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()

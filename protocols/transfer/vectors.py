@@ -30,8 +30,8 @@ VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """One peer's side of the exchange of vectors, on one channel. The `inbox` drops the chunks of stages that are over
-    (`Inbox.advance`)."""
+    """Sends vectors to single peers and receives theirs, on one channel, in chunks. The `inbox` drops the chunks of
+    stages that are over (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox
@@ -81,7 +81,8 @@ class Vectors:
                 task.cancel()
 
     def fitting(self, to: PeerId, values: Tensor) -> int:
-        """How many elements of `values` [n] one chunk to the peer `to` should have now, by the speed of the link."""
+        """The number of elements, at least 1 and at most all of `values` [n], that one chunk to the peer `to` should
+        have now, by the speed of the link."""
         return min(values.numel(), max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize))
 
     def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None) -> Buffer:

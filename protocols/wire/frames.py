@@ -35,7 +35,8 @@ _UNPACKERS: list[Any] = []  # kept: to make one takes as long as to read a heade
 
 
 class PeerMisbehaved(Exception):
-    """The only error that hostile or garbled bytes raise. The message tells the fault; the caller adds the peer."""
+    """Raised for a message that breaks a rule; hostile or garbled bytes raise no other error. The text says what the
+    sender did wrong, and does not name it."""
 
 
 class OtherVersion(PeerMisbehaved):
@@ -97,8 +98,9 @@ def in_words(why: str) -> str:
 
 def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> Callable[[type[T]], type[T]]:
     """Decorator that registers a frozen dataclass as a kind of message. Its name is the family's and the class's, as in
-    "members.Join". `payload_max` bounds its payload in bytes. Raises ValueError when the family has a kind of that
-    name, or `payload_max` is above the wire's limit."""
+    "members.Join". `lane`: on which it is sent; `payload_max` bounds its payload in bytes. A field `ask` is the number
+    of a question, which its answer repeats (`Channel.ask`). Raises ValueError when the family has a kind of that name,
+    or `payload_max` is above the wire's limit."""
 
     def register(cls: type[T]) -> type[T]:
         if payload_max > PAYLOAD_BYTES_MAX:
@@ -118,12 +120,12 @@ def kinds() -> list[str]:
 
 
 def kind_of(body: object) -> str:
-    """The name of the kind of a message."""
+    """The name of the kind of a message. Raises KeyError for an object that is no registered message."""
     return _by_type[type(body)].name
 
 
 def type_of(kind: str) -> type:
-    """The class of the kind of that name."""
+    """The class of the kind of that name. Raises KeyError for an unknown name."""
     return _by_name[kind].type
 
 
@@ -133,6 +135,7 @@ def payload_max_of(body: object) -> int:
 
 
 def lane_of(body: object) -> Lane:
+    """The lane of a message. Raises KeyError for an object that is no registered message."""
     return _by_type[type(body)].lane
 
 
@@ -151,21 +154,22 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
 
 
 def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
-    """The whole header frame of a packed message, with the link's incarnations and the message's number in its lane."""
+    """The whole header frame of a packed message. `incarnation`, `towards`: the sender's incarnation and the receiver's
+    to which the link is bound; `seq`: the message's number in its lane."""
     prefix = (VERSION, incarnation, towards, packed.lane, seq)
     head: bytes = _PACKER.pack_array_header(len(prefix) + packed.items)
     return b"".join((head, _PACKER.pack(prefix)[1:], packed.fields))  # the header of a list so short is one byte
 
 
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
-    """The header frame of the message `body`. Raises ValueError when a receiver would refuse it or a payload of
-    `payload_bytes`."""
+    """The header frame of the message `body`: `pack` and `seal` in one call. Raises ValueError when a receiver would
+    refuse the message or a payload of `payload_bytes`."""
     return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
-    """The frame in a header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
-    bounded fields."""
+    """The frame in a header. `payload_bytes`: the size of the payload that came with the header. Raises PeerMisbehaved
+    on anything but a well-formed message of a known kind with finite, bounded fields."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     unpacker = _UNPACKERS.pop() if _UNPACKERS else _unpacker()

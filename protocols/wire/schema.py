@@ -43,6 +43,8 @@ _fields: dict[type, Fields] = {}
 
 
 def fields_of(cls: type) -> Fields:
+    """The fields of the dataclass `cls` with their codecs, cached. Raises TypeError for an annotation that a message
+    cannot have."""
     if (known := _fields.get(cls)) is not None:
         return known
     hints = typing.get_type_hints(cls)
@@ -140,6 +142,7 @@ def _boolean(value: object) -> bool:
 
 
 def integer(value: object) -> int:
+    """Returns `value` if it is an int from 0 to 2^63-1, and no bool. Raises ValueError otherwise."""
     if type(value) is not int or value >> 63:  # of a negative number this is negative
         raise ValueError("an integer from 0 to 2^63-1 was due")
     return value

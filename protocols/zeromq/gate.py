@@ -37,7 +37,8 @@ def backlog() -> int:
 
 
 class Gate:
-    """The gate of the socket that listens at the address `bound`; libzmq accepts connections from that socket."""
+    """Shuts off new connections to the socket that listens at the address `bound`, while few file descriptors are free.
+    libzmq accepts the connections, not this class. Does nothing where the system has no such filters (see above)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: str) -> None:
         self._loop, self._size = loop, min(_RESERVE_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE)

@@ -12,8 +12,9 @@ from .pipes import LOOPBACK, SocketPipes
 
 
 class Listener:
-    """The inbox's addresses. `listen`: the address to bind to; `NOWHERE`: this peer cannot be dialled. `advertise`: the
-    host that others dial; None: one of this machine's addresses."""
+    """The inbox's addresses, the one it is bound to and the one that others dial. `listen`: the address to bind to;
+    `NOWHERE`: this peer cannot be dialled. `advertise`: the host that others dial; None: one of this machine's
+    addresses."""
 
     def __init__(self, listen: str, advertise: str | None) -> None:
         self._advertise = advertise
@@ -44,6 +45,7 @@ class Listener:
         self.gate = Gate(asyncio.get_running_loop(), self.bound)
 
     def close(self) -> None:
+        """Close the pipes and the gate. The inbox stays bound."""
         if self.pipes is not None:
             self.pipes.close()
         if self.gate is not None:

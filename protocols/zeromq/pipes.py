@@ -107,7 +107,7 @@ class SocketPipe(asyncio.Protocol):
             self._user.drained()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended, or none could be made."""
+        """Note that the connection has ended, or that none could be made."""
         self._early.clear()
         user, self._user, self._closed = self._user, None, True
         self._gone(self)
@@ -178,6 +178,7 @@ class SocketPipes:
         return Doorstep(self, lambda pipe: self.wanted(peer, pipe))
 
     def inlet(self) -> Pipe:
+        """A new pipe into this peer's own inbox."""
         loop, (host, port) = asyncio.get_running_loop(), split_address(self._inbox)
         return self.opened(lambda made: loop.create_connection(made, host, port))
 

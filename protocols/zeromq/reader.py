@@ -22,8 +22,8 @@ MESSAGES_MAX = 1 << 18
 
 
 class Origin:
-    """The connection that a message came by. `told` looks up one of the connection's properties, each time that it is
-    asked for."""
+    """The connection that a message came by. Each property is looked up, by the function `told`, whenever it is
+    read."""
 
     __slots__ = ("_told",)
 
@@ -58,7 +58,9 @@ class Arrived(NamedTuple):
 class RawSocket(Protocol):
     """The socket interface that a tap needs. No method blocks."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """The descriptor that fires when the socket's state changes."""
+        ...
 
     def receive(self) -> Arrived | None:
         """The next message; None: there is none now."""
@@ -72,7 +74,9 @@ class RawSocket(Protocol):
         """Whether a message can be received now, and whether one can be sent."""
         ...
 
-    def close(self, linger_ms: int) -> None: ...
+    def close(self, linger_ms: int) -> None:
+        """Close the socket; messages in it get `linger_ms` milliseconds to be sent."""
+        ...
 
 
 class Tap:

@@ -16,8 +16,8 @@ each. libzmq reports nothing at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """Times the attempts to connect to one peer. `call` makes an attempt. The owner has made the first one before it
-    constructs this; if `asleep`, there is none until a message is to be sent. `pause_max_s`: the longest pause, in
+    """Times the attempts to connect to one peer. `call` makes an attempt. The caller has made the first attempt before
+    it constructs this object; if `asleep`, there is none until `hurry` is called. `pause_max_s`: the longest pause, in
     seconds."""
 
     def __init__(
@@ -36,13 +36,15 @@ class Redial:
         be sent."""
 
     def failed(self) -> None:
-        """The attempt has failed, or its connection has ended: try again after a pause, each time twice as long."""
+        """Note that the attempt has failed, or that its connection has ended: the next attempt is made after a pause,
+        each time twice as long."""
         self.pausing = True
         self._set_timer(self._pause_s)
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
 
     def hurry(self) -> None:
-        """A message is to be sent: the next pauses are short again. An attempt in progress goes on."""
+        """Note that a message is to be sent: the next pauses are short again, and a long one is cut short. If this
+        object is asleep, an attempt is made now. An attempt in progress goes on."""
         self._pause_s = PAUSE_MIN_S
         if self._timer is None:
             self._again()
@@ -50,10 +52,12 @@ class Redial:
             self._set_timer(PAUSE_MIN_S)
 
     def succeeded(self) -> None:
+        """Note that there is a connection: no more attempts until `failed`."""
         self.pausing, self._pause_s = False, PAUSE_MIN_S
         self.stop()
 
     def stop(self) -> None:
+        """Make no more attempts, until another method begins them again."""
         if self._timer is not None:
             self._timer.cancel()
 

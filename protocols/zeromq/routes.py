@@ -33,6 +33,7 @@ def new_route(name: PeerId) -> bytes:
 
 @lru_cache(maxsize=1024)
 def claimed_name(route: bytes) -> PeerId:
+    """The name in an insecure peer's routing id (`new_route`); a placeholder if there is no valid name."""
     name = route.partition(b"/")[0].decode("ascii", "replace")
     return name if name.isprintable() and 0 < len(name) <= _NAME_MAX else "somebody without a name"
 
@@ -70,6 +71,8 @@ class OutLink:
         return "through a relay" if self.address == NOWHERE else f"at {self.address}"
 
     def close(self, linger_ms: int = 0) -> None:
+        """Close the connection, and make no more attempts to connect. Messages in the socket get `linger_ms`
+        milliseconds to be sent."""
         self.redial.stop()
         self.tap.close(linger_ms)
         self.monitor.close()
@@ -108,6 +111,7 @@ class Ways:
         return None if link is None else link.address
 
     def add(self, peer: PeerId, link: OutLink) -> None:
+        """Use `link` as the out-link to `peer` from now on."""
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:
@@ -234,6 +238,7 @@ class Ways:
             link.close()
 
     def close(self, linger_ms: int) -> None:
+        """Close all out-links, and forget the calls. Messages in sockets get `linger_ms` milliseconds to be sent."""
         for link in self:
             link.close(linger_ms)
         self._out.clear()

@@ -58,6 +58,7 @@ class KeyPair:
 
     @classmethod
     def new(cls) -> KeyPair:
+        """A new random key pair."""
         public, secret = zmq.curve_keypair()
         return cls(z85.decode(public).hex(), z85.decode(secret).hex())
 
@@ -75,8 +76,8 @@ def versions() -> str:
 
 
 class ZeroMQTransport:
-    """One peer's sockets. `keys`: this peer's key pair; None: insecure, which means that nothing is encrypted, any peer
-    may connect, and a peer's claimed id is not verified."""
+    """The port of transports (`protocols.transport`) by ZeroMQ sockets. `keys`: this peer's key pair; None: insecure,
+    which means that nothing is encrypted, any peer may connect, and a peer's claimed id is not verified."""
 
     budget = None
 
@@ -152,8 +153,8 @@ class ZeroMQTransport:
         return self._ways.reaches(peer)
 
     async def self_test(self) -> None:
-        """Prove that an unknown key is refused. Raises RuntimeError if it is not: then no connection would be safe
-        (Z14)."""
+        """Prove that an unknown key is refused. Raises RuntimeError if it is not (then no connection would be safe,
+        Z14), or if there is no answer in time. Does nothing where connections are not encrypted."""
         if self._keys is None:
             return
         said: asyncio.Queue[Change] = asyncio.Queue()
@@ -185,8 +186,8 @@ class ZeroMQTransport:
         self._ways.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Make an out-link to `peer` at `address`. If its address or key cannot be used, or no descriptor is left,
-        `trouble` tells so; `peer` may still connect to this one."""
+        """Make an out-link to `peer` at `address`, in place of one at another address. If the address or the key cannot
+        be used, or no descriptor is left, `trouble` tells so; `peer` may still connect to this one."""
         if self._ways.address(peer) == address:
             return
         self._ways.hang_up_out(peer)

@@ -47,7 +47,8 @@ def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Seque
 
 
 def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """All peers that commit a round have the same model afterwards, to the last bit."""
+    """All peers that commit a round have the same model afterwards, to the last bit. Judged from the first commit that
+    is made in this run on: a state fetched from a checkpoint before may be lost again."""
     first: dict[int, tuple[str, bytes]] = {}
     begun = False
     for _, life, event in entries:
@@ -61,7 +62,8 @@ def all_who_commit_a_round_commit_the_same_bits(scenario: Scenario, entries: Seq
 
 def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A committed result is the weighted mean of the members' contributions to that attempt, each counted once. Without
-    contributions of a positive weight the model stays unchanged."""
+    contributions of a positive weight the model stays unchanged. With a codec, an outer step or fragments only the sum
+    of the weights is checked."""
     brought: dict[AttemptId, dict[str, Contributed]] = defaultdict(dict)
     models: dict[int, torch.Tensor] = {}
     for _, life, event in entries:
@@ -88,7 +90,8 @@ def every_contribution_counts_once(scenario: Scenario, entries: Sequence[Entry])
 
 def an_outer_step_goes_on_from_the_one_before(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A committed model is the one that the outer step's formula gives for the round's mean, the model before it and
-    the velocity before it."""
+    the velocity before it. Judged only for outer steps with momentum, without a codec, fragments and averaged optimizer
+    states."""
     own = LocalSGDSettings.of(scenario.settings)
     plain = own.codec.value is None and own.fragments == 1 and own.optimizer_state() != "averaged"
     if isinstance(own.outer.value, Momentum) and plain:
@@ -155,7 +158,8 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
 
 
 def one_generation_has_one_view(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """All peers of a generation have the same members and continue from the same round.
+    """All peers of a generation have the same members and continue from the same round. Not judged where the setting
+    `quorum` is given.
 
     A run that died before its first round may be founded anew, with generations from 1 on, while views of the former
     run are still recorded. There are then two runs until a round is committed, and at most one of them can commit.
@@ -183,7 +187,8 @@ def _view(view: Installed) -> str:
 
 def what_is_committed_more_than_half_have(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """More than half of an attempt's members have its result when it is committed. There are two exceptions: a result
-    that is handed on by a change of the view, which more than half have agreed on, and a peer that is alone."""
+    that is handed on by a change of the view, which more than half have agreed on, and a peer that is alone. Not judged
+    where the setting `quorum` is given."""
     if scenario.settings.quorum is not None:
         return
     members: dict[AttemptId, int] = {}

@@ -29,7 +29,7 @@ def what_a_codec_leaves_out_is_sent_later(scenario: Scenario, entries: Sequence[
 
 def a_coded_mean_is_of_what_was_sent(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """With a codec whose encodings are decoded by all, a committed result is the model before plus the weighted mean of
-    what the members have sent."""
+    what the members have sent. Judged only without an outer step and fragments."""
     own = LocalSGDSettings.of(scenario.settings)
     if own.outer.text == "plain" and own.fragments == 1:
         yield from _wrong_coded_means(entries)

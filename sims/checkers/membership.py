@@ -24,8 +24,8 @@ _INSIDE = (State.MEMBER, State.CHANGING, State.LEADING, State.LEARNER)
 
 def whoever_is_behind_is_told(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A peer whose message shows that it does not know the present view, although it is in it, is sent that view: at
-    once, unless the receiver has sent it within an interval. A peer that hears of a later view than its own asks the
-    sender for it."""
+    once, unless the receiver has sent it within a quarter of the patience. A peer that hears of a later view than its
+    own asks the sender for that view."""
     interval_s = scenario.settings.patience_s / 4
     everybody: dict[int, tuple[str, ...]] = {}
     views: dict[str, int] = {}
@@ -57,8 +57,8 @@ def whoever_is_behind_is_told(scenario: Scenario, entries: Sequence[Entry]) -> I
 
 
 def a_contact_hears_by_which_view_a_newcomer_was_removed(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer without which the others have gone on to a view tells each member of that view that it asks to be let in:
-    the member may not have heard of it, and would take the peer for a member."""
+    """A peer that a view has removed, and that then asks a member of that view to let it in, sends the member this view
+    first: the member may not have heard of it, and would take the peer for a member."""
     overruled: dict[str, Overruled] = {}
     told: dict[str, tuple[float, str]] = {}
     for time_s, life, event in entries:
@@ -73,7 +73,8 @@ def a_contact_hears_by_which_view_a_newcomer_was_removed(scenario: Scenario, ent
 
 
 def the_time_of_gathering_keeps_nobody_out(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """The time of a change before the run has started is not counted as a reason for newcomers to wait later."""
+    """The seconds that a change of the view takes are counted, so that newcomers wait after slow changes; those of
+    changes before the run has started are not."""
     started: dict[str, bool] = {}
     for time_s, life, event in entries:
         if isinstance(event, Decided):
@@ -83,8 +84,8 @@ def the_time_of_gathering_keeps_nobody_out(scenario: Scenario, entries: Sequence
 
 
 def nobody_joins_anew_for_a_coordinator_that_has_ended(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer that has lost the coordinator joins anew only if another member has heard it of late: in the last third of
-    the time in which the peer waits for such words, half a patience."""
+    """A peer that has lost the coordinator, and nobody else, joins anew only if another member has told it within the
+    last half of a patience that it still hears of the coordinator."""
     heard_s: dict[str, dict[str, float]] = defaultdict(dict)
     for time_s, life, event in entries:
         if isinstance(event, Heard) and isinstance(event.what, Reaches):

@@ -134,7 +134,8 @@ def nothing_is_applied_twice(scenario: Scenario, entries: Sequence[Entry]) -> It
 
 def the_clocks_of_workers_keep_the_bound(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """At each event the clocks of the workers that take part differ by at most the consistency's bound and one step,
-    and no read lacks a push that the bound requires."""
+    and no read lacks a push that the bound requires. Not judged for a consistency without a bound, and after a run was
+    resumed."""
     slack = ParameterServerSettings.of(scenario.settings).bound.slack
     if slack is None:
         return
@@ -177,7 +178,8 @@ def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[En
 
 def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
-    makes of the version before, of what was pushed, and of all that was pushed to the range before."""
+    makes of the version before, of what was pushed, and of all that was pushed to the range before. Judged for one
+    range in four, and only for functions that PyTorch has too."""
     yield from wrong_updates(ParameterServerSettings.of(scenario.settings).function({}), entries)
 
 

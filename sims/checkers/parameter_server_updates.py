@@ -70,8 +70,9 @@ class _Range:
 
 
 def wrong_updates(function: ServerFunction, entries: Sequence[Entry]) -> Iterator[str]:
-    """A line for each version of a range that is not the optimizer's step from the version before. Not judged is a
-    range whose beginning is not in the log: that of a resumed run, or of a term that nobody is known to have held."""
+    """A line for each version of a range that is not the optimizer's step from the version before. Judged is one range
+    in four, and no block of rows. Not judged is a range whose beginning is not in the log: that of a resumed run, or of
+    a term that nobody is known to have held."""
     make = _optimizers(function)
     if make is None or (entries and isinstance(entries[0].event, Resumed)):
         return

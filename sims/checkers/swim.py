@@ -88,7 +88,8 @@ def a_peer_that_answers_is_neither_suspected_nor_given_up_for_long(
 
 
 def the_dead_are_known_to_all(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once faults are over, no peer holds a process for a member long after that process has ended."""
+    """Once faults are over, no peer holds a process for a member for more than 10 patiences after that process has
+    ended."""
     patience_s, runs, since_s = scenario.settings.patience_s, _Runs(entries), _healed_s(scenario, entries)
     for held in _held(entries):
         if held.belief not in _THERE:

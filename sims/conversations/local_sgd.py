@@ -21,8 +21,8 @@ _PERIODS = (1, 2, 4, 8)
 
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
-    """The own settings of local SGD in the scenario of `seed`, drawn from `chance` and from random streams of their
-    own."""
+    """Draws local SGD's own settings for the scenario of `seed` (`Draw`), from `chance` and from generators of their
+    own. The sites are those of `groups`."""
     chance.choice(
         ("allreduce",)
     )  # so that each seed keeps the scenario that it had when the conversation was drawn here

@@ -61,8 +61,9 @@ snapshots."""
 
 
 def simulation(protocol: str) -> Simulation:
-    """The declaration for simulations of the conversation that `--protocol` names. A conversation without one is
-    simulated with the defaults of its settings, and held to the common promises."""
+    """The declaration for simulations of the conversation that `--protocol` names. For a conversation without one: a
+    declaration with the defaults, by which it is simulated with the defaults of its settings, and only the common
+    promises are checked. Raises ValueError for an unknown conversation."""
     module = declared_by(loaded(protocol)).simulation
     found: Simulation = import_module(module).SIMULATION if module else Simulation()
     return found

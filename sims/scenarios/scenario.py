@@ -170,6 +170,7 @@ class Scenario:
 
     @property
     def peers(self) -> int:
+        """The number of all peers, those that arrive later included."""
         return sum(group.peers for group in self.groups)
 
     def settings_of(self, index: int) -> Settings:
@@ -200,9 +201,9 @@ class Scenario:
 
     @property
     def brief(self) -> bool:
-        """Whether the durations of all faults of the kinds `SEPARATING` sum to at most two patiences. A change to a
-        slower link never counts as brief, because frames that were sent on it arrive late even if it is soon fast
-        again."""
+        """Whether all faults of the kinds `SEPARATING` end by themselves, and their durations sum to at most two
+        patiences. A change to a slower link never counts as brief, because frames that were sent on it arrive late even
+        if it is soon fast again."""
         links = [fault.link for fault in self.faults if fault.kind == Kind.LINK and fault.link is not None]
         if any(map(self._is_slower, links)):
             return False
@@ -214,7 +215,7 @@ class Scenario:
         return link.bandwidth_Bps is not None and any(rate is None or link.bandwidth_Bps < rate for rate in rates)
 
     def group_of(self, index: int) -> Group:
-        """The group of the peer with this number."""
+        """The group of the peer with this number; the last group for a number beyond the peers of all groups."""
         for group in self.groups:
             if index < group.peers:
                 return group

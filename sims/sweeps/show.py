@@ -29,8 +29,8 @@ TOLD = 3
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A seed whose scenario broke a promise. `protocol`: the conversation of the whole sweep; None: all registered
-    ones. `minimal`: the file with the smallest scenario found that breaks the same promise; None: it was not
-    minimised."""
+    ones. `minimal`: the file with the smallest scenario found that breaks the same promise; None: no scenario was
+    minimised for this failure."""
 
     seed: int
     verdict: Verdict
@@ -72,9 +72,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sweep:
-    """The outcome of a sweep over `seeds` seeds from `first_seed` on. `failures`: the seeds that broke a promise;
-    `never_met`: places that a sweep of this size should have reached and did not; `reached`: place -> how often it was
-    reached; `seconds`: the time that it took."""
+    """The outcome of a sweep over `seeds` seeds from `first_seed` on, in `seconds` of real time. `failures`: the seeds
+    that broke a promise. `reached`: name of a place, a rare situation in a run that a conversation's simulation counts
+    -> how often it was reached in all seeds. `never_met`: places that a sweep of this size should have reached and did
+    not."""
 
     first_seed: int
     seeds: int
@@ -151,8 +152,9 @@ def swept(
     workers: int | None = None,
 ) -> Sweep:
     """Judge `count` seeds from `first_seed` on, and show the progress. `protocol`: the conversation of all seeds; None:
-    they are divided among the registered ones. `smallest`: write minimised scenarios of the failures to files
-    ``minimal-SEED.toml``. `workers`: number of processes; None: one for each core; 1: this one alone."""
+    they are divided among the registered ones. `smallest`: for the first failure of each promise, but for the promise
+    that a seed repeats its run, write a minimised scenario to ``minimal-SEED.toml`` in the working folder. `workers`:
+    number of processes; None: one for each core, at most `count`; 1: this process alone."""
     began, reached, verdicts = time.monotonic(), Counter[str](), Counter[str]()
     failures: list[Failure] = []
     seeds, workers = range(first_seed, first_seed + count), workers or min(count, os.cpu_count() or 1)

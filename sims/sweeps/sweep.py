@@ -77,8 +77,9 @@ _TWICE = 0.05
 
 
 def unmet(verdicts: Mapping[str, int], reached: Counter[str]) -> list[str]:
-    """The places that a sweep should have reached and did not. `verdicts`: conversation -> number of its seeds;
-    `reached`: place -> how often it was reached."""
+    """The places that a sweep should have reached and did not; none for a sweep, or a conversation in it, of fewer than
+    `REQUIRED_FROM` seeds. `verdicts`: conversation -> number of its seeds; `reached`: place -> how often it was
+    reached."""
     required = list[str]()
     if sum(verdicts.values()) >= REQUIRED_FROM:
         beyond = [set(simulation(protocol).out_of_reach) for protocol in verdicts]

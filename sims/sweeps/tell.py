@@ -17,8 +17,8 @@ LAST = 20
 
 
 def entry_text(entry: Entry) -> str:
-    """An event as a line, ``  12.345 s  3.1  committed round=4 key=2,4``: virtual time, peer and life, event and its
-    fields."""
+    """An event as a line: virtual time, peer and life, event and its fields, as in ``   12.3450 s  3.1      committed
+    round=4 key=2,4``. Left out are tensors, and fields that are "" or None."""
     event = entry.event
     name = "".join(f" {char.lower()}" if char.isupper() else char for char in type(event).__name__).strip()
     fields = dataclasses.fields(event) if dataclasses.is_dataclass(event) else ()

@@ -40,40 +40,51 @@ class Bystander:
 
     @property
     def id(self) -> PeerId:
+        """Its public key, which its later processes share."""
         return self.swim.table.me.id
 
     def now(self) -> float:
+        """The virtual time, in seconds."""
         return self._crowd.network.now_s
 
     def send(self, to: PeerId, message: object) -> None:
+        """Send a message on the lean network, which may lose it."""
         self._crowd.network.carry(self.id, to, message, SWIM)
 
     def reach(self, member: Member) -> None:
+        """Accept messages of the member from now on."""
         self.let_in.add(member.id)
 
     def lapse(self, peer: PeerId) -> None:
+        """Drop messages of `peer` from now on."""
         self.let_in.discard(peer)
 
     def joined(self, member: Member) -> None:
+        """Do nothing."""
         pass
 
     def departed(self, member: Member, why: str, *, left: bool) -> None:
+        """Append to `departures`."""
         self.departures.append((member.name, why, left))
 
     def unknown_to(self, peer: PeerId) -> None:
+        """Have `peer`, which does not know this member, let it in, at the present virtual time."""
         self._crowd.network.at(self.now(), self._crowd.let_in, self, self._crowd.by_id[peer])
 
     def distrusts(self, peer: PeerId) -> None:
+        """Append to `distrusted`."""
         self.distrusted.append(peer)
 
     def starts(self) -> None:
+        """Do nothing."""
         pass
 
 
 class Crowd:
-    """A crowd of `count` peers. `loss`: probability that a loose message is lost. `room`: the most members that each
-    peer knows; `links`: how many links each peer wishes for, None: each knows all. `founders`: how many peers gather
-    before the run starts. `timing`: of SWIM."""
+    """A crowd of `count` peers, whose processes are in `peers`. `loss`: probability that a loose message is lost.
+    `room`: the most members that each peer knows; `links`: how many links each peer wishes for, None: each knows all.
+    `founders`: how many peers gather before the run starts. `timing`: of SWIM. No peer knows another, or probes, before
+    a call of `acquaint` or `join`."""
 
     def __init__(
         self,
@@ -97,7 +108,7 @@ class Crowd:
         self._running = 0
 
     def acquaint(self) -> None:
-        """Let all peers know each other from the start, and begin to probe."""
+        """Let all peers know each other, and begin to probe; called before `run`."""
         for peer in self.peers:
             others = [other.swim.table.own_word for other in self.peers if other is not peer]
             self.inside(peer, partial(peer.swim.enter, 0, others, "", started=True))
@@ -173,13 +184,16 @@ class Crowd:
             self.network.at(max(self.network.now_s, wake_s), self._tick, peer, wake_s)
 
     def saw(self, event: object) -> None:
+        """Append an event of the peer whose code runs to `events`, if its class is in `kept`."""
         if isinstance(event, self.kept):
             self.events.append((self.network.now_s, self._running, event))
 
     def sometimes(self, what: str) -> None:
+        """Do nothing: rare places are not counted."""
         pass
 
     def buggify(self, site: str) -> bool:
+        """False: no site is disturbed."""
         return False
 
     def _arrive(self, sender: PeerId, to: PeerId, message: object) -> None:

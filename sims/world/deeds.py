@@ -27,15 +27,25 @@ class Stage(Protocol):
     lives: list[Life]
     ids: list[PeerId]
 
-    def life(self, index: int) -> Life | None: ...
+    def life(self, index: int) -> Life | None:
+        """The running process of the peer with this number; None: there is none."""
+        ...
 
-    def expect(self, index: int) -> None: ...
+    def expect(self, index: int) -> None:
+        """Announce that the peer with this number will be started (`World.expect`)."""
+        ...
 
-    def begin(self, index: int) -> None: ...
+    def begin(self, index: int) -> None:
+        """Start a process of the peer with this number (`World.begin`)."""
+        ...
 
-    def lose_disk(self, index: int) -> None: ...
+    def lose_disk(self, index: int) -> None:
+        """Give the peer with this number an empty disk."""
+        ...
 
-    def outage(self, for_s: float) -> None: ...
+    def outage(self, for_s: float) -> None:
+        """Crash all peers, which resume the run after `for_s` virtual seconds (`World.outage`)."""
+        ...
 
 
 Heal = Callable[[], object]
@@ -54,8 +64,8 @@ def _to_each(targets: Iterable[Life], do: Callable[[Life], None], undo: Callable
 
 
 class Deeds:
-    """Applies faults for the nemesis, the object that strikes with a scenario's faults: one method for each kind. A
-    method returns the function that undoes the fault, or None if it cannot be undone."""
+    """Applies faults for the nemesis, the object that begins and ends a scenario's faults at their times; `do` applies
+    one."""
 
     def __init__(self, world: Stage) -> None:
         self._world = world

@@ -33,6 +33,7 @@ class Doors:
         self._admitted.pop(peer, None)
 
     def lets_in(self, at: PeerId, sender: PeerId) -> bool:
+        """Whether frames of `sender` to `at` are delivered: its id or its key was admitted there."""
         admitted = self._admitted.get(at, ())
         return sender in admitted or key_of(sender) in admitted
 

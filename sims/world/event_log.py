@@ -170,7 +170,8 @@ class Log:
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))
 
     def saw(self, life: str, event: object) -> None:
-        """Record an event that a peer's own code told of, by `testpoints.witness`."""
+        """Record an event that a peer's own code told of, by `testpoints.witness`. Where events are not kept
+        (`judged`), only the observers are told."""
         if self.judged:
             self.add(life, event)
         elif not self.closed:
@@ -196,14 +197,17 @@ class Observer:
         self._chance: dict[str, random.Random | None] = {}
 
     def saw(self, event: object) -> None:
+        """Record an event of the peer's code, unless its machine has crashed."""
         if (machine := MACHINE.get()) is not None and machine.dead:
             return  # the callback in which it was crashed runs on, and its events do not count
         self._log.saw(self._life, event)
 
     def sometimes(self, what: str) -> None:
+        """Count the rare place `what` as reached."""
         self._log.reached[what] += 1
 
     def buggify(self, site: str) -> bool:
+        """Whether `site` fires at this visit; see the class. A visit that fires is counted."""
         if self._until_s == 0 or asyncio.get_running_loop().time() >= self._until_s:
             return False
         first = site not in self._chance

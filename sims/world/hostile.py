@@ -55,7 +55,7 @@ _BLOBS = (b"", bytes(32), b"\xff" * 200)
 
 class Speech:
     """Draws hostile messages: half of them made by the wire's schema alone, half by altering an overheard message of an
-    honest peer."""
+    honest peer. `peers`: the ids of peers that messages may name."""
 
     def __init__(self, chance: random.Random, peers: Sequence[PeerId]) -> None:
         self._chance, self._peers = chance, peers
@@ -259,7 +259,7 @@ class Hostile:
 
     def stop(self) -> None:
         """Stop sending, and close the endpoints of all own keys. If the sending had ended by an error before, raises
-        that error."""
+        that error and does nothing else."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
         self._task.cancel()

@@ -47,7 +47,8 @@ class LeanNetwork:
         heapq.heappush(self._due, (when_s, self._chance.random(), do, what))
 
     def carry(self, sender: PeerId, to: PeerId, message: object, channel: str) -> None:
-        """Send a message of `sender` to the peer `to`."""
+        """Send a message of `sender` to the peer `to`. It is dropped if `cut` says so; a loose one may be lost
+        (`loss`)."""
         self.sent[type(message).__name__] += 1
         if self.measured:
             header = encode(message, 0, incarnation=1 << 60, towards=1 << 60, seq=1 << 10, channel=channel)

@@ -66,6 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._moment, self._passes = 0.0, 0
 
     def time(self) -> float:
+        """Virtual seconds since the loop was made."""
         return self._now
 
     def call_at(
@@ -156,6 +157,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)  # type: ignore[arg-type]
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Run `func` at once, on this thread; the future is done when this returns."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -169,7 +171,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 def run_virtual(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run `main` on a new virtual loop, cancel the remaining tasks, and return its result. `seed`: for the order of
-    timers that are due at the same time. Raises Deadlock."""
+    timers that are due at the same time. Raises Deadlock, and what `main` raises."""
     with _little_garbage_collection(), asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
         return runner.run(main)
 

@@ -41,7 +41,7 @@ LINGER_S = 0.3
 
 class Network:
     """Connects `SimulatedTransport`s. `link`: the link of peers without one of their own; `noise`: the present random
-    faults of frames. `digest`: a hash over all deliveries, equal for equal runs."""
+    faults of frames. To be used on a `VirtualLoop`."""
 
     def __init__(self, link: LinkSpec, seed: int, noise: Noise = QUIET) -> None:
         self.link, self.noise = link, noise
@@ -83,10 +83,12 @@ class Network:
 
     @property
     def digest(self) -> str:
+        """A hash over all deliveries so far, as hexadecimal text; equal for equal runs."""
         return self._hash.hexdigest()
 
     def open(self, peer: PeerId, arrivals: Arrivals) -> None:
-        """Open the port of `peer`; `arrivals` receives its frames. Raises OSError when it is open already."""
+        """Open the port of `peer`, whose code is the running one; `arrivals` receives its frames. Raises OSError when
+        it is open already."""
         if peer in self._ports:
             raise OSError(f"{peer} is open already")
         machine = MACHINE.get()
@@ -104,7 +106,7 @@ class Network:
         self._cut[sender, to] += 1
 
     def join(self, sender: PeerId, to: PeerId) -> None:
-        """Undo one cut of that way."""
+        """Undo one `cut` of the way from `sender` to `to`."""
         self._cut[sender, to] -= 1
 
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
@@ -113,6 +115,7 @@ class Network:
         way.clogged_until_s = max(way.clogged_until_s, until_s)
 
     def can_be_dialled(self, peer: PeerId) -> bool:
+        """Whether others can dial `peer`."""
         return peer not in self.doors.outbound
 
     def joined(self, caller: PeerId, called: PeerId) -> bool:

@@ -153,8 +153,8 @@ class OutboundTransport(SimulatedTransport):
         return talk
 
     def met(self, talk: _Talk, peer: PeerId) -> bool:
-        """The other end of the pipe of `talk` has told its name, `peer`. Returns whether `peer` is admitted; if not,
-        the pipe is closed."""
+        """Note that the other end of the pipe of `talk` has sent its name, `peer`. Returns whether `peer` is admitted;
+        if not, the pipe is closed."""
         if not self._network.doors.lets_in(self._id, peer):
             self._end(talk)
             return False

@@ -60,6 +60,7 @@ class Shelf:
 
     @property
     def empty(self) -> bool:
+        """Whether it has no entry."""
         return not self._entries
 
     def load(self, name: str) -> bytes | None:
@@ -156,10 +157,12 @@ class Life:
 
     @property
     def name(self) -> str:
+        """The number of the peer and of its process: ``3.1``."""
         return self.machine.name
 
     @property
     def id(self) -> PeerId:
+        """The peer's id, which all its processes share."""
         return self.endpoint.id
 
     @property
@@ -169,6 +172,7 @@ class Life:
 
     @property
     def running(self) -> bool:
+        """Whether the process has not ended."""
         return not self.ended.is_set()
 
     @property

@@ -29,10 +29,12 @@ class Port:
 
 @dataclass(slots=True)
 class Way:
-    """The way from one peer to another. `connection`: how often its connection was broken and made again; frames of a
-    former connection are lost. `entered_s`: the latest virtual time at which the last byte of a frame from the port
-    `source` reaches the down-link; `last_s`: the latest virtual time at which a frame arrives at the port `there`. Both
-    begin anew when a peer opens another port, because its frames do not queue behind those of its former process."""
+    """The way from one peer to another. `name`: for the run's digest; `chance`: its generator. `connection`: how often
+    its connection was broken and made again; frames of a former connection are lost. `entered_s`: the latest virtual
+    time at which the last byte of a frame from the port `source` reaches the down-link; `last_s`: the latest virtual
+    time at which a frame arrives at the port `there`. Both begin anew when a peer opens another port, because its
+    frames do not queue behind those of its former process. `clogged_until_s`: virtual time before which no frame
+    arrives."""
 
     name: bytes
     chance: random.Random

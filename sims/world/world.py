@@ -48,8 +48,8 @@ class Hung(Exception):
 
 
 class World:
-    """All peers of one simulated run, their network, clocks and faults. `record` is called with every record of every
-    peer."""
+    """All peers of one simulated run, their network, clocks and faults; `run` runs it once. `record` is called with
+    every record of every peer."""
 
     def __init__(self, task: Task, scenario: Scenario, record: Callable[[Record], None] = lambda record: None) -> None:
         self.scenario, self.log = scenario, Log()

@@ -81,7 +81,7 @@ class Algorithm(Protocol):
         ...
 
     def correction(self, held: Held) -> Correction | None:
-        """The correction to apply in the next local steps; None: there is none."""
+        """The correction to apply in the next local steps, which begin from the state `held`; None: there is none."""
         ...
 
     def give(self, held: Held, update: Update) -> Tensor:
@@ -90,7 +90,8 @@ class Algorithm(Protocol):
         ...
 
     def rest(self, held: Held) -> Tensor:
-        """The vector [m] that a peer gives while it takes no local steps: before its first and after its last."""
+        """The vector [m] that a peer in the state `held` gives while it takes no local steps: before its first and
+        after its last."""
         ...
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:

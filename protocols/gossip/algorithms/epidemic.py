@@ -14,7 +14,7 @@ from .algorithm import OfModels
 
 class EpidemicLearning(OfModels):
     """Epidemic learning: in each round a peer takes the vectors of `others` random peers. Their choice follows from the
-    round, so all peers know it."""
+    round, so all peers know it. Raises ValueError for fewer than 1."""
 
     own_graph = True
 

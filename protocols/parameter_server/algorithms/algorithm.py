@@ -90,8 +90,8 @@ class Algorithm(Rule, Protocol):
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
-        """The worker's model [n] with which it ends a turn. `after` [n]: its model after the local steps; `change` [n]:
-        as pushed."""
+        """The worker's model [n] with which it ends a turn. `pulled` [n]: the values that it pulled last; `after` [n]:
+        its model after the local steps; `change` [n]: as pushed."""
         ...
 
 
@@ -138,8 +138,8 @@ class MapReduce(Rule, Protocol):
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:
-        """The push [k] for one partition. `sums`: the elements that the query returned for its rows. Raises ValueError
-        when they are not as many as the algorithm sums."""
+        """The push [k] for one partition. `sums`: the elements that the query returned for its rows; `n`: elements of
+        the model's vector. Raises ValueError when they are not as many as the algorithm sums."""
         ...
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
@@ -149,8 +149,7 @@ class MapReduce(Rule, Protocol):
 
 
 class OfChanges:
-    """The common part of algorithms whose workers begin from the model that they pull and push the change of their
-    steps."""
+    """Base class of algorithms whose workers begin from the model that they pull and push the change of their steps."""
 
     meets = False
     warm_start = 0
@@ -174,7 +173,7 @@ class OfChanges:
 
 
 class OnArrival(OfChanges):
-    """The common part of algorithms that apply each push as it arrives."""
+    """Base class of algorithms that apply each push as it arrives."""
 
     by_steps = False
 

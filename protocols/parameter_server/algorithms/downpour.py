@@ -20,6 +20,10 @@ from .algorithm import Algorithm, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class Downpour(OnArrival):
+    """Downpour SGD: a worker pushes every `n_push` local steps and pulls every `n_fetch`. `warm_start`: the number of
+    updates that the first worker makes before the others begin. Raises ValueError unless `n_fetch` is a multiple of
+    `n_push`."""
+
     n_push: int = 1
     n_fetch: int = 1
     warm_start: int = 0

@@ -20,6 +20,10 @@ from .algorithm import Algorithm, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class ElasticAveraging(OnArrival):
+    """Elastic averaging: each worker has a model of its own, and the servers hold another one, the center. Every `tau`
+    local steps the worker's model and the center move towards each other by the share `alpha` of their difference.
+    Raises ValueError unless 0 < `alpha` < 1 and `tau` is 1 or more."""
+
     alpha: float = 0.1
     tau: int = 4
     usual = ("async", "add")

@@ -35,6 +35,9 @@ _BEYOND = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Sandblaster(SumOfPartitions):
+    """Sandblaster L-BFGS. `portions`: into how many portions the data is cut for each worker of the beginning, 1 to
+    100."""
+
     portions: int = 10
     usual = ("bsp", "add")
     keeps = KeepBasis()

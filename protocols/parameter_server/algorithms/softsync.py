@@ -18,7 +18,8 @@ from .staleness_aware import weight_of
 
 @dataclass(frozen=True, slots=True)
 class SoftSync(OnArrival):
-    """`n`: the splitting parameter of the paper."""
+    """n-softsync. `n`: the splitting parameter of the paper, 1 or more: an update takes one n-th of as many pushes as
+    there are workers."""
 
     n: int = 1
     usual = ("async", "add")

@@ -19,6 +19,8 @@ def weight_of(staleness: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StalenessAware(OnArrival):
+    """Staleness-aware asynchronous SGD: each push is applied as it arrives, times `weight_of` its staleness."""
+
     usual = ("async", "add")
 
     def under(self, consistency: Consistency) -> Algorithm:

@@ -33,7 +33,7 @@ from ....aggregation.server.function import ServerFunction
 
 @dataclass(frozen=True, slots=True)
 class SumOfPartitions:
-    """The common part: an update is the sum of one push of each partition."""
+    """Base class of the algorithms in which an update is the sum of one push of each partition."""
 
     period = 1
     by_steps = True
@@ -61,6 +61,8 @@ class SumOfPartitions:
 
 @dataclass(frozen=True, slots=True)
 class NormalEquations(SumOfPartitions):
+    """Least squares in one step, by normal equations. `ridge`: added to the diagonal of A, 0 or more."""
+
     ridge: float = 0.0
     usual = ("bsp", "add")
     steps = 1
@@ -88,6 +90,8 @@ class NormalEquations(SumOfPartitions):
 
 @dataclass(frozen=True, slots=True)
 class Descent(SumOfPartitions):
+    """Gradient descent by the sum of all partitions' gradients in each step."""
+
     usual = ("bsp", "sgd:0.1")
     steps = None
 
@@ -109,7 +113,8 @@ class Descent(SumOfPartitions):
 
 
 def query_of(kind: str = "normal", ridge: str = "0") -> NormalEquations | Descent:
-    """The algorithm of a kind of query, from its options as texts. Raises ValueError on others."""
+    """The algorithm of a `kind` of query, "normal" or "descent", from its options as texts. Raises ValueError for
+    another kind, and for a ridge other than "0" with "descent"."""
     if kind == "normal":
         return NormalEquations(number(ridge))
     if kind == "descent" and ridge == "0":
