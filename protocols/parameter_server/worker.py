@@ -52,7 +52,8 @@ class State:
     needed: Mapping[str, Tensor] | None = None
     over: bool = False
     outcome: Outcome | None = field(default=None)
-    """The outcome of a turn whose model is still to be evaluated; None: there is none."""
+    """The outcome of a turn whose model is still to be evaluated, or whose push was under way when this worker was
+    stopped; None: there is none."""
 
 
 class Worker:
@@ -244,23 +245,28 @@ class Worker:
         self._client.push(
             state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
         )
-        await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
         wait_s, late = self._waited
         outcome = Outcome(
             version=state.clock,
             step=state.step,
             loss=update.loss,
-            members=len(workers_of(await self._presence.view())),
+            members=len(workers_of(self._presence.present)),
             steps=update.steps,
             compute_s=update.seconds,
             wait_s=wait_s,
-            transfer_s=self._now() - began_s,
             waited_for=late or None,
             details=options.details(moved, held),
-            received_from=self._client.received(),
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
+        try:
+            await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
+            view = await self._presence.view()
+        except asyncio.CancelledError:
+            state.outcome = outcome  # this worker is stopped: the turn counts, and its record is written
+            raise
+        received, members = self._client.received(), len(workers_of(view))
+        outcome = replace(outcome, members=members, transfer_s=self._now() - began_s, received_from=received)
         if not await is_evaluated(outcome, options.evaluate_every, self._presence):
             return outcome
         state.outcome = outcome

@@ -76,6 +76,7 @@ class Way:
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
 GOSSIP = {"protocol": "gossip"}
 CHOCO = {"protocol": "gossip", "algorithm": "choco:0.4", "topology": "ring", "codec": "top_k:0.2"}
+SERVERS = {"protocol": "parameter-server", "servers": 2, "ranges": 4, "period": None}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
@@ -96,6 +97,10 @@ BY_SPEED = {AS_A_TASK: "its local steps go by measured speeds"}
 BY_ORDER = {
     LINK: "a model is mixed with what the others have at that time",
     AS_A_TASK: "a model is mixed with what the others have at that time",
+}
+BY_ARRIVAL = {
+    LINK: "a server adds pushes in the order of their arrival, and a pull has those that have arrived",
+    AS_A_TASK: "a server adds pushes in the order of their arrival, and a pull has those that have arrived",
 }
 OUTER = {ALONE: "an outer step moves the model of a single peer too"}
 RESETS = {ALONE: "the optimizer's state is reset"}
@@ -251,6 +256,8 @@ WAYS = (
     Way("gossip, swim", GOSSIP | {"membership": "swim"}, MIXES),
     Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, nightly=True),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
+    Way("servers, bsp", SERVERS | {"consistency": "bsp", "evaluate_every": 1}, by_chance=BY_ARRIVAL),
+    Way("servers, async", SERVERS | {"consistency": "async", "steps": 48}, by_chance=BY_ARRIVAL),
     Way(
         "gradients",
         {"average": "gradients", "period": "1"},
