@@ -76,7 +76,7 @@ class Way:
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
 GOSSIP = {"protocol": "gossip"}
 CHOCO = {"protocol": "gossip", "algorithm": "choco:0.4", "topology": "ring", "codec": "top_k:0.2"}
-SERVERS = {"protocol": "parameter-server", "servers": 2, "ranges": 4, "period": None}
+SERVERS = {"protocol": "parameter-server", "servers": 2, "ranges": 4, "period": None, "evaluate_every": 1}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
@@ -98,10 +98,10 @@ BY_ORDER = {
     LINK: "a model is mixed with what the others have at that time",
     AS_A_TASK: "a model is mixed with what the others have at that time",
 }
-BY_ARRIVAL = {
-    LINK: "a server adds pushes in the order of their arrival, and a pull has those that have arrived",
-    AS_A_TASK: "a server adds pushes in the order of their arrival, and a pull has those that have arrived",
-}
+ADDED = {LINK: "a server adds the pushes of three workers in the order in which they arrive"}
+ARRIVED = {LINK: "a pull has the pushes that have arrived", AS_A_TASK: "a pull has the pushes that have arrived"}
+BY_CHANGE = {ALONE: "a server adds the change of a local step to the model, and such a sum is rounded"}
+LATER = {RESUMED: "the checkpoints of servers and workers are of different moments, and so are pulls after them"}
 OUTER = {ALONE: "an outer step moves the model of a single peer too"}
 RESETS = {ALONE: "the optimizer's state is reset"}
 BY_SIZE = {LINK: "on a slow link another schedule is faster for a vector of its size, which sums in another order"}
@@ -256,8 +256,25 @@ WAYS = (
     Way("gossip, swim", GOSSIP | {"membership": "swim"}, MIXES),
     Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, nightly=True),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
-    Way("servers, bsp", SERVERS | {"consistency": "bsp", "evaluate_every": 1}, by_chance=BY_ARRIVAL),
-    Way("servers, async", SERVERS | {"consistency": "async", "steps": 48}, by_chance=BY_ARRIVAL),
+    Way("servers, bsp", SERVERS | {"consistency": "bsp"}, BY_CHANGE, ADDED),
+    Way("servers, async", SERVERS | {"consistency": "async", "steps": 48}, BY_CHANGE | LATER, ARRIVED),
+    Way(
+        "servers, ssp, adagrad",
+        SERVERS | {"consistency": "ssp:2", "server_update": "adagrad:0.05"},
+        BY_CHANGE | LATER,
+        ARRIVED,
+        nightly=True,
+    ),
+    Way("servers, backup", SERVERS | {"algorithm": "backup:1"}, BY_CHANGE, ADDED, nightly=True),
+    Way("servers, softsync", SERVERS | {"algorithm": "softsync"}, BY_CHANGE | LATER, ARRIVED, nightly=True),
+    Way("servers, easgd", SERVERS | {"algorithm": "easgd:0.2:2"}, BY_CHANGE | LATER, ARRIVED, nightly=True),
+    Way(
+        "servers, downpour, filters",
+        SERVERS | {"algorithm": "downpour:1:2", "server_update": "add", "filters": "significant:0.01,int8"},
+        BY_CHANGE | LATER,
+        ARRIVED,
+        nightly=True,
+    ),
     Way(
         "gradients",
         {"average": "gradients", "period": "1"},
