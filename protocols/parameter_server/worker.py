@@ -70,7 +70,8 @@ class Worker:
         self._pulled: Values | None = None
         """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._waited: tuple[float, PeerId] = (0.0, "")
-        """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
+        """Seconds that the pull of the present turn took, and the worker for whose push it waited last; "": for
+        none."""
         self._returns = 0
         self._done = False
         """Whether this worker has its last model."""
@@ -231,10 +232,11 @@ class Worker:
             return None
         assert self._pulled is not None
         state.needed, state.over = None, update.final
-        began_s, begun = self._now(), state.model
+        begun = state.model
         if options.algorithm.meets:
             self._pulled = await self._pull()
             state.read = self._pulled.updates
+        began_s = self._now()
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
@@ -245,7 +247,7 @@ class Worker:
         self._client.push(
             state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
         )
-        wait_s, late = self._waited
+        (wait_s, late), self._waited = self._waited, (0.0, "")  # the next turn may begin without a pull
         outcome = Outcome(
             version=state.clock,
             step=state.step,

@@ -223,6 +223,7 @@ class Life:
                 site=settings.of_peer(self.index).site or "",
                 role=role,
                 store=self.disk.record if records else None,
+                memories=self._network.memory,
             ),
             facts,
             steps=settings.steps_max,

@@ -55,9 +55,8 @@ class TwoPeers:
     """A run of two peers that train, and of the servers that the settings ask for. `begun`: the checkpoint that each
     goes on from. `stop_s`: when all are stopped, as by Ctrl-C.
 
-    `kept` has each one's last checkpoint, `snapshots` those of every exchange by its number: what all had kept when it
-    was over. `ends` tells where each that trains ended. The last exchange of those that train was over after `took_s`. `computes`: where
-    each took its local steps."""
+    `kept` has each one's last checkpoint, `snapshots` those of every exchange by its number, and `ends` where each that
+    trains ended. The last exchange of these was over after `took_s`. `computes`: where each took its local steps."""
 
     def __init__(
         self,
@@ -118,7 +117,8 @@ class TwoPeers:
             copies = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
             self.kept[part] = self.snapshots[peer.conversation.version][part] = Snapshot(copies, snapshot.numbers)
 
-        await Training(peer, NoModel(self.computes[part]) if role else TaskReplica(trainer, self.computes[part]), stop, keep).run(contact)
+        compute = self.computes[part]
+        await Training(peer, NoModel(compute) if role else TaskReplica(trainer, compute), stop, keep).run(contact)
         peer.close()
         trainer.batches.close()
         return End(peer.conversation.version, self._steps_of(part), peer.conversation.position().vector)

@@ -1,0 +1,144 @@
+"""Lending: how the workers of an algorithm in shared memory all come to have the same memory.
+
+The first member of the view makes it, once it has heard from all others that they have none. Each worker that has it
+lends it to those that ask, so that a newcomer can have it as long as one worker is there. A worker that the others have
+gone on without asks anew, and goes on in their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from ..channel import Channel, Envelope
+from ..link.link import PeerLost
+from ..members.presence import Presence
+from ..members.view import Member, View
+from ..shared_memory.common_vector import CommonVector, Memories, Where
+from ..wire.frames import PeerMisbehaved, message
+from .messages import PARAMETER_SERVER
+
+Progress = tuple[int, int]
+"""A worker's clock, and its local steps in the run."""
+
+
+@message(PARAMETER_SERVER)
+@dataclass(frozen=True, slots=True)
+class Borrow:
+    """From a worker to another one of view `epoch`: asks for the memory of the model."""
+
+    ask: int
+    epoch: int
+
+
+@message(PARAMETER_SERVER)
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """The answer to Borrow: the process `pid` has the memory open as the descriptor `fd`; `pid` 0: the sender has none.
+    `secret`: the bytes at its beginning. `clock`, `step`: how far the sender is (`Progress`)."""
+
+    ask: int
+    pid: int
+    fd: int
+    secret: bytes
+    clock: int
+    step: int
+
+
+class Lending:
+    """One worker's side. `memories`: of its machine. `initial` [n]: the model that memory holds which it makes.
+    `progress` returns how far it is."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        presence: Presence,
+        memories: Memories,
+        initial: Tensor,
+        progress: Callable[[], Progress],
+    ) -> None:
+        self._channel, self._presence, self._memories = channel, presence, memories
+        self._initial, self._progress = initial, progress
+        self._memory: CommonVector | None = None
+        self._lender: Progress | None = None
+        """How far the worker was that has lent the memory last; None: none has in the present view."""
+        self._elsewhere = ""
+        """Why memory that was lent is not taken; "": it is, or none was lent."""
+        self._all_heard = False
+        channel.on(Borrow, self._on_borrow)
+
+    @property
+    def vector(self) -> Tensor:
+        """The model [n]: in the memory, if this worker has it."""
+        return self._initial if self._memory is None else self._memory.vector
+
+    async def memory(self) -> tuple[CommonVector, Progress]:
+        """Wait until this worker has the memory of all, and return it, with the progress of a worker that has lent it,
+        or else of this one. Raises ValueError where the others' memory is not on this machine, OSError where this
+        machine has none to share, and the errors of the membership."""
+        while True:
+            view = await self._presence.view()
+            self._lender, self._elsewhere, self._all_heard = None, "", False
+            await self._presence.during(view, partial(self._ask, view))
+            if self._presence.has_left(view):
+                continue
+            if self._lender is None and self._elsewhere:
+                raise ValueError(self._elsewhere)
+            if self._all_heard and self._memory is None and view.members[0].id == self._presence.me:
+                self._memory = self._memories.create(self._initial)
+            if self._memory is not None and (self._all_heard or self._lender is not None):
+                return self._memory, self._lender or self._progress()
+            await self._presence.pause()
+
+    async def _ask(self, view: View) -> None:
+        """Ask the others in `view`, one after another, until one lends the memory."""
+        unheard = 0
+        for member in view.members:
+            if member.id == self._presence.me:
+                continue
+            try:
+                borrow = partial(Borrow, epoch=view.generation)
+                answer = await self._channel.ask(member.id, borrow, answers=(Lent,))
+            except PeerLost:
+                self._channel.endpoint.retry(member.id)
+                unheard += 1
+                continue
+            lent: Lent = answer.message
+            if lent.pid and self._takes(member, lent):
+                return
+        self._all_heard = not unheard
+
+    def _takes(self, lender: Member, lent: Lent) -> bool:
+        """Go on in the memory that `lender` has lent. Returns whether it is on this machine."""
+        where = Where(lent.pid, lent.fd, lent.secret)
+        if self._memory is None or self._memory.where.secret != lent.secret:
+            try:
+                memory = self._memories.attach(where, self._initial)
+            except OSError as error:
+                why = f"peer {lender.name} at {lender.address} has memory that cannot be mapped here ({error})"
+                mend = "all workers run on one machine, as one user; on several take --algorithm downpour"
+                self._elsewhere = f"--algorithm hogwild: {why}: {mend}"
+                return False
+            self.close()
+            self._memory = memory
+        self._lender = lent.clock, lent.step
+        return True
+
+    def _on_borrow(self, envelope: Envelope) -> None:
+        borrow, view = envelope.message, self._presence.present
+        if borrow.epoch != view.generation:
+            self._channel.refuse(envelope, "the view has changed")
+        elif envelope.sender not in view.ids:
+            raise PeerMisbehaved(f"sent Borrow, which it may not send in view {borrow.epoch}")
+        elif (memory := self._memory) is None:
+            self._channel.post(envelope.sender, Lent(borrow.ask, 0, 0, b"", 0, 0))
+        else:
+            self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress()))
+
+    def close(self) -> None:
+        """Lend the memory to nobody any more."""
+        if self._memory is not None:
+            self._memory.close()
