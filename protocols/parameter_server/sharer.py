@@ -21,9 +21,9 @@ from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Steps, Update, Work
 from .algorithms.algorithm import Shared
+from .evaluations import is_evaluated
 from .lending import Lending, Progress
 from .tenure import workers_of
-from .worker import is_evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Sharer:
         memory, told = await self._lending.memory()
         if late:
             self.progress = max(self.progress, told)
-        self._begin = self._options.algorithm.begin(memory)
+        self._begin = self._options.algorithm.share(memory)
 
     async def next(self) -> Work | None:
         if self._last is not None:

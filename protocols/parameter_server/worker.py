@@ -28,6 +28,7 @@ from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .client import Client
+from .evaluations import is_evaluated
 from .messages import FOREVER
 from .options import Options
 from .reading import Values
@@ -289,15 +290,6 @@ class Worker:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool:
-    """Whether the model is evaluated after this turn: after its last turn by each worker, after `every` turns by the
-    first worker alone. `every` 0: never."""
-    if not every or not (outcome.last or outcome.version % every == 0):
-        return False
-    view = await presence.view()
-    return outcome.last or next(iter(workers_of(view)), None) == presence.me
 
 
 def _with_rows(begin: Begin, pulled: Values) -> Begin:

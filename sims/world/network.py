@@ -27,7 +27,6 @@ from ...protocols.link_spec import LinkSpec, link_bytes
 from ...protocols.transport import Arrivals, PeerId, wire_bytes
 from ...protocols.wire.frames import Buffer
 from ..scenarios.noise import QUIET, Noise
-from .common_memory import CommonMemory
 from .doors import Doors
 from .loop import VirtualLoop
 from .machine import MACHINE
@@ -65,7 +64,7 @@ class Network:
         """Functions that are called twice for each frame: with (frame, True) right after it was sent, and with (frame,
         False) right after it was received."""
         self.priorities: Priorities | None = None
-        self.doors, self.memory = Doors(), CommonMemory()
+        self.doors = Doors()
         self._seed = seed
         self._cut: Counter[tuple[PeerId, PeerId]] = Counter()
         self._hash = hashlib.blake2b(digest_size=16)

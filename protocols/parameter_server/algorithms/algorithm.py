@@ -169,7 +169,7 @@ class Shared(Protocol):
         """This algorithm. Raises ValueError when it does not go with this consistency."""
         ...
 
-    def begin(self, memory: CommonVector) -> Share:
+    def share(self, memory: CommonVector) -> Share:
         """From where a worker's turns begin: its model lies in `memory`."""
         ...
 

@@ -42,5 +42,5 @@ class Hogwild:
             raise ValueError("a worker reads what the others have written so far: with it consistency is async")
         return self
 
-    def begin(self, memory: CommonVector) -> Share:
+    def share(self, memory: CommonVector) -> Share:
         return Share(memory.vector, memory if self.how == "locked" else NO_LOCK)

@@ -6,7 +6,7 @@ from test_simulated_runs import TASKS, simulate
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
-from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce
+from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
 from samovar.protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.parameter_server.worker import Worker
 
@@ -53,7 +53,7 @@ def test_bad_options_are_refused(text: str) -> None:
         parse_algorithm(text)
 
 
-OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name), MapReduce)]
+OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name), MapReduce | Shared)]
 
 
 @pytest.mark.parametrize("name", [*OF_STEPS, "downpour:2:4:6"])
