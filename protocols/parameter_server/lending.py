@@ -1,8 +1,9 @@
 """Lending: how the workers of an algorithm in shared memory all come to have the same memory.
 
-The first member of the view makes it, once it has heard from all others that they have none. Each worker that has it
-lends it to those that ask, so that a newcomer can have it as long as one worker is there. A worker that the others have
-gone on without asks anew, and goes on in their memory.
+The worker that is furthest makes it, the first in the view among equals, once it has heard from all others that they
+have none. So a run that is resumed goes on from the newest model. Each worker that has the memory lends it to those
+that ask, so that a newcomer can have it as long as one worker is there. A worker that the others have gone on without
+asks anew, and goes on in their memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..link.link import PeerLost
 from ..members.presence import Presence
 from ..members.view import Member, View
 from ..shared_memory.common_vector import CommonVector, Memories, Where
+from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, message
 from .messages import PARAMETER_SERVER
 
@@ -38,7 +40,8 @@ class Borrow:
 @dataclass(frozen=True, slots=True)
 class Lent:
     """The answer to Borrow: the process `pid` has the memory open as the descriptor `fd`; `pid` 0: the sender has none.
-    `secret`: the bytes at its beginning. `clock`, `step`: how far the sender is (`Progress`)."""
+    `secret`: the bytes at its beginning. `clock`, `step`: how far the sender is (`Progress`); `from_clock`,
+    `from_step`: how far the worker was that made the memory, when it did so."""
 
     ask: int
     pid: int
@@ -46,6 +49,8 @@ class Lent:
     secret: bytes
     clock: int
     step: int
+    from_clock: int
+    from_step: int
 
 
 class Lending:
@@ -63,11 +68,14 @@ class Lending:
         self._channel, self._presence, self._memories = channel, presence, memories
         self._initial, self._progress = initial, progress
         self._memory: CommonVector | None = None
+        self._begun: Progress = (0, 0)
+        """How far the worker was that made the memory, when it did so."""
         self._lender: Progress | None = None
-        """How far the worker was that has lent the memory last; None: none has in the present view."""
+        """How far the worker is that has lent the memory; None: none has in the present view."""
+        self._furthest: PeerId | None = None
+        """The worker that is to make the memory, as all have told that they have none; None: they have not."""
         self._elsewhere = ""
         """Why memory that was lent is not taken; "": it is, or none was lent."""
-        self._all_heard = False
         channel.on(Borrow, self._on_borrow)
 
     @property
@@ -75,27 +83,27 @@ class Lending:
         """The model [n]: in the memory, if this worker has it."""
         return self._initial if self._memory is None else self._memory.vector
 
-    async def memory(self) -> tuple[CommonVector, Progress]:
-        """Wait until this worker has the memory of all, and return it, with the progress of a worker that has lent it,
-        or else of this one. Raises ValueError where the others' memory is not on this machine, OSError where this
-        machine has none to share, and the errors of the membership."""
+    async def memory(self, *, late: bool) -> tuple[CommonVector, Progress]:
+        """Wait until this worker has the memory of all, and return it, and how far a worker of a run that is under way
+        is (`late`) or was when the memory was made. Raises ValueError where the others' memory is not on this machine,
+        OSError where this machine has none to share, and the errors of the membership."""
         while True:
             view = await self._presence.view()
-            self._lender, self._elsewhere, self._all_heard = None, "", False
+            self._lender, self._elsewhere, self._furthest = None, "", None
             await self._presence.during(view, partial(self._ask, view))
             if self._presence.has_left(view):
                 continue
             if self._lender is None and self._elsewhere:
                 raise ValueError(self._elsewhere)
-            if self._all_heard and self._memory is None and view.members[0].id == self._presence.me:
-                self._memory = self._memories.create(self._initial)
-            if self._memory is not None and (self._all_heard or self._lender is not None):
-                return self._memory, self._lender or self._progress()
+            if self._memory is None and self._furthest == self._presence.me:
+                self._memory, self._begun = self._memories.create(self._initial), self._progress()
+            if self._memory is not None and (self._furthest or self._lender):
+                return self._memory, (self._lender or self._progress()) if late else self._begun
             await self._presence.pause()
 
     async def _ask(self, view: View) -> None:
         """Ask the others in `view`, one after another, until one lends the memory."""
-        unheard = 0
+        heard = {self._presence.me: self._progress()}
         for member in view.members:
             if member.id == self._presence.me:
                 continue
@@ -104,12 +112,13 @@ class Lending:
                 answer = await self._channel.ask(member.id, borrow, answers=(Lent,))
             except PeerLost:
                 self._channel.endpoint.retry(member.id)
-                unheard += 1
                 continue
             lent: Lent = answer.message
             if lent.pid and self._takes(member, lent):
                 return
-        self._all_heard = not unheard
+            heard[member.id] = lent.clock, lent.step
+        if len(heard) == len(view.members):
+            self._furthest = max((one.id for one in view.members), key=lambda one: heard[one])
 
     def _takes(self, lender: Member, lent: Lent) -> bool:
         """Go on in the memory that `lender` has lent. Returns whether it is on this machine."""
@@ -124,7 +133,7 @@ class Lending:
                 return False
             self.close()
             self._memory = memory
-        self._lender = lent.clock, lent.step
+        self._lender, self._begun = (lent.clock, lent.step), (lent.from_clock, lent.from_step)
         return True
 
     def _on_borrow(self, envelope: Envelope) -> None:
@@ -134,9 +143,9 @@ class Lending:
         elif envelope.sender not in view.ids:
             raise PeerMisbehaved(f"sent Borrow, which it may not send in view {borrow.epoch}")
         elif (memory := self._memory) is None:
-            self._channel.post(envelope.sender, Lent(borrow.ask, 0, 0, b"", 0, 0))
+            self._channel.post(envelope.sender, Lent(borrow.ask, 0, 0, b"", *self._progress(), 0, 0))
         else:
-            self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress()))
+            self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress(), *self._begun))
 
     def close(self) -> None:
         """Lend the memory to nobody any more."""

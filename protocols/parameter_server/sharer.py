@@ -67,11 +67,11 @@ class Sharer:
         return "resumed" if resumed else "joined" if late else "started"
 
     async def _go_on_in_memory(self, *, late: bool) -> None:
-        """Go on in the memory of all; if this worker is `late`, from where the others are."""
+        """Go on in the memory of all, from where the others are if this worker is `late`, else from where they
+        began."""
         self._returns = self._presence.returns
-        memory, told = await self._lending.memory()
-        if late:
-            self.progress = max(self.progress, told)
+        memory, told = await self._lending.memory(late=late)
+        self.progress = max(self.progress, told)
         self._begin = self._options.algorithm.share(memory)
 
     async def next(self) -> Work | None:

@@ -87,7 +87,7 @@ def test_the_steps_of_all_workers_are_in_the_model_and_a_run_is_repeated_to_the_
 
 def test_the_memory_is_lent_on_when_the_worker_that_made_it_is_gone() -> None:
     """Else the newcomer would begin with another model."""
-    settings = Settings(**{**OWN, "steps": 150, "patience_s": 0.5})
+    settings = Settings(**{**OWN, "steps": 100, "patience_s": 0.5})
     groups = tuple(replace(group, step_s=0.02) for group in Scenario.plain(settings).groups)
     faults = (
         Fault(kind=Kind.CRASH, who=("founder",), at_s=0.2),
