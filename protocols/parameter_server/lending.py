@@ -66,7 +66,8 @@ class Lending:
         progress: Callable[[], Progress],
     ) -> None:
         self._channel, self._presence, self._memories = channel, presence, memories
-        self._initial, self._progress = initial, progress
+        self.vector, self._progress = initial, progress
+        """The model [n]: in the memory, if this worker has it."""
         self._memory: CommonVector | None = None
         self._begun: Progress = (0, 0)
         """How far the worker was that made the memory, when it did so."""
@@ -77,11 +78,6 @@ class Lending:
         self._elsewhere = ""
         """Why memory that was lent is not taken; "": it is, or none was lent."""
         channel.on(Borrow, self._on_borrow)
-
-    @property
-    def vector(self) -> Tensor:
-        """The model [n]: in the memory, if this worker has it."""
-        return self._initial if self._memory is None else self._memory.vector
 
     async def memory(self, *, late: bool) -> tuple[CommonVector, Progress]:
         """Wait until this worker has the memory of all, and return it, and how far a worker of a run that is under way
@@ -96,7 +92,7 @@ class Lending:
             if self._lender is None and self._elsewhere:
                 raise ValueError(self._elsewhere)
             if self._memory is None and self._furthest == self._presence.me:
-                self._memory, self._begun = self._memories.create(self._initial), self._progress()
+                self._has(self._memories.create(self.vector), self._progress())
             if self._memory is not None and (self._furthest or self._lender):
                 return self._memory, (self._lender or self._progress()) if late else self._begun
             await self._presence.pause()
@@ -125,16 +121,19 @@ class Lending:
         where = Where(lent.pid, lent.fd, lent.secret)
         if self._memory is None or self._memory.where.secret != lent.secret:
             try:
-                memory = self._memories.attach(where, self._initial)
+                memory = self._memories.attach(where, self.vector)
             except OSError as error:
                 why = f"peer {lender.name} at {lender.address} has memory that cannot be mapped here ({error})"
                 mend = "all workers run on one machine, as one user; on several take --algorithm downpour"
                 self._elsewhere = f"--algorithm hogwild: {why}: {mend}"
                 return False
-            self.close()
-            self._memory = memory
-        self._lender, self._begun = (lent.clock, lent.step), (lent.from_clock, lent.from_step)
+            self._has(memory, (lent.from_clock, lent.from_step))
+        self._lender = lent.clock, lent.step
         return True
+
+    def _has(self, memory: CommonVector, begun: Progress) -> None:
+        self.close()
+        self._memory, self._begun, self.vector = memory, begun, memory.vector
 
     def _on_borrow(self, envelope: Envelope) -> None:
         borrow, view = envelope.message, self._presence.present
