@@ -122,7 +122,8 @@ def _state(setup: Setup) -> State:
         gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     tensors = setup.resumed.tensors
-    return State(clock, step, tensors["parameter_server/model"], residual=tensors.get("parameter_server/residual"))
+    model, residual = tensors["parameter_server/model"], tensors.get("parameter_server/residual")
+    return State(clock, step, model, residual=residual, own=clock > 0)
 
 
 def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:

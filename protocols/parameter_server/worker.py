@@ -43,7 +43,8 @@ _UNBOUNDED_PUSHES = 4
 class State:
     """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
     number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
-    the rows that the next steps need; None: the replica has not told yet. `over`: it takes no more steps."""
+    the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
+    own, and no newcomer's. `over`: it takes no more steps."""
 
     clock: int
     step: int
@@ -51,6 +52,7 @@ class State:
     read: tuple[int, ...] = ()
     residual: Tensor | None = None
     needed: Mapping[str, Tensor] | None = None
+    own: bool = False
     over: bool = False
     outcome: Outcome | None = field(default=None)
     """The outcome of a turn whose model is still to be evaluated, or whose push was under way when this worker was
@@ -87,6 +89,7 @@ class Worker:
         resumed = self._clock.before_s > 0.0
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
+        self.state.own &= not late
         await self._enlist()
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
@@ -138,7 +141,7 @@ class Worker:
             self._pulled = await self._first_pull() if first else await self._pull()
             if self._is_over:
                 return await self._last_work()
-            own = state.model if state.read else None
+            own = state.model if state.own else None
             state.read = self._pulled.updates
             self._begin = _with_rows(algorithm.begin(self._pulled.vector, own), self._pulled)
         else:
@@ -241,7 +244,7 @@ class Worker:
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
-        state.clock, state.step = state.clock + 1, state.step + update.steps
+        state.clock, state.step, state.own = state.clock + 1, state.step + update.steps, True
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
