@@ -19,8 +19,10 @@ from ..link.link import PeerLost
 from ..members.presence import Presence
 from ..members.view import Member, View
 from ..shared_memory.common_vector import CommonVector, Memories, Where
+from ..testpoints import witness
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, message
+from .events import Shares
 from .messages import PARAMETER_SERVER
 
 Progress = tuple[int, int]
@@ -94,6 +96,7 @@ class Lending:
             if self._memory is None and self._furthest == self._presence.me:
                 self._has(self._memories.create(self.vector), self._progress())
             if self._memory is not None and (self._furthest or self._lender):
+                witness(Shares(view.generation, self._memory.where.secret))
                 return self._memory, (self._lender or self._progress()) if late else self._begun
             await self._presence.pause()
 
