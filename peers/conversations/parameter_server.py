@@ -65,9 +65,9 @@ def _sharer(setup: Setup, algorithm: Shared) -> Conversation:
     """A worker in memory that all share. Raises ValueError for a model that cannot lie there, and for a checkpoint of a
     run that has gone further than this one is to."""
     if "sharing" not in setup.facts.can:
-        raise ValueError(
-            "--algorithm hogwild needs a model on the CPU of one type: no tables, buffers, frozen parameters"
-        )
+        name = ParameterServerSettings.of(setup.settings).algorithm.text
+        why = "all of it are parameters of one type, without averaged buffers and frozen parameters"
+        raise ValueError(f"--algorithm {name} needs a model on the CPU that can lie in one vector: {why}")
     begun, (_, presence) = _state(setup), _present(setup)
     every = setup.settings.evaluate_every if "evaluation" in setup.facts.can else 0
     options = Sharing(algorithm=algorithm, steps=setup.steps or 0, evaluate_every=every)

@@ -25,6 +25,7 @@ from ..wire.frames import PeerMisbehaved, message
 from .events import Shares
 from .messages import PARAMETER_SERVER
 
+_MEND = "on several take --algorithm downpour"
 Progress = tuple[int, int]
 """A worker's clock, and its local steps in the run."""
 
@@ -126,9 +127,8 @@ class Lending:
             try:
                 memory = self._memories.attach(where, self.vector)
             except OSError as error:
-                why = f"peer {lender.name} at {lender.address} has memory that cannot be mapped here ({error})"
-                mend = "all workers run on one machine, as one user; on several take --algorithm downpour"
-                self._elsewhere = f"--algorithm hogwild: {why}: {mend}"
+                why = f"the memory of peer {lender.name} at {lender.address} cannot be mapped here ({error})"
+                self._elsewhere = f"{why}: all workers that share it run on one machine, as one user; {_MEND}"
                 return False
             self._has(memory, (lent.from_clock, lent.from_step))
         self._lender = lent.clock, lent.step

@@ -105,7 +105,7 @@ def test_a_worker_on_another_machine_is_refused_before_its_first_step(monkeypatc
         raise OSError("no such process")
 
     monkeypatch.setattr(CommonMemory, "attach", attach)
-    with pytest.raises(ValueError, match=r"hogwild: peer \d at sim://.* cannot be mapped here .*: all workers run on"):
+    with pytest.raises(ValueError, match=r"the memory of peer \d at sim://.* cannot be mapped here .* one machine"):
         simulate(TASKS / "union.py", **OWN)
 
 
