@@ -86,14 +86,16 @@ class ParameterServerSettings(OwnSettings):
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
         if isinstance(self.algorithm.value, Shared):
-            self._check_shared()
+            self._check_shared(common)
             return
         self._check_filters()
         if isinstance(algorithm := self.algorithm.value, MapReduce):
             self._check_mapped(algorithm, common.peers)
 
-    def _check_shared(self) -> None:
+    def _check_shared(self, common: CommonSettings) -> None:
         """Nothing is pushed where workers share memory, and there are no servers."""
+        if common.edge:
+            raise SettingsError(f"{self.algorithm.text} does not go with --edge, which shares no memory", "algorithm")
         given = {
             "servers": self.servers > 1,
             "copies": self.copies,

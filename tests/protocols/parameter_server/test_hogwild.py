@@ -10,6 +10,8 @@ from loops import RECIPES
 from test_simulated_runs import TASKS, simulate
 
 from samovar.aggregation.consistency import parse_consistency
+from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
@@ -85,6 +87,20 @@ def test_the_steps_of_all_workers_are_in_the_model_and_a_run_is_repeated_to_the_
     assert [one.progress for one in sharers if isinstance(one, Sharer)] == [(6, 12)] * 3
 
 
+def test_the_first_worker_evaluates_now_and_then_and_all_evaluate_the_last_model() -> None:
+    _, records, world = simulate(TASKS / "judged.py", **OWN, evaluate_every=2)
+    told = {
+        (one.peer, one.version): one.metrics["accuracy"]
+        for one in records
+        if isinstance(one, ExchangeRecord) and one.metrics
+    }
+    assert {*told} == {("0", 2), ("0", 4)}
+    ends = [life.result.metrics["accuracy"] for life in world.lives if life.result is not None]
+    assert len(ends) == 3
+    assert len({*ends}) == 1
+    assert told["0", 2] < told["0", 4] < ends[0]
+
+
 def test_the_memory_is_lent_on_when_the_worker_that_made_it_is_gone() -> None:
     """Else the newcomer would begin with another model."""
     settings = Settings(**{**OWN, "steps": 100, "patience_s": 0.5})
@@ -138,6 +154,11 @@ def test_a_model_that_cannot_lie_in_one_vector_is_refused_in_one_line(tmp_path: 
         assert ended.exit_code != 0
         assert "--algorithm hogwild needs a model on the CPU" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+def test_an_edge_peer_which_shares_no_memory_is_refused() -> None:
+    with pytest.raises(SettingsError, match="does not go with --edge"):
+        Settings(**OWN, edge=True)
 
 
 def test_it_is_asynchronous() -> None:
