@@ -24,7 +24,7 @@ from samovar.protocols.members.joining import Entry
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import Attributes
 from samovar.protocols.meter import Meter
-from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.algorithms.downpour import Downpour
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
@@ -112,7 +112,7 @@ class OurPushes(Joined):
     def serve(self, elements: int) -> None:
         """Hold a vector of that length, from zeros on."""
         channel, store = self._channel(elements), Store(self.keys(elements), self.function)
-        tenure, algorithm = Tenure(channel, len(store.keys), 1), parse_algorithm("downpour")
+        tenure, algorithm = Tenure(channel, len(store.keys), 1), Downpour()
         parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, self.initial(elements))
         tenure.begin(self.membership.view)
         parts.takeover.begin()

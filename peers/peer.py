@@ -71,6 +71,7 @@ class Peer:
             endpoint=endpoint,
             membership=self.membership,
             way=way,
+            memories=place.memories,
             stalls=self.stalls,
             clock=self.clock,
             settings=settings,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..protocols.members.invitation import Invitation
 from ..protocols.members.ledger import Store
+from ..protocols.shared_memory.common_vector import MachineMemory, Memories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class Place:
     `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
     not. `site`: name of its site; "": none. `role`: see `Attributes`. `invitation`: the run's invitation, given by the
     founder alone. `store`: keeps the peer's Paxos votes on disk; None for a peer that cannot be restarted under the
-    same key.
+    same key. `memories`: the memory of its machine.
     """
 
     name: str
@@ -27,3 +28,4 @@ class Place:
     role: str = ""
     invitation: Invitation | None = None
     store: Store | None = None
+    memories: Memories = MachineMemory()

@@ -26,6 +26,7 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | sparse rows | J Foresee(steps) tells the rows; then B Load(parameters and these rows), J Steps; `bring` pushes |
 | Downpour, SSP, softsync | `next` pulls (and waits for the clocks): B Load(parameters), J Steps; `bring` pushes |
 | backup workers, closed cohort | as above; the future `cancelled` is set when no update is needed any more |
+| Hogwild! | B Share(vector, lock), J Steps: the steps write into memory that all workers share; nothing is pushed |
 | statistical queries | `next` pulls: B Load(model), J Query(partition); `bring` pushes the sums for the partition |
 | Sandblaster | as statistical queries, with Query(portion, of_loss): the portion that a coordinator gave |
 | FedAvg and its like | `next` waits for the cohort's call: B Load(.., fresh_optimizer), J Steps; FedProx: OnGradient |
@@ -35,9 +36,9 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | server, relay, aggregator | `next` gives no work until the end: there is no replica |
 | a torch.distributed site | one replica whose rank 0 speaks; B and J go to all its ranks |
 
-Work that is no step of a model has ports of its own, beside this one and over the same channels: shared storage
-(Hogwild!), stages of a pipeline (forward and backward). A replica lists what it
-can do (`Replica.can`), a conversation what it `needs`; a mismatch is one line before the start.
+Work that is no step of a model has ports of its own, beside this one and over the same channels: stages of a pipeline
+(forward and backward). A replica lists what it can do (`Replica.can`), a conversation what it `needs`; a mismatch is
+one line before the start.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -67,7 +68,16 @@ class StepWith:
     gradient: Tensor | None
 
 
-Begin = Keep | Load | Add | Blend | StepWith
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The replica's model lies in `vector` [n] from now on, which others read and write at the same time: its local
+    steps change the model there, and its updates bring `vector` itself. Each step is taken within `lock`."""
+
+    vector: Tensor
+    lock: AbstractContextManager[None]
+
+
+Begin = Keep | Load | Add | Blend | StepWith | Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from samovar.aggregation.consistency import Consistency, lacking, parse_consiste
 from samovar.aggregation.server.function import ServerFunction
 from samovar.aggregation.server.registry import parse_server_function
 from samovar.aggregation.vector import Part
-from samovar.protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
+from samovar.protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce, Shared
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.gathering import Gathering
 from samovar.protocols.parameter_server.keys import Keys, Model
@@ -79,7 +79,7 @@ class Scene:
 
     def parts(self) -> tuple[Algorithm, Consistency, ServerFunction]:
         algorithm = parse_algorithm(self.algorithm)
-        assert not isinstance(algorithm, MapReduce), "no gradients of local steps"
+        assert not isinstance(algorithm, MapReduce | Shared), "no pushes of local steps"
         consistency = parse_consistency(self.consistency or algorithm.usual[0])
         return algorithm.under(consistency), consistency, parse_server_function(self.function)
 

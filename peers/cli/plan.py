@@ -128,6 +128,12 @@ def _few(context: click.Context, parameter: click.Parameter, peers: int) -> int:
     help="With parameter-server: servers that hold each value. [default: 2]",
 )
 @click.option(
+    "--consistency",
+    type=click.Choice(["bsp", "async"]),
+    default="bsp",
+    help="With parameter-server: workers in step, or at their own pace. [default: bsp]",
+)
+@click.option(
     "--server-link",
     callback=_taken(_specs),
     metavar="LINK",
@@ -147,6 +153,7 @@ def plan(
     protocol: str,
     topology: list[str],
     copies: int,
+    consistency: str,
     server_link: tuple[str, list[LinkSpec]] | None,
     as_json: bool,
     svg: Path | None,
@@ -172,7 +179,7 @@ def plan(
         if protocol == "gossip":
             found = _of_gossip(f"gossip of {among}", topology, links, size, svg)
         elif protocol == "parameter-server":
-            found = _of_servers(among, copies, links, server_link or link, size, svg)
+            found = _of_servers(among, copies, consistency, links, server_link or link, size, svg)
         else:
             found = _of_allreduce(f"allreduce of {among}", links, size, chunk_bytes, svg)
     if as_json:
@@ -215,7 +222,13 @@ def _of_gossip(title: str, topologies: list[str], links: Links, size: int, svg: 
 
 
 def _of_servers(
-    among: str, copies: int, workers: Links, server_link: tuple[str, list[LinkSpec]], size: int, svg: Path | None
+    among: str,
+    copies: int,
+    consistency: str,
+    workers: Links,
+    server_link: tuple[str, list[LinkSpec]],
+    size: int,
+    svg: Path | None,
 ) -> Shown:
     text, kinds = server_link
     most = min(plan_servers.MOST, VIEW_MEMBERS_MAX - workers.world)
@@ -224,9 +237,9 @@ def _of_servers(
     if most < 1:
         raise click.UsageError(f"--peers {workers.world} leave no room for a server: at most {VIEW_MEMBERS_MAX} peers")
     servers = _links([kinds[index % len(kinds)] for index in range(most)], workers.overhead_s)
-    found = plan_servers.all_planned(copies, workers, servers, size)
+    found = plan_servers.all_planned(copies, workers, servers, size, in_step=consistency == "bsp")
     each = "1 copy" if copies == 1 else f"{copies} copies"
-    title = f"parameter servers of {among}; {each} of each value, servers on {text}"
+    title = f"parameter servers of {among}; {consistency}, {each} of each value, servers on {text}"
     return Shown(title, plan_servers.as_json(found), plan_servers.table(found), plan_servers.notes(found, size))
 
 

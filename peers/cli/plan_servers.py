@@ -13,14 +13,21 @@ busiest server; it has two of them under way with each. `to_1`, `from_1`: the sa
 server's link: answers come to one worker after another, so they do not push all at once. `fixed`: the latencies there,
 back, and along the chain of copies. Into a server come N times the bytes of the ranges that it heads, and once those of
 which it holds a later copy; as many go out, and each range once to the next copy. Ranges are placed as in a run
-(`placement`), so the busiest server has more than 1/S of them. `tests/sims/test_plan_of_servers.py` compares it with
-simulations.
+(`placement`), so the busiest server has more than 1/S of them.
+
+With `async` each push travels along the chain by itself, and a worker pulls from the tails of chains while its last
+pushes are on their way. So a turn takes what the links need for all these bytes, or a pull alone if that is more:
+
+    seconds = max(bytes of a link / its rate + 2 latency,  pull)
+    pull    = from_1 / n + 2 latency + (n - 1) max(from_1 / n, (from_1 / n + 2 latency) / 2)
+
+`tests/sims/test_plan_of_servers.py` compares both with simulations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import NamedTuple
@@ -65,11 +72,13 @@ class ServerPlan:
 
 
 class _Load(NamedTuple):
-    """The elements of which one server is the head, of which it holds a copy, and which it sends on to a next copy."""
+    """The elements of which one server is the head, of which it holds a copy, which it sends on to a next copy, and of
+    which it is the tail."""
 
     heads: int
     held: int
     forwards: int
+    tails: int
 
 
 def planned(
@@ -80,14 +89,9 @@ def planned(
     the plan is for that whose busiest server has a middle load; empty: names are made up."""
     copies, parts = min(copies, servers), _parts(size)
     count = parts[-1].stop
-    names = names or [[f"{draw} {server}" for server in range(servers)] for draw in range(_DRAWS)]
-    placements = [Placement(tuple(those), copies) for those in names]
-    load = median_low(_busiest(one, [part.stop - part.start for part in parts]) for one in placements)
+    load = median_low(max(loads) for loads in _loads(servers, copies, parts, names))
     up_Bps, down_Bps = min(of_servers.up_Bps[:servers]), min(of_servers.down_Bps[:servers])
-    range_bytes = ELEMENT_BYTES * math.ceil(count / len(parts))
-    rate_Bps = min(*workers.up_Bps, down_Bps / workers.world)
-    chunk_bytes = suiting_chunk(min(rate_Bps / 2, WINDOW_BYTES_MAX), rate_Bps)
-    message_bytes = range_bytes * max(1, chunk_bytes // range_bytes)
+    message_bytes = _message_bytes(parts, min(*workers.up_Bps, down_Bps / workers.world))
     messages = max(1, math.ceil(ELEMENT_BYTES * load.heads / message_bytes))
     into, out = (
         ELEMENT_BYTES * (workers.world * load.heads + load.held - load.heads),
@@ -110,10 +114,38 @@ def planned(
     return ServerPlan(servers, copies, seconds, bound, load.heads / count, out, held)
 
 
-def all_planned(copies: int, workers: Links, of_servers: Links, size: int) -> list[ServerPlan]:
-    """The plans for 1, 2, 4, ... servers, as many as there are links in `of_servers`; see `planned`."""
+def planned_async(
+    servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
+) -> ServerPlan:
+    """The same for workers that wait for nobody (`async`). `seconds`: of a worker's turn without its local steps, where
+    all workers take turns at the same pace."""
+    copies, parts, many = min(copies, servers), _parts(size), workers.world
+    up_Bps, down_Bps = min(of_servers.up_Bps[:servers]), min(of_servers.down_Bps[:servers])
+
+    def at_server_s(load: _Load) -> float:
+        return ELEMENT_BYTES * many * max(load.held / down_Bps, (load.tails + load.forwards) / up_Bps)
+
+    busiest = sorted((max(loads, key=at_server_s) for loads in _loads(servers, copies, parts, names)), key=at_server_s)
+    load = busiest[(len(busiest) - 1) // 2]
+    message_bytes = _message_bytes(parts, min(*workers.down_Bps, up_Bps / many))
+    messages = max(1, math.ceil(ELEMENT_BYTES * load.tails / message_bytes))
+    at_worker_s = max(size / min(workers.up_Bps), size / min(workers.down_Bps))
+    far_s = 2 * max(*workers.alpha_s, *of_servers.alpha_s[:servers]) + 2 * workers.overhead_s
+    one_s = max(size / min(workers.down_Bps), ELEMENT_BYTES * load.tails / up_Bps) / messages
+    pull_s = one_s + far_s + (messages - 1) * max(one_s, (one_s + far_s) / _OPEN)
+    full_s = max(at_worker_s, at_server_s(load)) + far_s
+    latency = pull_s > full_s and far_s > one_s
+    bound = "latency" if latency else "servers" if at_server_s(load) > 1.05 * at_worker_s else "workers"
+    out, held = ELEMENT_BYTES * many * (load.tails + load.forwards), ELEMENT_BYTES * (load.held + load.heads)
+    return ServerPlan(servers, copies, max(full_s, pull_s), bound, load.heads / parts[-1].stop, out, held)
+
+
+def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in_step: bool = True) -> list[ServerPlan]:
+    """The plans for 1, 2, 4, ... servers, as many as there are links in `of_servers`; see `planned`. `in_step`: workers
+    wait for each other (`bsp`); False: they wait for nobody (`async`)."""
     counts = [2**power for power in range(of_servers.world.bit_length())]
-    return [planned(count, copies, workers, of_servers, size) for count in counts]
+    plan = planned if in_step else planned_async
+    return [plan(count, copies, workers, of_servers, size) for count in counts]
 
 
 def enough(plans: Sequence[ServerPlan]) -> ServerPlan:
@@ -128,16 +160,26 @@ def _parts(size: int) -> tuple[Part, ...]:
     return ranges_of(count, count, 1)
 
 
-def _busiest(placement: Placement, sizes: Sequence[int]) -> _Load:
-    """The load of the busiest server of ranges of these sizes."""
-    loads = {server: [0, 0, 0] for server in placement.servers}
-    for number, size in enumerate(sizes):
-        chain = placement.chain(number)
-        loads[chain[0]][0] += size
-        for place, server in enumerate(chain):
-            loads[server][1] += size
-            loads[server][2] += size * (place + 1 < len(chain))
-    return max(_Load(*load) for load in loads.values())
+def _message_bytes(parts: Sequence[Part], rate_Bps: float) -> int:
+    """The bytes of a message about ranges, on a link of that rate."""
+    range_bytes = ELEMENT_BYTES * math.ceil(parts[-1].stop / len(parts))
+    chunk_bytes = suiting_chunk(min(rate_Bps / 2, WINDOW_BYTES_MAX), rate_Bps)
+    return range_bytes * max(1, chunk_bytes // range_bytes)
+
+
+def _loads(servers: int, copies: int, parts: Sequence[Part], names: Sequence[Sequence[str]]) -> Iterator[list[_Load]]:
+    """The loads of all servers in each of some placements. `names`: see `planned`."""
+    for those in names or [[f"{draw} {server}" for server in range(servers)] for draw in range(_DRAWS)]:
+        placement = Placement(tuple(those), copies)
+        loads = {server: [0, 0, 0, 0] for server in placement.servers}
+        for number, part in enumerate(parts):
+            chain, size = placement.chain(number), part.stop - part.start
+            loads[chain[0]][0] += size
+            loads[chain[-1]][3] += size
+            for place, server in enumerate(chain):
+                loads[server][1] += size
+                loads[server][2] += size * (place + 1 < len(chain))
+        yield [_Load(*load) for load in loads.values()]
 
 
 def notes(plans: Sequence[ServerPlan], size: int) -> list[str]:

@@ -1,4 +1,5 @@
-"""Building the parameter server from the settings: a server or a worker, by the peer's role."""
+"""Building the parameter server from the settings: a server or a worker, by the peer's role, or a worker in memory that
+all share."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ from ...protocols.members.attributes import SERVER
 from ...protocols.members.joining import Entry
 from ...protocols.members.membership import Membership
 from ...protocols.members.presence import Presence
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
+from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce, Shared
 from ...protocols.parameter_server.client import Client
 from ...protocols.parameter_server.coordinator import Coordinator
 from ...protocols.parameter_server.keys import Keys, Model
+from ...protocols.parameter_server.lending import Lending
 from ...protocols.parameter_server.mapper import Mapper, Mapping
 from ...protocols.parameter_server.messages import PARAMETER_SERVER
 from ...protocols.parameter_server.options import Options
@@ -24,6 +26,7 @@ from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
 from ...protocols.parameter_server.portions import Portions, Taker
 from ...protocols.parameter_server.serving import Parts, Serving, restored
+from ...protocols.parameter_server.sharer import Sharer, Sharing
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import State, Worker
@@ -36,11 +39,11 @@ def build(setup: Setup) -> Conversation:
     fit, and for a task that does not fit the algorithm."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     rule = wished.algorithm.value.under(wished.bound)
+    if isinstance(rule, Shared):
+        return _sharer(setup, rule)
     keys, initial = _begun(setup, wished.algorithm.text, rule)
-    channel = Channel(endpoint, PARAMETER_SERVER)
-    membership, every = setup.membership, setup.settings.evaluate_every
-    assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
-    presence = Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+    channel, (membership, presence) = Channel(endpoint, PARAMETER_SERVER), _present(setup)
+    every = setup.settings.evaluate_every
     setup.stalls.by_clocks = wished.bound.slack is not None
     if membership.me.attributes.role == SERVER:
         return Serving(_parts(setup, channel, rule, keys, initial), membership, presence, setup.clock, every)
@@ -50,6 +53,28 @@ def build(setup: Setup) -> Conversation:
         taker = Taker(channel, wished.held) if rule.coordinated else None
         return Mapper(client, presence, setup.clock, _mapping(setup, rule, evaluate_every, taker), facts.vector)
     return Worker(client, presence, setup.clock, _options(setup, rule, keys, evaluate_every), _state(setup))
+
+
+def _present(setup: Setup) -> tuple[Membership, Presence]:
+    membership, endpoint = setup.membership, setup.endpoint
+    assert isinstance(membership, Membership), "placement goes by views, which all members agree on"
+    return membership, Presence(membership, Entry(endpoint, membership), endpoint.interval_s)
+
+
+def _sharer(setup: Setup, algorithm: Shared) -> Conversation:
+    """A worker in memory that all share. Raises ValueError for a model that cannot lie there, and for a checkpoint of a
+    run that has gone further than this one is to."""
+    if "sharing" not in setup.facts.can:
+        name = ParameterServerSettings.of(setup.settings).algorithm.text
+        why = "all of it are parameters of one type, without averaged buffers and frozen parameters"
+        raise ValueError(f"--algorithm {name} needs a model on the CPU that can lie in one vector: {why}")
+    begun, (_, presence) = _state(setup), _present(setup)
+    every = setup.settings.evaluate_every if "evaluation" in setup.facts.can else 0
+    options = Sharing(algorithm=algorithm, steps=setup.steps or 0, evaluate_every=every)
+    channel = Channel(setup.endpoint, PARAMETER_SERVER)
+    lending = Lending(channel, presence, setup.memories, begun.model, lambda: sharer.progress)
+    sharer = Sharer(lending, presence, setup.clock, options, (begun.clock, begun.step))
+    return sharer
 
 
 def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, Model]:
@@ -97,7 +122,8 @@ def _state(setup: Setup) -> State:
         gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     tensors = setup.resumed.tensors
-    return State(clock, step, tensors["parameter_server/model"], residual=tensors.get("parameter_server/residual"))
+    model, residual = tensors["parameter_server/model"], tensors.get("parameter_server/residual")
+    return State(clock, step, model, residual=residual, own=clock > 0)
 
 
 def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:

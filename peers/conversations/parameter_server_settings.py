@@ -13,8 +13,8 @@ from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.limits import VIEW_MEMBERS_MAX
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
-from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
+from ...protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
+from ...protocols.parameter_server.algorithms.registry import ALGORITHMS, AnyAlgorithm, parse_algorithm
 from ...protocols.parameter_server.partitions import PARTITIONS_MAX
 from ...protocols.parameter_server.placement import FEWEST_MAX
 from ..settings import validators as rules
@@ -59,7 +59,7 @@ class ParameterServerSettings(OwnSettings):
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
-    algorithm: Parsed[Algorithm | MapReduce] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
+    algorithm: Parsed[AnyAlgorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
     consistency: Parsed[Consistency] | None = setting(
         None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
     )
@@ -85,9 +85,27 @@ class ParameterServerSettings(OwnSettings):
             self.algorithm.value.under(self.bound)
         except ValueError as error:
             raise SettingsError(f"does not go with {self.algorithm.text}: {error}", "consistency") from None
+        if isinstance(self.algorithm.value, Shared):
+            self._check_shared(common)
+            return
         self._check_filters()
         if isinstance(algorithm := self.algorithm.value, MapReduce):
             self._check_mapped(algorithm, common.peers)
+
+    def _check_shared(self, common: CommonSettings) -> None:
+        """Nothing is pushed where workers share memory, and there are no servers."""
+        if common.edge:
+            raise SettingsError(f"{self.algorithm.text} does not go with --edge, which shares no memory", "algorithm")
+        given = {
+            "servers": self.servers > 1,
+            "copies": self.copies,
+            "server_update": self._chosen,
+            "filters": self.filters,
+        }
+        for name, value in given.items():
+            if value:
+                why = "its workers share memory, without servers and pushes: leave it out"
+                raise SettingsError(f"does not go with --algorithm {self.algorithm.text}: {why}", name)
 
     def _check_filters(self) -> None:
         algorithm, why = self.algorithm.value, ""
@@ -95,7 +113,7 @@ class ParameterServerSettings(OwnSettings):
             return
         if isinstance(algorithm, MapReduce):
             why = "its pushes are sums of which no part may be late"
-        elif algorithm.meets:
+        elif not isinstance(algorithm, Shared) and algorithm.meets:
             why = "its workers move by what they push, so none of it may be late"
         if why:
             raise SettingsError(f"do not go with --algorithm {self.algorithm.text}: {why}", "filters")
@@ -149,7 +167,7 @@ class ParameterServerSettings(OwnSettings):
         return _COPIES if self.copies is None else self.copies
 
     def server_count(self) -> int:
-        return self.servers
+        return 0 if isinstance(self.algorithm.value, Shared) else self.servers
 
     def asks_of_task(self) -> Mapping[str, str]:
         if not isinstance(self._chosen, OfTask):
@@ -158,12 +176,16 @@ class ParameterServerSettings(OwnSettings):
         return {self._chosen.name: f"--server-update {self._chosen.name} is none of {known}"}
 
     def takes_rows(self) -> bool:
-        return not isinstance(self.algorithm.value, MapReduce)
+        return not isinstance(self.algorithm.value, MapReduce | Shared)
 
     def tasks_only(self) -> str:
         algorithm, chosen = self.algorithm, self._chosen
         if isinstance(algorithm.value, MapReduce):
             return f"--algorithm {algorithm.text} maps the rows of a task's data(): a script has none"
+        if isinstance(algorithm.value, Shared):
+            return (
+                f"--algorithm {algorithm.text} moves the parameters of a task's model into shared memory: give a task"
+            )
         if isinstance(chosen, OfTask):
             return (
                 f"--server-update {chosen.name} is no server function of the library, and a script has none of its own"

@@ -14,6 +14,7 @@ from ...protocols.clock import RunClock
 from ...protocols.conversation import Conversation
 from ...protocols.endpoint import Endpoint
 from ...protocols.members.port import RunMembers, Way
+from ...protocols.shared_memory.common_vector import Memories
 from ...protocols.stalls.stalls import Stalls
 from ..checkpoints.checkpoint import Snapshot
 from ..settings.fields import OwnSettings, Spoken
@@ -25,12 +26,13 @@ from ..task.facts import Facts
 class Setup:
     """The arguments of a conversation's builder: the peer's endpoint, membership and stalls, the run's clock and
     settings, and the facts of the replica. `way`: takes the peer into the run, for a conversation without a state that
-    all agree on. `steps`: local steps of the run; None: a script decides. `resumed`: a checkpoint that holds the
-    conversation's position; None: the run begins anew."""
+    all agree on. `memories`: the memory of its machine. `steps`: local steps of the run; None: a script decides.
+    `resumed`: a checkpoint that holds the conversation's position; None: the run begins anew."""
 
     endpoint: Endpoint
     membership: RunMembers
     way: Way
+    memories: Memories
     stalls: Stalls
     clock: RunClock
     settings: Settings

@@ -100,6 +100,19 @@ class Averaged:
         except ValueError as error:
             raise _changed(error) from None
 
+    @property
+    def can_lie_in(self) -> bool:
+        """Whether the model can lie in one vector (`lie_in`): all of it are parameters of one type, on the CPU."""
+        tensors, dtype = self._tensors(), self.layout.dtype
+        movable = all(one.dtype == dtype and one.device.type == "cpu" for one in tensors.values())
+        return movable and self.parameters == self.layout.size and not (self._tables or self._constants.names)
+
+    def lie_in(self, vector: Tensor) -> None:
+        """Have the model's parameters lie in `vector` [n] from now on: nothing is copied."""
+        parameters = self._parameters()
+        for slot in self.layout.slots:
+            parameters[slot.name].data = vector[slot.start : slot.stop].view(slot.shape)
+
 
 def _changed(error: ValueError) -> ValueError:
     return ValueError(f"the model is another than when the run began: {error}")

@@ -20,10 +20,11 @@ class Facts:
     `layout`: layout of the averaged vector. `vector` [n]: its initial value. `parameters`: how many elements at the
     beginning of the vector are parameters, which local steps change; None: all n. `agreement`: the properties in which
     all peers' models must be equal; None: the layout alone. `can`: the kinds of work that the replica can do, of
-    "steps", "gradients", "queries" and "evaluation". `tables`: by name, the initial values [rows, width] of the tables
-    whose rows are exchanged by themselves; they are not in the vector. `scales`: declared scales of its metrics, by
-    name; `headline`: the metric by which evaluated models are compared; None: it does not evaluate. `source`: where the
-    model is written, in words. `defined`: other definitions of the task file, which the run's settings ask for.
+    "steps", "gradients", "queries", "evaluation", and "sharing": its model may lie in memory that others share.
+    `tables`: by name, the initial values [rows, width] of the tables whose rows are exchanged by themselves; they are
+    not in the vector. `scales`: declared scales of its metrics, by name; `headline`: the metric by which evaluated
+    models are compared; None: it does not evaluate. `source`: where the model is written, in words. `defined`: other
+    definitions of the task file, which the run's settings ask for.
     """
 
     layout: Layout

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, assert_never
 
 import torch
@@ -12,14 +13,27 @@ from torch import Tensor, nn
 
 from ...aggregation.rows import Rows
 from ...aggregation.vector import Layout, Part, all_finite
-from ...protocols.work import Add, AfterStep, Begin, Blend, Correction, Keep, Load, OnGradient, Steps, StepWith, Update
+from ...protocols.work import (
+    Add,
+    Begin,
+    Blend,
+    Correction,
+    Keep,
+    Load,
+    Share,
+    Steps,
+    StepWith,
+    Update,
+)
 from .averaged import Averaged
 from .constants import Agreement
+from .corrector import Corrector
 from .facts import Facts
 from .optimizer_state import InnerState
 from .row_tables import RowTables
 from .unfreezing import Unfrozen
 
+NO_LOCK = nullcontext()
 MEND = "lower the learning rate or clip gradients"
 
 
@@ -86,12 +100,13 @@ class ModelCopy:
         """The facts of a replica with the initial `vector` [n]. `can`: the kinds of work that it can do. Slow for a
         model with large constants, because all of them are hashed."""
         tables, agreement = self.tables, self.agreement()
+        shares = {"sharing"} if self._averaged.can_lie_in else set[str]()
         return Facts(
             layout=self.unfrozen.first,
             vector=vector,
             parameters=self.parameters,
             agreement=agreement if tables is None else tables.agreed(agreement),
-            can=frozenset(can),
+            can=frozenset(can) | shares,
             tables={} if tables is None else tables.tensors(),
         )
 
@@ -104,7 +119,7 @@ class ModelCopy:
         """The model as a new vector [n] for the conversation. Raises Diverged when an element is not finite, and
         ValueError for a parameter that was unfrozen although it may not be."""
         self.notice()
-        vector = self.vector
+        vector = self._begun.vector if isinstance(self._begun, Share) else self.vector
         if not all_finite(vector):
             first = next(slot.name for slot in self.layout.slots if not all_finite(vector[slot.start : slot.stop]))
             weights = f"the model's weights are not finite any more (learning rate {self.learning_rate:g})"
@@ -154,11 +169,36 @@ class ModelCopy:
             case Blend(vector, share, part, grown):
                 self.unfrozen.settle(grown)
                 self._merge(vector, part, share, grown)
+            case Share(vector):
+                self._averaged.lie_in(vector)
+                return True
             case StepWith():
                 raise ValueError("this replica brings models, and was brought a gradient")
             case _:
                 assert_never(begin)
         return False
+
+    @property
+    def lock(self) -> AbstractContextManager[None]:
+        """Within it each local step is taken."""
+        return self._begun.lock if isinstance(self._begun, Share) else NO_LOCK
+
+    @contextmanager
+    def being(self, vector: Tensor) -> Iterator[None]:
+        """While in this context, the model is `vector` [n]. Others that share the model do not notice it."""
+        if isinstance(self._begun, Share):
+            self._averaged.lie_in(vector)
+            try:
+                yield
+            finally:
+                self._averaged.lie_in(self._begun.vector)
+            return
+        now = self.vector
+        self.show(vector)
+        try:
+            yield
+        finally:
+            self.load(now)
 
     def holds(self, vector: Tensor) -> bool:
         """Whether the model still has the values of `vector`, because the last begin loaded that tensor, so that an
@@ -218,47 +258,3 @@ class ModelCopy:
         """Correct the parameters. To be called after the optimizer's step."""
         if self._corrector is not None:
             self._corrector.after_step(self._averaged.trained())
-
-
-class Corrector:
-    """Applies one correction to each local step. The `parameters` that its methods are given are always in the vector's
-    order."""
-
-    def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
-        self.correction = correction
-        match correction:
-            case AfterStep(change):
-                self._change = _split(change, parameters)
-            case OnGradient(shift, _, center):
-                self._shift = None if shift is None else _split(shift, parameters)
-                self._center = None if center is None else _split(center, parameters)
-
-    def before_step(self, parameters: list[Tensor]) -> None:
-        """Each gradient g becomes g + shift + pull (x - center). A missing gradient counts as zeros."""
-        if not isinstance(self.correction, OnGradient):
-            return
-        with torch.no_grad():
-            for index, parameter in enumerate(parameters):
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                if self._shift is not None:
-                    parameter.grad.add_(self._shift[index])
-                if self._center is not None:
-                    parameter.grad.add_(parameter - self._center[index], alpha=self.correction.pull)
-
-    def after_step(self, parameters: list[Tensor]) -> None:
-        """Each parameter x becomes x + change."""
-        if isinstance(self.correction, AfterStep):
-            with torch.no_grad():
-                for parameter, change in zip(parameters, self._change, strict=True):
-                    parameter.add_(change)
-
-
-def _split(vector: Tensor, parameters: list[Tensor]) -> list[Tensor]:
-    """The pieces of `vector` [n], shaped as the parameters."""
-    pieces, start = list[Tensor](), 0
-    for parameter in parameters:
-        piece = vector[start : start + parameter.numel()].view(parameter.shape)
-        pieces.append(piece.to(parameter.device, parameter.dtype))
-        start += parameter.numel()
-    return pieces

@@ -7,6 +7,7 @@ PyTorch script: gradients are unscaled (``precision = "fp16"``), corrected by th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -31,14 +32,17 @@ class LocalStep:
         """Take one step. Returns the mean loss of its batches, on the device, and their samples. Raises TaskError."""
         self._optimizer.zero_grad()
         batches, losses, samples = self._task.accumulate, list[Tensor](), 0.0
-        for _ in range(batches):
-            batch = next_batch()
-            loss = self._loss(batch)
-            part = loss if batches == 1 else loss / batches
-            (part if self._scaler is None else self._scaler.scale(part)).backward()
-            losses.append(loss.detach())
-            samples += self._samples(batch)
-        self._finish()
+        with ExitStack() as held:
+            for number in range(batches):
+                batch = next_batch()
+                if not number:
+                    held.enter_context(self._copy.lock)
+                loss = self._loss(batch)
+                part = loss if batches == 1 else loss / batches
+                (part if self._scaler is None else self._scaler.scale(part)).backward()
+                losses.append(loss.detach())
+                samples += self._samples(batch)
+            self._finish()
         return losses[0] if batches == 1 else torch.stack(losses).mean(), samples
 
     def loss_of(self, batch: Any) -> tuple[float, float]:

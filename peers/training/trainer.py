@@ -238,12 +238,8 @@ class Trainer:
         if vector is None or self.copy.holds(vector):
             yield
             return
-        now = self.vector
-        self.copy.show(vector)
-        try:
+        with self.copy.being(vector):
             yield
-        finally:
-            self.copy.load(now)
 
     def rehearse(self) -> dict[str, float]:
         """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its

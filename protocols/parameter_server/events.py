@@ -70,6 +70,14 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """a worker goes on in the memory that all workers of the view `epoch` share. `secret`: the memory's."""
+
+    epoch: int
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Handled:
     """A server handles a message of `sender` about ranges of the present view."""
 

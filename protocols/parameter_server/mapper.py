@@ -28,12 +28,12 @@ from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Query, Steps, Update, Work
 from .algorithms.algorithm import MapReduce
 from .client import Client
+from .evaluations import is_evaluated
 from .partitions import mappers
 from .portions import Taker
 from .reading import Values
 from .shares import Pushes
 from .tenure import workers_of
-from .worker import is_evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

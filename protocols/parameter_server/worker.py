@@ -28,6 +28,7 @@ from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .client import Client
+from .evaluations import is_evaluated
 from .messages import FOREVER
 from .options import Options
 from .reading import Values
@@ -42,7 +43,8 @@ _UNBOUNDED_PUSHES = 4
 class State:
     """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
     number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
-    the rows that the next steps need; None: the replica has not told yet. `over`: it takes no more steps."""
+    the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
+    own, and no newcomer's. `over`: it takes no more steps."""
 
     clock: int
     step: int
@@ -50,9 +52,11 @@ class State:
     read: tuple[int, ...] = ()
     residual: Tensor | None = None
     needed: Mapping[str, Tensor] | None = None
+    own: bool = False
     over: bool = False
     outcome: Outcome | None = field(default=None)
-    """The outcome of a turn whose model is still to be evaluated; None: there is none."""
+    """The outcome of a turn whose model is still to be evaluated, or whose push was under way when this worker was
+    stopped; None: there is none."""
 
 
 class Worker:
@@ -70,7 +74,8 @@ class Worker:
         self._pulled: Values | None = None
         """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._waited: tuple[float, PeerId] = (0.0, "")
-        """Seconds that the last pull took, and the worker for whose push it waited last; "": for none."""
+        """Seconds that the pull of the present turn took, and the worker for whose push it waited last; "": for
+        none."""
         self._returns = 0
         self._done = False
         """Whether this worker has its last model."""
@@ -85,6 +90,7 @@ class Worker:
         resumed = self._clock.before_s > 0.0
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
+        self.state.own &= not late
         await self._enlist()
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
@@ -136,7 +142,7 @@ class Worker:
             self._pulled = await self._first_pull() if first else await self._pull()
             if self._is_over:
                 return await self._last_work()
-            own = state.model if state.read else None
+            own = state.model if state.own else None
             state.read = self._pulled.updates
             self._begin = _with_rows(algorithm.begin(self._pulled.vector, own), self._pulled)
         else:
@@ -231,37 +237,43 @@ class Worker:
             return None
         assert self._pulled is not None
         state.needed, state.over = None, update.final
-        began_s, begun = self._now(), state.model
+        begun = state.model
         if options.algorithm.meets:
             self._pulled = await self._pull()
             state.read = self._pulled.updates
+        began_s = self._now()
         change = options.algorithm.change(self._pulled.vector, begun, update.vector)
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
-        state.clock, state.step = state.clock + 1, state.step + update.steps
+        state.clock, state.step, state.own = state.clock + 1, state.step + update.steps, True
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
         self._client.push(
             state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
         )
-        await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
-        wait_s, late = self._waited
+        (wait_s, late), self._waited = self._waited, (0.0, "")  # the next turn may begin without a pull
         outcome = Outcome(
             version=state.clock,
             step=state.step,
             loss=update.loss,
-            members=len(workers_of(await self._presence.view())),
+            members=len(workers_of(self._presence.present)),
             steps=update.steps,
             compute_s=update.seconds,
             wait_s=wait_s,
-            transfer_s=self._now() - began_s,
             waited_for=late or None,
             details=options.details(moved, held),
-            received_from=self._client.received(),
             model_bytes=moved.nbytes,
             last=self._is_over,
         )
+        try:
+            await self._client.at_most(0 if self._is_over else _UNBOUNDED_PUSHES if own is None else own + 1)
+            view = await self._presence.view()
+        except asyncio.CancelledError:
+            state.outcome = outcome  # this worker is stopped: the turn counts, and its record is written
+            raise
+        received, members = self._client.received(), len(workers_of(view))
+        outcome = replace(outcome, members=members, transfer_s=self._now() - began_s, received_from=received)
         if not await is_evaluated(outcome, options.evaluate_every, self._presence):
             return outcome
         state.outcome = outcome
@@ -282,15 +294,6 @@ class Worker:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-async def is_evaluated(outcome: Outcome, every: int, presence: Presence) -> bool:
-    """Whether the model is evaluated after the turn with this `outcome`: by each worker after its last turn, and by the
-    first worker of the view also after each `every` turns. `every` 0: never. Raises as `Presence.view`."""
-    if not every or not (outcome.last or outcome.version % every == 0):
-        return False
-    view = await presence.view()
-    return outcome.last or next(iter(workers_of(view)), None) == presence.me
 
 
 def _with_rows(begin: Begin, pulled: Values) -> Begin:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.members.view import Decided
-from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Took
+from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
@@ -176,6 +176,16 @@ def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[En
             yield f"{life} handles a message of {event.sender} at {time_s:.3f} s"
 
 
+def the_workers_of_a_view_share_one_memory(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """In an algorithm in shared memory."""
+    secrets: dict[int, bytes] = {}
+    for _, life, event in entries:
+        if isinstance(event, Resumed):
+            secrets.clear()
+        elif isinstance(event, Shares) and secrets.setdefault(event.epoch, event.secret) != event.secret:
+            yield f"{life} has another memory in view {event.epoch} than the workers before it"
+
+
 def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
     makes of the version before, of what was pushed, and of all that was pushed to the range before. Judged for one
@@ -189,6 +199,7 @@ PARAMETER_SERVER: tuple[Check, ...] = (
     the_clocks_of_workers_keep_the_bound,
     the_copies_of_a_range_agree,
     only_peers_of_the_run_push_and_read,
+    the_workers_of_a_view_share_one_memory,
     an_update_is_the_optimizers,
 )
 """The promises that are checked in every simulation of the parameter server."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...aggregation.consistency import parse_consistency
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
-from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce
-from ...protocols.parameter_server.algorithms.registry import parse_algorithm
+from ...protocols.parameter_server.algorithms.registry import AnyAlgorithm, parse_algorithm
 from ..checkers.membership import MEMBERSHIP
 from ..checkers.parameter_server import PARAMETER_SERVER
 from ..scenarios.scenario import Group
@@ -23,6 +22,8 @@ _MAPPED: tuple[dict[str, str | None], ...] = (
     {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", "filters": None},
     {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, "filters": None},
 )
+_SHARED_EVERY = 20
+"""One seed in so many draws the algorithm in shared memory, which has no servers."""
 _RANGES = (16, 16, 16, 16, 4, 1)
 """Models in simulations are small: without this each would be one range."""
 _FILTERED_EVERY = 7
@@ -44,10 +45,12 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
         drawn["filters"] = _FILTERS[seed // _FILTERED_EVERY % len(_FILTERS)]
     if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
         drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
+    if seed % _SHARED_EVERY == _SHARED_EVERY - 1:
+        drawn = {"servers": 1, "algorithm": "hogwild:free:2"}
     return drawn
 
 
-def _goes_with(algorithm: Algorithm | MapReduce, consistency: str) -> bool:
+def _goes_with(algorithm: AnyAlgorithm, consistency: str) -> bool:
     try:
         algorithm.under(parse_consistency(consistency))
     except ValueError:

@@ -31,6 +31,7 @@ from ...protocols.shaping.budgeted_transport import Budgeted
 from ...protocols.testpoints import WITNESS
 from ...protocols.transport import PeerId, Transport
 from ..scenarios.scenario import Group
+from .common_memory import CommonMemory
 from .event_log import Began, Gone, Log, Observer, Refused
 from .machine import MACHINE, Machine
 from .network import Network
@@ -82,9 +83,11 @@ class Shelf:
 
 
 class Disk:
-    """One machine's disk, with the peer's last checkpoints, and its Paxos votes in `record`."""
+    """One machine's disk, with the peer's last checkpoints, and its Paxos votes in `record`; and the `memory` of the
+    machine, in which all peers of a world can share vectors."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: CommonMemory) -> None:
+        self.memory = memory
         self.full = 0
         """The number of faults that keep the disk full now."""
         self._checkpoints: deque[Snapshot] = deque(maxlen=_CHECKPOINTS)
@@ -227,6 +230,7 @@ class Life:
                 site=settings.of_peer(self.index).site or "",
                 role=role,
                 store=self.disk.record if records else None,
+                memories=self.disk.memory,
             ),
             facts,
             steps=settings.steps_max,

@@ -19,6 +19,7 @@ from ...peers.task.task import Task
 from ...protocols.conversation import End
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Kind, Scenario
+from .common_memory import CommonMemory
 from .event_log import Complained, Held, Log, Resumed
 from .loop import VirtualLoop
 from .nemesis import Nemesis
@@ -59,7 +60,8 @@ class World:
         """Every process of every peer, in the order in which they were started."""
         self._latest: dict[int, Life] = {}
         self._chance = random.Random(derive(self._settings.seed, "contacts"))
-        self._disks = [Disk() for _ in range(scenario.peers)]
+        memory = CommonMemory()
+        self._disks = [Disk(memory) for _ in range(scenario.peers)]
         self.ids: list[PeerId] = [f"peer-{index}" for index in range(scenario.peers)]
         self.clock = WallClock(lambda: asyncio.get_running_loop().time())
         self._expected: Counter[int] = Counter()
@@ -198,7 +200,7 @@ class World:
 
     def lose_disk(self, index: int) -> None:
         """Give the peer with this number an empty disk."""
-        self._disks[index] = Disk()
+        self._disks[index] = Disk(self._disks[index].memory)
 
     def outage(self, for_s: float) -> None:
         """Crash all peers, as in a power failure, if the run has begun and no peer has finished it. After `for_s`

@@ -6,8 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from live import ROOT, Live, python, samovar, verb
+import torch
+from live import ROOT, STEADY, Live, python, samovar, verb
+from tiers import soaked
+from whole_numbers import SUMS, due
 
+from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.records.run import read_run
 
 DIGITS, GLOVE = ROOT / "examples/digits.py", ROOT / "examples/glove.py"
@@ -68,6 +72,52 @@ def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while
         assert ended.code == 0, ended.err
         assert all(peer["role"] == "server" for peer in ended.result["peers"])
         assert max(row.get("updates", 0) for row in server.records()) > 0
+
+
+QUIET = ("--run", "run", "--json", "--no-report", "--patience-s", 2)
+
+
+@pytest.mark.parametrize("consistency", ["bsp", soaked("async")])
+def test_kill_9_of_a_worker_stalls_nobody_and_the_result_names_it(consistency: str, tmp_path: Path) -> None:
+    own = ("--protocol", "parameter-server", "--consistency", consistency, "--peers", 3, "--steps", 200)
+    run = Live(tmp_path, "train", STEADY, *own, *QUIET)
+    run.until(lambda: any(row.get("step", 0) > 40 for row in run.records("0")), "step 40")
+    run.peers()["1"].send_signal(signal.SIGKILL)
+    ended = run.end()
+    assert ended.code == 0, ended.err
+    assert [lost["peer"] for lost in ended.result["lost"]] == ["1"]
+    assert {peer["peer"] for peer in ended.result["peers"] if peer["steps"] == 200} == {"0", "2"}
+    assert torch.equal(*(model_of(tmp_path, worker) for worker in (0, 2)))
+
+
+def test_hogwild_processes_step_in_one_memory_and_a_killed_one_takes_nothing_from_it(tmp_path: Path) -> None:
+    """The worker that made the memory is killed, and the run goes on from the checkpoints of the others afterwards."""
+    own = ("--protocol", "parameter-server", "--algorithm", "hogwild:free:4", "--peers", 3)
+    run = Live(tmp_path, "train", STEADY, *own, "--steps", 400, *QUIET)
+    run.until(lambda: any(row.get("step", 0) > 40 for row in run.records("1")), "step 40")
+    run.peers()["0"].send_signal(signal.SIGKILL)
+    ended = run.end()
+    assert ended.code == 0, ended.err
+    assert [lost["peer"] for lost in ended.result["lost"]] == ["0"]
+    assert {peer["peer"] for peer in ended.result["peers"] if peer["steps"] == 400} == {"1", "2"}
+    assert torch.equal(*(model_of(tmp_path, worker) for worker in (1, 2)))
+    again = samovar(tmp_path, "train", STEADY, "--resume", "run", "--steps", 440, "--json", "--no-report")
+    assert again.code == 0, again.err
+    told = [row["step"] for row in run.records("0") if row.get("step", 0) > 400]
+    assert told == list(range(404, 441, 4)), "it goes on from where the others were"
+    assert again.result["metrics"]["accuracy"] >= 0.9
+
+
+def test_locked_hogwild_processes_lose_no_step(tmp_path: Path) -> None:
+    """Each step adds whole numbers, so that a lost one shows in the sum."""
+    own = ("--protocol", "parameter-server", "--algorithm", "hogwild:locked:4", "--peers", 2, "--steps", 400)
+    ended = samovar(tmp_path, "train", SUMS, *own, *QUIET)
+    assert ended.code == 0, ended.err
+    assert model_of(tmp_path, 0).tolist() == model_of(tmp_path, 1).tolist() == due(2, 400).tolist()
+
+
+def model_of(folder: Path, worker: int) -> torch.Tensor:
+    return load(folder / f"run/checkpoint/peer-{worker}.safetensors").tensors["parameter_server/model"]
 
 
 SCRIPT = """

@@ -7,7 +7,7 @@ import torch
 
 from samovar.peers.settings.settings import Settings
 from samovar.protocols.members.view import Decided
-from samovar.protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Took
+from samovar.protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.event_log import Entry, Gone
@@ -98,3 +98,10 @@ def test_a_message_of_a_key_that_is_in_no_view_is_found_where_it_is_handled() ->
     promise = promises.only_peers_of_the_run_push_and_read
     assert found(promise, [at("3.0", Handled("peer-0"))]) == []
     assert len(found(promise, [at("3.0", Handled("hostile-2"))])) == 1
+
+
+def test_a_worker_in_another_memory_than_the_others_of_its_view_is_found() -> None:
+    promise = promises.the_workers_of_a_view_share_one_memory
+    log = [at("0.0", Shares(1, b"one")), at("1.0", Shares(1, b"one")), at("1.1", Shares(2, b"two"))]
+    assert found(promise, log) == []
+    assert len(found(promise, [*log, at("2.0", Shares(2, b"one"))])) == 1

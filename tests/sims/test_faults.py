@@ -17,6 +17,7 @@ from samovar.sims.scenarios.noise import QUIET, Noise
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.sweeps.promises import broken
+from samovar.sims.world.common_memory import CommonMemory
 from samovar.sims.world.event_log import Began, Fell, Gone
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.machine import Machine
@@ -325,7 +326,7 @@ def test_messages_count_from_a_time_on_and_from_the_first_of_another_kind_on() -
 
 
 def test_a_disk_keeps_a_record_until_it_is_lost_and_none_when_it_is_full() -> None:
-    disk, machine = Disk(), Machine("1.0", lambda handle: None)
+    disk, machine = Disk(CommonMemory()), Machine("1.0", lambda handle: None)
     shelf = disk.record
 
     async def main() -> None:

@@ -10,7 +10,7 @@ from live import verb
 from tiers import soaked
 
 from samovar.aggregation.schedules.cost import Links
-from samovar.peers.cli.plan_servers import ServerPlan, all_planned, enough, planned
+from samovar.peers.cli.plan_servers import ServerPlan, all_planned, enough, planned, planned_async
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.settings import Settings
@@ -27,7 +27,7 @@ def links(count: int, link: str) -> Links:
     return Links.uniform(count, alpha_s=spec.latency_s, Bps=spec.bandwidth_Bps)
 
 
-def simulated_s(workers: int, servers: int, size: int, link: str) -> float:
+def simulated_s(workers: int, servers: int, size: int, link: str, consistency: str = "bsp") -> float:
     """Seconds of an exchange, once the links know their speed."""
     settings = Settings(
         protocol="parameter-server",
@@ -35,6 +35,7 @@ def simulated_s(workers: int, servers: int, size: int, link: str) -> float:
         servers=servers,
         steps=STEPS,
         link=link,
+        consistency=consistency,
         evaluate_every=1000,
         device="cpu",
     )
@@ -62,6 +63,29 @@ def test_a_plan_of_servers_is_within_a_fifth_of_a_simulation(workers: int, serve
     names = [[f"peer-{workers + number}" for number in range(servers)]]
     plan = planned(servers, 2, links(workers, link), links(servers, link), size, names)
     assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link), rel=0.21)
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "size", "link"),
+    [
+        (4, 1, 200_000, "10mbit,20ms"),
+        (4, 2, 200_000, "10mbit,20ms"),
+        soaked(2, 1, 200_000, "10mbit,20ms"),
+        soaked(2, 4, 600_000, "100mbit,5ms"),
+    ],
+)
+def test_a_plan_of_asynchronous_workers_is_within_a_fifth_too(workers: int, servers: int, size: int, link: str) -> None:
+    names = [[f"peer-{workers + number}" for number in range(servers)]]
+    plan = planned_async(servers, 2, links(workers, link), links(servers, link), size, names)
+    assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async"), rel=0.21)
+
+
+def test_asynchronous_pushes_cross_the_links_between_servers_each_by_itself() -> None:
+    own = ("--peers", 8, "--size", "20MB", "--link", "100mbit,1ms")
+    step, alone = (told(*own, "--consistency", name)["plans"][1] for name in ("bsp", "async"))
+    assert alone["server_bytes"] > 1.5 * step["server_bytes"]
+    one, two = (told(*own, "--consistency", "async", "--copies", copies)["plans"][2] for copies in (1, 2))
+    assert one["seconds"] < two["seconds"]
 
 
 def told(*arguments: object) -> dict[str, Any]:

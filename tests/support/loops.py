@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,13 @@ from live import ROOT
 from torch import Tensor, nn
 
 import samovar
+from samovar.peers.launch.script_target import ScriptTarget
 from samovar.peers.records.run import read_run
+from samovar.peers.script import join as script_join
+from samovar.peers.script.loop_thread import Background
 from samovar.peers.task.rng import derive
 from samovar.peers.task.task import Task, load_task
+from samovar.protocols.members.attributes import SERVER
 
 HERE = "tcp://127.0.0.1:0"
 STEPS = 10
@@ -38,21 +43,36 @@ def begin(folder: Path, **settings: Any) -> samovar.Run:
 
 
 def together(folder: Path, loops: list[Callable[[samovar.Run], Any]], **settings: Any) -> list[Any]:
-    """Run each loop with a peer of its own; all are of one run."""
+    """Run each loop with a peer of its own; all are of one run, and so are its servers."""
     founder = begin(folder / "0", peers=len(loops), **settings)
     own = {name: settings[name] for name in ("protocol", "site") if name in settings}
-    with ThreadPoolExecutor(len(loops)) as pool:
+    servers = settings.get("servers", 0)
+    with ThreadPoolExecutor(len(loops) + servers) as pool:
+        serving = [pool.submit(serve, folder / f"server-{index}", founder, **own) for index in range(servers)]
         others = [
             pool.submit(lambda index=index, loop=loop: loop(joined(folder / str(index), founder, **own)))
             for index, loop in enumerate(loops[1:], 1)
         ]
-        return [loops[0](founder), *(other.result() for other in others)]
+        found = [loops[0](founder), *(other.result() for other in others)]
+        assert [server.result() for server in serving] == [None] * servers
+        return found
 
 
 def joined(folder: Path, founder: samovar.Run, **own: Any) -> samovar.Run:
     """`own`: the settings that each peer says for itself."""
     assert founder.invitation is not None
     return samovar.join(**founder.invitation, **own, run=folder, listen=HERE, name=folder.name)
+
+
+def serve(folder: Path, founder: samovar.Run, **own: Any) -> None:
+    """One more server, which `samovar serve ADDRESS SCRIPT` has the script join. Its process ends in `wrap`, when the
+    run is over."""
+    way = {"invite": None, "peer_key": None, **(founder.invitation or {})}
+    settings = {**own, "run": str(folder), "listen": HERE, "report": False}
+    target = ScriptTarget(way["address"], way["invite"], way["peer_key"], folder.name, settings, role=SERVER)
+    model = network()
+    with contextlib.suppress(SystemExit):
+        script_join._run(Background(), target).wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
 
 
 def rounds(folder: Path) -> list[int]:

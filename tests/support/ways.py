@@ -76,6 +76,10 @@ class Way:
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
 GOSSIP = {"protocol": "gossip"}
 CHOCO = {"protocol": "gossip", "algorithm": "choco:0.4", "topology": "ring", "codec": "top_k:0.2"}
+SERVERS = {"protocol": "parameter-server", "servers": 2, "ranges": 4, "period": None, "evaluate_every": 1}
+ASYNC = {"consistency": "async", "steps": 48}
+FILTERED = {"algorithm": "downpour:1:2", "server_update": "add", "filters": "significant:0.01,int8"}
+HOGWILD = {"protocol": "parameter-server", "algorithm": "hogwild:free:3", "period": None}
 SITES = {"site": "east;east;west", "site_period": 1}
 NESTEROV = {"outer": "nesterov:0.7:0.9"}
 SAMPLES, EPOCHS = {"samples": 338, "steps": None}, {"epochs": 0.56, "steps": None}
@@ -97,6 +101,14 @@ BY_ORDER = {
     LINK: "a model is mixed with what the others have at that time",
     AS_A_TASK: "a model is mixed with what the others have at that time",
 }
+ADDED = {LINK: "a server adds the pushes of three workers in the order in which they arrive"}
+FIRST = ADDED | {AS_A_TASK: "the push that comes first counts alone"}
+ARRIVED = {
+    LINK: "a pull has the pushes that have arrived",
+    AS_A_TASK: "a pull has the pushes that have arrived",
+    RESUMED: "the checkpoints of servers and workers are of different moments, and so are the pulls after them",
+}
+BY_CHANGE = {ALONE: "a server adds the change of a local step to the model, and such a sum is rounded"}
 OUTER = {ALONE: "an outer step moves the model of a single peer too"}
 RESETS = {ALONE: "the optimizer's state is reset"}
 BY_SIZE = {LINK: "on a slow link another schedule is faster for a vector of its size, which sums in another order"}
@@ -121,6 +133,8 @@ GRADIENTS = "gradients are averaged in a script's own loop, which simulations do
 
 SCRIPTS = (AS_A_TASK, ALONE, "a_failed_script_and_an_early_leaver_hold_no_peer_up")
 IN_A_SCRIPT = dict.fromkeys(SCRIPTS, "a script decides its end itself")
+IN_MEMORY = dict.fromkeys(SCRIPTS, "the parameters of a task's model are moved into shared memory")
+INTERLEAVED = dict.fromkeys((LINK, RESUMED), "the order in which peers take their steps goes by measured times")
 
 DROPPED = dict.fromkeys(
     (
@@ -251,6 +265,21 @@ WAYS = (
     Way("gossip, swim", GOSSIP | {"membership": "swim"}, MIXES),
     Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, nightly=True),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
+    Way("servers, bsp", SERVERS, BY_CHANGE, ADDED),
+    Way("servers, async", SERVERS | ASYNC, BY_CHANGE, ARRIVED),
+    Way(
+        "servers, ssp",
+        SERVERS | {"consistency": "ssp:2", "server_update": "adagrad:0.05"},
+        BY_CHANGE,
+        ARRIVED,
+        nightly=True,
+    ),
+    Way("servers, backup", SERVERS | {"algorithm": "backup:1"}, BY_CHANGE, FIRST, nightly=True),
+    Way("servers, softsync", SERVERS | ASYNC | {"algorithm": "softsync"}, BY_CHANGE, ARRIVED, nightly=True),
+    Way("servers, easgd", SERVERS | ASYNC | {"algorithm": "easgd:0.2:2"}, BY_CHANGE, ARRIVED, nightly=True),
+    Way("servers, filters", SERVERS | ASYNC | FILTERED, BY_CHANGE, ARRIVED, nightly=True),
+    Way("hogwild", HOGWILD, IN_MEMORY, INTERLEAVED),
+    Way("hogwild, locked", HOGWILD | {"algorithm": "hogwild:locked:1"}, IN_MEMORY, INTERLEAVED, nightly=True),
     Way(
         "gradients",
         {"average": "gradients", "period": "1"},

@@ -1,5 +1,6 @@
-"""The ports of the parameter server's algorithms: `Algorithm`, whose workers take turns of local steps, and
-`MapReduce`, whose workers map partitions of the data. `Rule` is the servers' part of both.
+"""The ports of the parameter server's algorithms: `Algorithm`, whose workers take turns of local steps, `MapReduce`,
+whose workers map partitions of the data, and `Shared`, whose workers take local steps in one memory, without servers.
+`Rule` is the servers' part of the first two.
 
 A worker's turn: begin from the pulled values, take `period` local steps, push. The number of turns that a worker has
 taken is its clock. A server gathers the pushes to a range, a slice of the model's vector, until the gathering is
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from ....aggregation.consistency import Consistency
 from ....aggregation.server.function import ServerFunction
-from ...work import Begin, Load
+from ...shared_memory.common_vector import CommonVector
+from ...work import Begin, Load, Share
 
 
 class Rule(Protocol):
@@ -145,6 +147,30 @@ class MapReduce(Rule, Protocol):
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
         """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
         at the beginning. Raises ValueError when they stand for none."""
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """An algorithm of workers on one machine whose models lie in the same memory, so that nothing is pushed and pulled,
+    and there are no servers."""
+
+    @property
+    def period(self) -> int:
+        """The number of local steps in a turn."""
+        ...
+
+    @property
+    def usual(self) -> tuple[str, str]:
+        """See `Rule`."""
+        ...
+
+    def under(self, consistency: Consistency) -> Shared:
+        """This algorithm. Raises ValueError when it does not go with this consistency."""
+        ...
+
+    def share(self, memory: CommonVector) -> Share:
+        """From where a worker's turns begin: its model lies in `memory`."""
         ...
 
 

@@ -3,10 +3,13 @@
 import pytest
 import torch
 from test_simulated_runs import TASKS, simulate
+from two_peers import TwoPeers
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
-from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce
+from samovar.peers.settings.settings import Settings
+from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
 from samovar.protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.parameter_server.worker import Worker
 
@@ -33,6 +36,21 @@ def test_elastic_averaging_moves_worker_and_center_towards_each_other() -> None:
     assert algorithm.after(center, after, change).tolist() == [3, 3]
 
 
+def test_elastic_averaging_goes_on_from_the_workers_own_models_after_a_resume() -> None:
+    """The elastic force is all but nothing, so the center stays at the initial model."""
+    own = {"algorithm": "easgd:0.000001:2", "steps": 24, "peers": 2, "checkpoint_every_s": 0.0, "evaluate_every": 1}
+    settings = Settings(**{**TWO_SERVERS, **own})
+    unbroken = TwoPeers(load_task(UNION), settings)
+    resumed = TwoPeers(load_task(UNION), settings, begun=unbroken.snapshots[6])
+    for worker in range(2):
+        first, one, other = (
+            run.snapshots[clock][worker].tensors["parameter_server/model"]
+            for run, clock in ((unbroken, 1), (unbroken, 11), (resumed, 11))
+        )
+        assert torch.allclose(one, other, atol=1e-4)
+        assert not torch.allclose(one, first, atol=1e-2)
+
+
 def test_downpour_pushes_and_fetches_at_its_own_paces() -> None:
     algorithm = parse_algorithm("downpour:2:6")
     assert (algorithm.period, algorithm.pulls_every, algorithm.usual) == (2, 3, ("async", "adagrad"))
@@ -53,7 +71,7 @@ def test_bad_options_are_refused(text: str) -> None:
         parse_algorithm(text)
 
 
-OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name), MapReduce)]
+OF_STEPS = [name for name in ALGORITHMS if not isinstance(parse_algorithm(name), MapReduce | Shared)]
 
 
 @pytest.mark.parametrize("name", [*OF_STEPS, "downpour:2:4:6"])
