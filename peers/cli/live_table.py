@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ...protocols.stalls.works import EVALUATION
-from ..records.columns import ROUNDS, Columns, noun, shown
+from ..records.columns import KNOWN, ROUNDS, Columns, noun, shown
 from ..records.records import EventRecord, ExchangeRecord, Record
 from ..records.run import natural
 from ..records.units import (
@@ -70,7 +70,7 @@ class Board:
         self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
         self._members = (0, 0)
-        """Number of the latest exchange, and of its members, some of which may be unknown here."""
+        """Number of the latest exchange, and of the run's members then, some of which may be unknown here."""
         self._away = 0
         """Number of the peers that were known to be lost or to have left at that exchange."""
         self._silent: list[PeerState] = []
@@ -123,7 +123,8 @@ class Board:
         peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
         peer.bytes_sent += record.bytes_sent
         peer.bytes_received += record.bytes_received
-        if (latest := (record.version, record.members)) > self._members:
+        latest = (record.version, round(record.details.get(KNOWN, record.members)))
+        if latest > self._members:
             self._members, self._away = latest, sum(self._absent().values())
         if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
             self._evaluated = record
