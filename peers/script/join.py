@@ -151,7 +151,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 
 async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) -> Session:
     raise_file_limit()
-    name, tell, role = own_name(said.name), _telling(said), said.role
+    name, tell, role = own_name(said.name, target.lasting(settings)), _telling(said), said.role
     line = f"dialling {target.address}: no answer yet ..."
     telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
     try:
