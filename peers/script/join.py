@@ -15,6 +15,7 @@ import asyncio
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -51,7 +52,8 @@ def join(
     **settings: Unpack[JoinSettings],
 ) -> Run:
     """Join a run: the one that ``samovar train SCRIPT`` or ``samovar join ADDRESS SCRIPT`` started this process for,
-    whatever the arguments are; else the one at `address`.
+    whatever the address is; else the one at `address`. The settings that such a command gives take precedence over
+    `settings`; one that all peers share and the command leaves out is refused here if it differs.
 
     Without any, this process founds a new run of ``peers=1``, and a line on stderr tells how other peers join it.
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
@@ -77,6 +79,7 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     if CONTROL_VARIABLE in os.environ:
         session = _of_role(background.call(_launched()))
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
+        _refuse_unheard(said.settings, session.settings)
         return Run(background, session, None)
     if idle := of_tasks(said.settings):
         raise SettingsError(idle)
@@ -89,6 +92,18 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     invitation = {"address": said.address, **{key: value for key, value in way.items() if value is not None}}
     target = JoinTarget.of(said.address, said.invite, said.peer_key, wished)
     return Run(background, _of_role(background.call(_joined(target, wished, said))), invitation)
+
+
+def _refuse_unheard(given: Mapping[str, object], settings: Settings) -> None:
+    """Raises SettingsError when the script gives one of the `settings` that all peers of its run share, and the command
+    that started the run left it as it usually is."""
+    usual = settings.not_usual()
+    for name in settings.agreed().keys() & given.keys() - usual.keys() - {"peers"}:
+        own = Settings.read(None, {"protocol": settings.protocol.text, name: given[name]}, silently).plain()[name]
+        if own != (has := settings.plain()[name]):
+            flag = f"--{name.replace('_', '-')}" + ("" if own is True else f" {own}")
+            start = f"start the run by samovar train {_this_script().name} {flag}"
+            raise SettingsError(f"is {own!r} in this script, and {has!r} in the run: {start}", name)
 
 
 def _of_role(session: Session) -> Session:
