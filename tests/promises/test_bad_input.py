@@ -62,7 +62,7 @@ REFUSED = [
     (f"join tcp://h:4 good.py --invite {INVITE} --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATE"),
     (
         "train good.py --key nowhere",
-        "cannot read key file nowhere: no such file or directory; make nowhere.key by: samovar keys",
+        "cannot read key file nowhere: no such file or directory; make nowhere.key by: ",
     ),
     ("train good.py --key key.pub", "key.pub is the public half of a key: give the .key file"),
     ("train good.py --authorized nowhere", "cannot read list of keys nowhere: no such file or directory"),

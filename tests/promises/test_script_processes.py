@@ -189,7 +189,7 @@ def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: 
     assert re.match(rf"samovar: peer 0 ?{said}", ended.complaint), ended.complaint
 
 
-@pytest.mark.parametrize("told", [(), ("--average", "gradients")])
+@pytest.mark.parametrize("told", [(), ("--average", "gradients", "--period", "1")])
 def test_a_script_is_refused_whose_run_was_started_without_a_setting_that_it_asks_for(
     tmp_path: Path, told: tuple[str, ...]
 ) -> None:
