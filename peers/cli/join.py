@@ -98,7 +98,8 @@ def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, a
     script, own = kind_of(task) == "script", of_task(task, entry.arguments)
     flags = {**flags, "arguments": None if script else own}
     settings = Settings.read(config, flags, silently if quiet else aloud)
-    target, name = JoinTarget.of(entry.address, invite, entry.peer_key, settings), own_name(entry.name)
+    target = JoinTarget.of(entry.address, invite, entry.peer_key, settings)
+    name = own_name(entry.name, target.lasting(settings))
     if script:
         _check_of_script(task, settings, flags, as_json=as_json)
         given = {one: value for one, value in settings.plain().items() if flags.get(one) is not None}

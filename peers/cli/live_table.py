@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ...protocols.stalls.works import EVALUATION
-from ..records.columns import ROUNDS, Columns, noun, shown
+from ..records.columns import KNOWN, ROUNDS, Columns, noun, shown
 from ..records.records import EventRecord, ExchangeRecord, Record
 from ..records.run import natural
 from ..records.units import (
@@ -70,7 +70,9 @@ class Board:
         self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
         self._members = (0, 0)
-        """Number of the latest exchange, and of its members, some of which may be unknown here."""
+        """Number of the latest exchange, and of the run's members then, some of which may be unknown here."""
+        self._away = 0
+        """Number of the peers that were known to be lost or to have left at that exchange."""
         self._silent: list[PeerState] = []
         """The members that do not answer while too few do."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -121,7 +123,9 @@ class Board:
         peer.steps_per_s = record.steps_per_s if math.isfinite(record.steps_per_s) else 0.0
         peer.bytes_sent += record.bytes_sent
         peer.bytes_received += record.bytes_received
-        self._members = max(self._members, (record.version, record.members))
+        latest = (record.version, round(record.details.get(KNOWN, record.members)))
+        if latest > self._members:
+            self._members, self._away = latest, sum(self._absent().values())
         if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
             self._evaluated = record
         for absent in record.missing:
@@ -165,15 +169,19 @@ class Board:
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")
-        states = Counter(peer.state for peer in self.peers.values())
-        there = len(self.peers) - states["lost"] - sum(states[gone] for gone in GONE)
-        there += max(0, self._members[1] - len(self.peers))
-        away = [f"{states[state]:,} {state}" for state in ("lost", *GONE) if states[state]]
         if self.peers:
-            serving = sum(bool(peer.role) and peer.state not in ("lost", *GONE) for peer in self.peers.values())
-            texts.append(", ".join([peers_text(there, serving), *away]))
+            absent = self._absent()
+            unknown = max(0, self._members[1] - (len(self.peers) - self._away))
+            there = len(self.peers) - sum(absent.values()) + unknown
+            serving = sum(bool(peer.role) and peer.state not in absent for peer in self.peers.values())
+            texts.append(", ".join([peers_text(there, serving), *(f"{absent[state]:,} {state}" for state in absent)]))
         left = self._left_s(elapsed_s)
         return texts + ([f"about {seconds_text(left)} left"] if left else [])
+
+    def _absent(self) -> dict[str, int]:
+        """State -> number of the known peers that are lost or have left."""
+        states = Counter(peer.state for peer in self.peers.values())
+        return {state: states[state] for state in ("lost", *GONE) if states[state]}
 
     def _progress(self) -> str:
         if self.version:

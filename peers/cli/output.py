@@ -23,7 +23,7 @@ from ..records.records import Record
 from ..records.result import Result
 from ..records.tally import Tally
 from ..user_code import quits
-from .command_line import STOPPED, fail
+from .command_line import STOPPED, between_words, fail
 from .flags import Command
 from .progress import Progress, final_table
 
@@ -112,7 +112,8 @@ class Output:
         if not self._quiet:
             with contextlib.suppress(OSError):  # the reader has gone
                 if not self._progress.say(self._words(line)):
-                    click.echo(self._words(line), err=self._as_json)
+                    stream = sys.stderr if self._as_json else sys.stdout
+                    click.echo(between_words(self._words(line), stream), file=stream)
 
     def tells(self, why: str) -> None:
         """Note that the caller prints `why`, so that no event is printed whose reason it contains."""

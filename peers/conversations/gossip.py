@@ -16,6 +16,7 @@ from ...protocols.gossip.periods import Periods
 from ...protocols.gossip.shares import Shares
 from ...protocols.gossip.state import State, restored
 from ...protocols.members.membership import Membership
+from ..records.columns import KNOWN
 from .gossip_settings import GossipSettings
 from .registry import Registered, Setup
 
@@ -75,6 +76,11 @@ CONVERSATION = Registered(
     settings=GossipSettings,
     build=build,
     ends_together=False,
-    columns={"period": "Local steps", "neighbours": "Neighbours", "moved": "Change by a mix (share of the norm)"},
+    columns={
+        "period": "Local steps",
+        "neighbours": "Neighbours",
+        "moved": "Change by a mix (share of the norm)",
+        KNOWN: "",
+    },
     simulation="samovar.sims.conversations.gossip",
 )

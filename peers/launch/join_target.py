@@ -54,6 +54,7 @@ _MEANS = {
 _TRY_FOR = 12
 """How long a contact that does not answer is asked again, as a multiple of the patience."""
 _PAUSE_MAX_S = 3.0
+_KEY_LETTERS = 6
 
 
 def _sign_in(why: str) -> str:
@@ -103,6 +104,10 @@ class JoinTarget:
             raise ValueError(f"{peer_key!r:.80} is no peer's key: that has 64 hexadecimal characters")
         return cls(address, peer_key, own, None)
 
+    def lasting(self, settings: Settings) -> KeyPair | None:
+        """This peer's key pair if it is from a file, so that the peer has it in its next life as well; else None."""
+        return self.own if settings.key else None
+
     async def enter(self, settings: Settings) -> Endpoint:
         """Have the run let in this peer's key by the invite, if there is one, and open an endpoint that dials the
         contact. Raises JoinFailed, OSError."""
@@ -149,10 +154,12 @@ class JoinTarget:
         return JoinFailed(self.address, lost.why)
 
 
-def own_name(said: str | None) -> str:
-    """This peer's display name. `said`: as its user gives it; None: it is made of the machine's name and the process
-    id. Raises SettingsError for an invalid name."""
-    name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{os.getpid()}" if said is None else said
+def own_name(said: str | None, lasting: KeyPair | None) -> str:
+    """This peer's display name. `said`: as its user gives it; None: it is made of the machine's name and, if the peer
+    has a `lasting` key, of that, so that it has the name again when it comes back, else of the process id. Raises
+    SettingsError for an invalid name."""
+    ending = lasting.public[:_KEY_LETTERS] if lasting else os.getpid()
+    name = f"{socket.gethostname()[: NAME_LETTERS_MAX - 12]}-{ending}" if said is None else said
     if not 0 < len(name) <= NAME_LETTERS_MAX or not name.isprintable():
         wanted = f"1 to {NAME_LETTERS_MAX} printable characters"
         raise SettingsError(f"must be {wanted}, got {name[:80]!r}", "name", "--name")

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,13 @@ def write_key(path: Path) -> KeyPair:
 
 def read_key(path: Path) -> KeyPair:
     """The key pair whose secret half is in `path`. Raises KeyFileError, also when others can read the file."""
-    raw, mode = _read(path, _KEY_FILE_BYTES_MAX, "key file")
+    try:
+        raw, mode = _read(path, _KEY_FILE_BYTES_MAX, "key file")
+    except KeyFileError as error:
+        if path.parent.is_dir() and not os.path.lexists(path):
+            made = path.with_name(path.name.removesuffix(".key"))
+            raise KeyFileError(f"{error}; make {made}.key by: samovar keys {shlex.quote(str(made))}") from None
+        raise
     if path.name.endswith(".pub"):
         raise KeyFileError(f"{path} is the public half of a key: give the .key file")
     if mode & 0o077:

@@ -21,7 +21,7 @@ from ..records.records import Record
 from ..records.result import Lost, Result
 from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally, alike
-from ..records.units import count_text
+from ..records.units import count_text, left_behind_text
 from ..settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
@@ -135,6 +135,8 @@ class LocalRun:
         if stop.is_set():
             resumable = again and _has_checkpoint(folder, settings.founders)
             display.say(f"stopped; go on with: {again}" if resumable else "stopped")
+            if ended.result and (line := left_behind_text(ended.result.elsewhere)):
+                display.say(line)
         elif not ended.wrong and self.resumed and not launch.going:
             display.say(_over_before(_end(launch), settings))
         return Ended(ended.result, ended.wrong, stop.is_set())
@@ -171,7 +173,7 @@ class LocalRun:
             Lost(
                 peer=peer.orders.name,
                 when=before_s + peer.exited_s,
-                why=peer.killed if peer.exit_code < 0 else peer.failure,
+                why=f"its process {peer.death()}" if peer.exit_code < 0 else peer.failure,
             )
             for peer in launch.peers
             if peer.exit_code and not (peer.late or (peer.ended or {}).get("finished"))
@@ -259,7 +261,11 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
     if given.get("arguments") not in (None, settings.arguments):
         own = f"{settings.arguments!r:.80}"
         raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
-    return settings.with_flags(given, tell)
+    changed = settings.with_flags(given, tell)
+    if changed.protocol.name != settings.protocol.name:
+        own = settings.protocol.name
+        raise CheckpointError(f"{folder}: its protocol is {own}, and it is resumed with that: leave out --protocol")
+    return changed
 
 
 def _over_before(end: End | None, settings: Settings) -> str:

@@ -16,6 +16,9 @@ Noun = Literal["round", "exchange"]
 ACCURACY: Final = "accuracy"
 """The name of a metric that a task gives as a plain number."""
 
+KNOWN: Final = "known"
+"""The column of the number of members that the recording peer knows, where fewer of them take part in an exchange."""
+
 ROUNDS: Final[Columns] = {"round": "Round", "generation": "", "period": "Averaging period (local steps)"}
 """The columns of local SGD, whose exchanges are rounds. All records of schema 1 have them."""
 

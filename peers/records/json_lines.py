@@ -23,7 +23,7 @@ T = TypeVar("T", bound=_Dataclass)
 _Read = Callable[[Any, str], object]
 
 FloatOrNaN = Annotated[float, "null in JSON is NaN"]
-"""A number that may be NaN in a diverged run; every other float must be finite."""
+"""A number that may be NaN in a diverged run; every other float must be finite. A whole number stays an int."""
 
 
 def line(row: Mapping[str, object]) -> str:
@@ -72,7 +72,7 @@ def _reader(hint: Any) -> _Read:
     type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint == FloatOrNaN:
-        return lambda value, place: math.nan if value is None else _float(value, place)
+        return lambda value, place: math.nan if value is None else _number(value)
     if origin is types.UnionType:
         read = _reader(inner[0])
         return lambda value, place: None if value is None else read(value, place)
@@ -104,7 +104,11 @@ def _int(value: Any, place: str) -> object:
 
 
 def _float(value: Any, place: str) -> object:
-    return float(_checked(value, type(value) in (int, float) and abs(value) <= 1e300, "a finite number"))
+    return float(_number(value))
+
+
+def _number(value: Any) -> Any:
+    return _checked(value, type(value) in (int, float) and abs(value) <= 1e300, "a finite number")
 
 
 def _bool(value: Any, place: str) -> object:

@@ -103,7 +103,8 @@ class Result:
     loss: FloatOrNaN
     """Mean training loss of the last exchange."""
     wall_s: float
-    """Wall-clock seconds of the run, including the time before it was resumed."""
+    """Wall-clock seconds of the run, including the time before it was resumed and the starts of its processes, which
+    are before the times of its records."""
     noun: Noun = "round"
     """The word for an exchange in texts about this run."""
     exchanges: int

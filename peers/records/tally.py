@@ -111,6 +111,10 @@ class Tally:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation > comer.since else None
+        elif event.event == "resumed":
+            for other in self._came.values():
+                if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again
+                    other.gone = replace(event, event="left", why="the run was resumed without it")
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:

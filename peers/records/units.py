@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from .columns import Noun
@@ -13,6 +13,8 @@ from .records import EventRecord
 from .result import PeerSummary
 
 T = TypeVar("T")
+MOST_NAMED: Final = 3
+"""The greatest number of peers that a line names."""
 MOST_METRICS: Final = 6
 """Number of a task's metrics that are shown; further ones are in the records only."""
 
@@ -125,6 +127,18 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "a member at the end"
     why = f": {plain(one.why)}" if one.why else ""
     return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
+
+
+def left_behind_text(elsewhere: Sequence[Elsewhere]) -> str:
+    """The line for a run that was stopped here: which of the peers elsewhere were its members then; "": none was."""
+    there = [plain(one.peer, 40) for one in elsewhere if not one.gone]
+    if len(there) > MOST_NAMED:
+        there = [*there[:MOST_NAMED], f"{len(there) - MOST_NAMED:,} more"]
+    names = ", ".join(there)
+    return (
+        names
+        and f"{names} joined from elsewhere and may train on; a run that is resumed here begins without such peers"
+    )
 
 
 def capital(text: str) -> str:

@@ -54,7 +54,6 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
         for name, value in first_metrics(told.metrics.items())
     ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)
-    wall_s = result.wall_s if result else (run.exchanges[-1].time_s if run.exchanges else 0.0)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost, servers = sum(bool(absence.lost_s) for absence in missing), sum(bool(peer.role) for peer in peers)
@@ -63,7 +62,9 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     if most > len(peers):
         at_once = "a round" if run.noun == "round" else "an exchange"
         fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
-    ending = "" if result else "not finished"
+    trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
+    wall_s = result.wall_s if result else trained_s
+    ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
     if result and result.virtual_s is not None:
         ending = f"{seconds_text(result.virtual_s)} of virtual time"
     return '<div class="tiles">{}</div>'.format(

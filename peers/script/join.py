@@ -15,6 +15,7 @@ import asyncio
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -52,10 +53,11 @@ def join(
 ) -> Run:
     """Join a run, and return this process's `Run` in it. There are four cases.
 
-    In a process that ``samovar train SCRIPT`` started, all arguments are ignored. In one that ``samovar join ADDRESS
-    SCRIPT`` started, the run is that of the command, and the command's settings override those given here. Otherwise it
-    is the run at `address`. Without an `address`, this process founds a new run, of ``peers=1`` by default, and a line
-    on stderr tells how other peers join it.
+    In a process that ``samovar train SCRIPT`` started, the command's settings override those given here, and a setting
+    that all peers share and the command leaves out is refused here if it differs; the other arguments are ignored. In
+    one that ``samovar join ADDRESS SCRIPT`` started, the run is that of the command, and the command's settings
+    override those given here. Otherwise it is the run at `address`. Without an `address`, this process founds a new
+    run, of ``peers=1`` by default, and a line on stderr tells how other peers join it.
 
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
     invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
@@ -81,6 +83,7 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     if CONTROL_VARIABLE in os.environ:
         session = _of_role(background.call(_launched()))
         torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
+        _refuse_unheard(said.settings, session.settings)
         return Run(background, session, None)
     if idle := of_tasks(said.settings):
         raise SettingsError(idle)
@@ -93,6 +96,18 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     invitation = {"address": said.address, **{key: value for key, value in way.items() if value is not None}}
     target = JoinTarget.of(said.address, said.invite, said.peer_key, wished)
     return Run(background, _of_role(background.call(_joined(target, wished, said))), invitation)
+
+
+def _refuse_unheard(given: Mapping[str, object], settings: Settings) -> None:
+    """Raises SettingsError when the script gives one of the `settings` that all peers of its run share, and the command
+    that started the run left it as it usually is."""
+    usual = settings.not_usual()
+    for name in settings.agreed().keys() & given.keys() - usual.keys() - {"peers"}:
+        own = Settings.read(None, {"protocol": settings.protocol.text, name: given[name]}, silently).plain()[name]
+        if own != (has := settings.plain()[name]):
+            flag = f"--{name.replace('_', '-')}" + ("" if own is True else f" {own}")
+            start = f"start the run by samovar train {_this_script().name} {flag}"
+            raise SettingsError(f"is {own!r} in this script, and {has!r} in the run: {start}", name)
 
 
 def _of_role(session: Session) -> Session:
@@ -155,7 +170,7 @@ async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[st
 
 async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) -> Session:
     raise_file_limit()
-    name, tell, role = own_name(said.name), _telling(said), said.role
+    name, tell, role = own_name(said.name, target.lasting(settings)), _telling(said), said.role
     line = f"dialling {target.address}: no answer yet ..."
     telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
     try:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+import torch
+
 from ..user_code import quits
 
 T = TypeVar("T")
@@ -28,7 +30,9 @@ class ThreadCompute:
     """One worker thread. torch releases the GIL in its kernels, so the event loop runs beside it."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        # Asking for the number of kernel threads sets it in the thread that asks. In a thread that never did so, roots
+        # of a few hundred elements are computed on all cores, and the cores wait for each other far longer.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute", initializer=torch.get_num_threads)
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
         """As `Compute.run`. Raises what `work` raises; but Quit in place of SystemExit and KeyboardInterrupt, which

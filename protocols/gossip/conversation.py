@@ -240,7 +240,12 @@ class Gossip:
             wait_s=taken.waited_s,
             transfer_s=max(0.0, spent_s - taken.waited_s),
             waited_for=taken.waited_for,
-            details={"neighbours": len(taken.vectors), "moved": moved, "period": update.steps},
+            details={
+                "neighbours": len(taken.vectors),
+                "moved": moved,
+                "period": update.steps,
+                "known": len(self._members.view.ids),
+            },
             received_from=self._neighbours.received(),
             caught_up=caught_up,
             model_bytes=update.vector.nbytes if taken.vectors else 0,

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from samovar.peers.cli.command_line import STOPPED, CommandLine, Verb, between_words, fail
+from samovar.peers.cli.output import Output
 
 LONG = "--codec must be none or one of fp16, bf16, int8, qsgd, sign, top_k, random_k, power_sgd, got 'int4'"
 COMMAND = "samovar train a-task-with-a-rather-long-name.py --resume runs/a-task-with-a-rather-long-name-001 --steps 9"
@@ -89,3 +90,11 @@ def test_ctrl_c_ends_a_completion_without_a_traceback(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(CommandLine, "resolve_command", interrupted)
     assert complete("samovar keys --", "samovar.peers.cli.tools", monkeypatch) == STOPPED
+
+
+def test_a_line_for_the_user_is_broken_between_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = OnTerminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    said = "the run was over before: each peer has gone through its data 1706 times; for more give another --epochs"
+    Output(steps=1, columns={}).say(said)
+    assert screen.getvalue().splitlines() == [said[: said.index(" more")], said[said.index("more") :]]

@@ -6,16 +6,19 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from boards import committed
 from rich.console import Console
 from test_trainer import noisy_task
 
 from samovar.peers.cli.progress import final_table
 from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.record_file import RecordFile
-from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally
+from samovar.peers.records.units import left_behind_text
 from samovar.peers.report.write import page
 from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
@@ -82,3 +85,28 @@ def test_a_peer_from_another_machine_is_in_the_result_and_the_report(tmp_path: P
     shown_page = page(read_run(tmp_path), "")
     assert said in shown_page
     assert ("No peer was lost, and no round had to do without one." in shown_page) != crashes
+
+
+def test_a_peer_elsewhere_does_not_belong_to_a_run_that_is_resumed_without_it() -> None:
+    def happened(event: EventName, time_s: float, generation: int, about: str = "") -> EventRecord:
+        return EventRecord(peer="a", time_s=time_s, event=event, about=about, generation=generation)
+
+    def round_(version: int, generation: int) -> ExchangeRecord:
+        return committed("a", version, details={"round": version, "generation": generation, "period": 8})
+
+    stopped = [happened("started", 0, 1), happened("joined", 3, 2, LATE), round_(1, 2), happened("stopped", 9, 2)]
+    (one,) = Tally(stopped).elsewhere
+    assert (one.gone, one.exchanges) == ("", 1)
+    assert left_behind_text([one]).startswith(f"{LATE} joined from elsewhere and may train on")
+    resumed = [*stopped, happened("resumed", 9.5, 1), round_(2, 1), happened("joined", 12, 2, "b"), round_(3, 2)]
+    one, other = Tally(resumed).elsewhere
+    assert (one.gone, one.gone_s, one.why) == ("left", 9.5, "the run was resumed without it")
+    assert (one.exchanges, other.exchanges) == (1, 1)
+    assert left_behind_text([one]) == ""
+    again = Tally([*resumed, happened("joined", 15, 3, LATE), round_(4, 3)]).elsewhere
+    assert [(each.gone, each.exchanges) for each in again] == [("", 2), ("", 2)]
+
+
+def test_the_line_of_peers_that_are_left_behind_names_three() -> None:
+    many = [Elsewhere(peer=f"p{number}", exchanges=1, joined_s=1.0) for number in range(5)]
+    assert left_behind_text(many).startswith("p0, p1, p2, 2 more joined from elsewhere")

@@ -309,7 +309,7 @@ def test_metrics_that_are_declared_in_another_form_are_told(tmp_path: Path, decl
     file.write_text(
         f"METRICS = {declared!r}\ndef model(): ...\ndef data(part, parts): ...\ndef loss(model, batch): ..."
     )
-    with pytest.raises(TaskError, match="METRICS must be a dict of scales by name, as in"):
+    with pytest.raises(TaskError, match=r"METRICS must be a dict of scales by name, .*, each lower or higher, got"):
         load_task(file)
 
 

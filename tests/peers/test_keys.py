@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samovar.peers.launch.join_target import JoinTarget, own_name
 from samovar.peers.launch.keys import Invite, InviteError, KeyFileError, read_authorized, read_key, write_key
+from samovar.peers.settings.settings import Settings
 from samovar.protocols.zeromq.transport import KeyPair
 
 PAIR = KeyPair.of_secret("0123456789abcdef" * 4)
@@ -145,7 +147,10 @@ def test_bytes_that_are_no_key_are_told(tmp_path: Path, content: bytes, said: st
 
 
 def test_a_path_that_is_no_key_file_is_told(tmp_path: Path) -> None:
-    assert refused(read_key, tmp_path / "k") == f"cannot read key file {tmp_path / 'k'}: no such file or directory"
+    lacking = f"cannot read key file {tmp_path / 'k.key'}: no such file or directory"
+    advice = f"make {tmp_path / 'k.key'} by: samovar keys {tmp_path / 'k'}"
+    assert refused(read_key, tmp_path / "k.key") == f"{lacking}; {advice}"
+    assert refused(read_key, tmp_path / "no/k").endswith("no/k: no such file or directory")
     assert refused(read_key, tmp_path).endswith(": is a directory")
     os.mkfifo(tmp_path / "pipe")
     assert refused(read_key, tmp_path / "pipe").endswith("is not a file")
@@ -254,3 +259,15 @@ def test_no_invite_is_made_of_a_bad_key(bad: str) -> None:
     for contact, secret in ((bad, OTHER.secret[:32]), (PAIR.public, bad)):
         with pytest.raises(InviteError, match="no invite can be made of a"):
             Invite(contact, secret)
+
+
+def test_a_peer_with_a_key_of_its_own_has_the_same_name_in_each_life(tmp_path: Path) -> None:
+    write_key(tmp_path / "lap")
+    settings, invite = Settings(key=str(tmp_path / "lap.key")), Invite(PAIR.public, "00" * 16).to_text()
+    lives = [JoinTarget.of("tcp://192.0.2.7:4000", invite, None, settings).lasting(settings) for _ in range(2)]
+    assert lives[0] is not None
+    assert own_name(None, lives[0]) == own_name(None, lives[1])
+    assert own_name(None, lives[0]).endswith(f"-{lives[0].public[:6]}")
+    assert own_name("erin", lives[0]) == "erin"
+    passing = JoinTarget.of("tcp://192.0.2.7:4000", invite, None, Settings()).lasting(Settings())
+    assert own_name(None, passing).endswith(f"-{os.getpid()}")

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST
 from samovar.peers.cli.progress import Progress, final_table
+from samovar.peers.records.columns import KNOWN
 from samovar.peers.records.records import Missing
 from samovar.peers.records.result import Lost, PeerSummary, Result
 
@@ -105,6 +106,20 @@ def test_a_lost_peer_is_shown_as_lost_and_why_and_as_training_again_once_it_is_b
     assert "2 peers, 1 lost" in found.headline(1)
     found.update(committed("b", 3, caught_up=True))
     assert "training" in row(drawn(found.render(1, 120)), "b")
+
+
+def test_a_newcomer_counts_the_members_of_which_it_knows_no_name() -> None:
+    found = board(happened("late", "joined"), committed("late", 7, members=4))
+    assert "4 peers" in found.headline(1)
+    found.update(happened("late", "lost", about="b"))
+    assert "3 peers, 1 lost" in found.headline(2)
+    found.update(committed("late", 8, members=3))
+    assert "3 peers, 1 lost" in found.headline(3), "the lost peer is none of the three"
+    found.update(happened("late", "left", about="c"))
+    found.update(committed("late", 9, members=2))
+    assert "2 peers, 1 lost, 1 left" in found.headline(4)
+    many = board(committed("late", 7, members=3, details={KNOWN: 12, "neighbours": 2}))
+    assert "12 peers" in many.headline(1), "with few of them it exchanges models"
 
 
 def test_of_a_peer_from_elsewhere_no_number_is_shown_that_only_it_knows() -> None:

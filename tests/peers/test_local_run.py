@@ -8,14 +8,16 @@ from typing import cast
 
 import pytest
 
+from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun
+from samovar.peers.launch.local_run import Display, LocalRun, wished
+from samovar.peers.launch.run_folder import keep_settings
 from samovar.peers.launch.spawned import Spawned
-from samovar.peers.launch.spec import founding_orders
+from samovar.peers.launch.spec import checkpoint_path, founding_orders
 from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
-from samovar.peers.settings.settings import Settings
+from samovar.peers.settings.settings import Settings, silently
 
 
 class Said:
@@ -44,7 +46,7 @@ def test_a_stopped_peer_whose_process_takes_too_long_to_exit_is_lost_only_if_it_
     result = run._conclude(cast(Display, said), launch, 1.0, 0.0).result
     why = "stopped, and killed as it had not ended 5 s later"
     assert result is not None
-    assert [one.why for one in result.lost] == ([] if left else [why])
+    assert [one.why for one in result.lost] == ([] if left else [f"its process was {why}"])
     assert said.lines == ([f"peer 1: {why}"] if left else [])
 
 
@@ -58,3 +60,15 @@ def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tm
     for port in (41, 41, 42):
         run._met(cast(Display, said), ways_in, [{"id": "a", "address": f"tcp://192.0.2.2:{port}"}])
     assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
+
+
+@pytest.mark.parametrize("own", ["allreduce", "gossip"])
+def test_a_run_is_resumed_with_its_own_protocol(tmp_path: Path, own: str) -> None:
+    keep_settings(tmp_path, Settings(protocol=own, peers=2))
+    checkpoint_path(tmp_path, "0").parent.mkdir()
+    checkpoint_path(tmp_path, "0").touch()
+    other = {"allreduce": "parameter-server", "gossip": "allreduce"}[own]
+    with pytest.raises(CheckpointError, match=f": its protocol is {own}, and it is resumed with that: leave out --pro"):
+        wished({"protocol": other}, None, tmp_path, silently)
+    for given in ({}, {"protocol": own}):
+        assert wished(given, None, tmp_path, silently).protocol.name == own

@@ -126,6 +126,7 @@ def test_records_are_there_as_a_list_and_as_columns(here: Path) -> None:
     assert [record.version for record in result.records] == columns["version"]
     assert {one.event for one in result.events} >= {"started"}
     assert set(ROUNDS) <= set(columns)
+    assert {type(value) for name in ROUNDS for value in columns[name]} == {int}
     evaluated = [value for value in columns["accuracy"] if not math.isnan(value)]
     assert evaluated
     assert set(evaluated) == {0.5}

@@ -60,7 +60,10 @@ REFUSED = [
     ("train good.py --config groups.toml", "groups.toml, line 4: link: '10' is no link: write BANDWIDTH,LATENCY"),
     ("train good.py --config groups.toml --peers 3", "--peers: the groups in groups.toml say it: leave out one of"),
     (f"join tcp://h:4 good.py --invite {INVITE} --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATE"),
-    ("train good.py --key nowhere", "cannot read key file nowhere: no such file or directory"),
+    (
+        "train good.py --key nowhere",
+        "cannot read key file nowhere: no such file or directory; make nowhere.key by: ",
+    ),
     ("train good.py --key key.pub", "key.pub is the public half of a key: give the .key file"),
     ("train good.py --authorized nowhere", "cannot read list of keys nowhere: no such file or directory"),
     ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),

@@ -189,6 +189,18 @@ def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: 
     assert re.match(rf"samovar: peer 0 ?{said}", ended.complaint), ended.complaint
 
 
+@pytest.mark.parametrize("told", [(), ("--average", "gradients", "--period", "1")])
+def test_a_script_is_refused_whose_run_was_started_without_a_setting_that_it_asks_for(
+    tmp_path: Path, told: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine.py").write_text("import samovar\nsamovar.join(average='gradients', peers=9)\n")
+    ended = samovar_verb(tmp_path, "train", "mine.py", *ALONE, *told)
+    assert (ended.code, ended.left) == (2, []), ended.err
+    wrong = "average is 'gradients' in this script, and 'model' in the run: start the run by samovar train mine.py --"
+    assert (wrong in ended.complaint) != bool(told), ended.complaint
+    assert ("its script ended without run.wrap" in ended.complaint) == bool(told), ended.complaint
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
