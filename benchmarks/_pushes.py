@@ -119,6 +119,8 @@ class OurPushes(Joined):
         self.held[elements] = parts
 
     def close(self) -> None:
+        for parts in self.held.values():
+            parts.tenure.parcels.close()
         for one in self.clients.values():
             one.close()
         super().close()

@@ -211,9 +211,10 @@ class Reads:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
             return False
         self._store.traffic.pull(question.message)
-        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late)
+        parcel = self._tenure.parcels.put(reader, [raw([one]) for one in answer.values], answer.values)
+        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late, parcel)
         with contextlib.suppress(PeerLost):
-            waiting = self._channel.offer(reader, pulled, raw(answer.values))
+            waiting = self._channel.offer(reader, pulled, b"" if parcel else raw(answer.values))
             if waiting is not None:
                 self._sending[waiting] = reader
                 waiting.add_done_callback(self._sent)

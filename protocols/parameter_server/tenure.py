@@ -18,6 +18,7 @@ from ..wire.frames import PeerMisbehaved, in_words
 from .events import Handled
 from .held import Held
 from .messages import NotTaken
+from .parcels import Parcels
 from .placement import Placement
 
 Allowed = Callable[[PeerId, Sequence[int]], bool]
@@ -67,6 +68,7 @@ class Tenure:
         self.on_settled: list[Callable[[], None]] = []
         """Called when ranges are settled."""
         self._held = Held(channel)
+        self.parcels = Parcels(channel)
 
     @property
     def me(self) -> PeerId:
@@ -76,6 +78,7 @@ class Tenure:
         """`view` begins, and no range is settled in it yet."""
         self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
         self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
+        self.parcels.begin(view)
         self.ready.clear()
         self.lost.clear()
         self._held.keep(self.everybody)

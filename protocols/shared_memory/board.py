@@ -123,10 +123,13 @@ class Board:
             self._reserved[slot] = needed
         return self._here.tensor(slot)
 
-    def number(self, slot: int) -> int:
-        """Declare the tensor in the slot complete: from now on readers find it. Returns its number."""
+    def number(self, slot: int, *facts: int) -> int:
+        """Declare the tensor in the slot complete: from now on readers find it, with these first facts. Returns its
+        number."""
         words = self._here.words
         number = words[_NEWEST] + 1
+        for at, fact in enumerate(facts, self._here.notes[slot] + 1):
+            words[at] = fact
         words[self._here.notes[slot]] = number  # after all else: x86 keeps writes in order
         words[_NEWEST] = number
         return number
@@ -175,6 +178,10 @@ class Window:
     def holds(self, slot: int, number: int) -> bool:
         """Whether the slot still holds the tensor with this number, so that all that was read of it is valid."""
         return self._words[self._there.notes[slot]] == number
+
+    def fact(self, slot: int) -> int:
+        """The first fact in the slot's note."""
+        return self._words[self._there.notes[slot] + 1]
 
     def tensor(self, slot: int) -> Tensor:
         """The slot as a tensor [n], for reading only: the operating system kills a process that writes to it."""
