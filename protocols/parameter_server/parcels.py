@@ -95,11 +95,11 @@ class Parcels:
         board = self._boards.own
         if board is None or self._boards.reached(to) is None:
             return 0
-        if of and (laid := next((one for one in self._slots.values() if one.is_of(of)), None)) is not None:
-            if laid.number > self._newest.get(to, 0):  # a receiver's mark stands for all before it
-                laid.to.add(to)
-                self._newest[to] = laid.number
-                return laid.number
+        same = next((one for one in self._slots.values() if one.is_of(of)), None) if of else None
+        if same is not None and same.number > self._newest.get(to, 0):  # a receiver's mark stands for all before it
+            same.to.add(to)
+            self._newest[to] = same.number
+            return same.number
         if (slot := next((slot for slot in range(SLOTS) if self._is_free(slot)), None)) is None:
             return 0
         self._slots.pop(slot, None)
