@@ -8,6 +8,7 @@ process, only that process ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import resource
@@ -36,6 +37,13 @@ def return_freed_memory() -> None:
     """Make the C library return freed memory to the system at once: every block of `_LARGE_BYTES` and more, and the
     free memory at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
+
+
+def release_freed_memory() -> None:
+    """Return the memory that is free now to the system, once; what is freed from now on is kept or returned as before.
+    Does nothing where the C library is not glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _set_malloc(options: Mapping[int, int]) -> None:

@@ -41,9 +41,8 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
-_MESSAGES_BYTES_MAX = 16 << 20
-"""The most bytes of one message of each worker, all together, to a server or from it: it may hold all of them at a
-time."""
+_OPEN_BYTES_MAX = 16 << 20
+"""The most bytes of all workers' open questions to a server, or of its answers: it may hold all of them at a time."""
 _AT_A_TIME = 2
 """The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""
 
@@ -110,10 +109,10 @@ class Exchanges:
     def batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
         """These ranges in groups, each of as many as suit the memory of `server`, and the link to it if their bytes go
         over that."""
-        at, share = 0, _MESSAGES_BYTES_MAX // max(1, len(workers_of(self.presence.present)))
+        at, share = 0, _OPEN_BYTES_MAX // (_AT_A_TIME * max(1, len(workers_of(self.presence.present))))
         while at < len(numbers):
             most = min(PAYLOAD_BYTES_MAX, share)
-            if not self.parcels.is_near(server):
+            if not self.parcels.reaches(server):
                 most = min(most, self._channel.endpoint.chunk_bytes(server))
             until, nbytes = at + 1, shares.nbytes(numbers[at])
             while until < min(len(numbers), at + ITEMS_MAX):

@@ -25,8 +25,8 @@ from ..shared_memory.boards import Boards
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 
-SLOTS = 32
-"""The number of parcels for which a board has room. It takes memory for as many as are under way at a time."""
+SLOTS, BOARD_BYTES_MAX = 64, 16 << 20
+"""The most parcels on a board, and the most bytes of them all. It takes memory for as many as are under way at a time."""
 _BYTES_MIN = 32 * 1024
 """A smaller payload takes less time over the link than a parcel."""
 _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS, facts=1)
@@ -35,10 +35,11 @@ _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS,
 
 @dataclass(slots=True, eq=False)
 class _Laid:
-    """What lies in a slot: its `number`, and its receivers `to`. `of`: the tensors whose elements it has; none: only
+    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has; none: only
     one receiver gets it."""
 
     number: int
+    nbytes: int
     to: set[PeerId]
     of: list[weakref.ref[Tensor]]
 
@@ -83,6 +84,10 @@ class Parcels:
             self._near = frozenset(near if here else ())
 
     def is_near(self, peer: PeerId) -> bool:
+        """Whether `peer` is on this machine."""
+        return peer in self._near
+
+    def reaches(self, peer: PeerId) -> bool:
         """Whether this peer and `peer` can read each other's boards."""
         return peer in self._near and self._boards.window(peer) is not None
 
@@ -100,9 +105,10 @@ class Parcels:
             same.to.add(to)
             self._newest[to] = same.number
             return same.number
-        if (slot := next((slot for slot in range(SLOTS) if self._is_free(slot)), None)) is None:
+        self._clear()
+        slot = next((slot for slot in range(SLOTS) if slot not in self._slots), None)
+        if slot is None or sum(one.nbytes for one in self._slots.values()) + nbytes > BOARD_BYTES_MAX:
             return 0
-        self._slots.pop(slot, None)
         try:
             there, at = board.clear(slot, nbytes).numpy(), 0
         except OSError:
@@ -111,15 +117,18 @@ class Parcels:
             there[at : at + len(part)] = np.frombuffer(part, np.uint8)
             at += len(part)
         number = self._newest[to] = board.number(slot, nbytes)
-        self._slots[slot] = _Laid(number, {to}, [weakref.ref(one) for one in of])
+        self._slots[slot] = _Laid(number, nbytes, {to}, [weakref.ref(one) for one in of])
         self.bytes_shared += nbytes
         return number
 
-    def _is_free(self, slot: int) -> bool:
-        """Whether each receiver of what lies in the slot has taken it, or is gone."""
-        if (laid := self._slots.get(slot)) is None:
-            return True
-        return all((mark := self._boards.reached(peer)) is None or mark >= laid.number for peer in laid.to)
+    def _clear(self) -> None:
+        """Forget what each of its receivers has taken, or is gone."""
+        reached = {peer: self._boards.reached(peer) for laid in self._slots.values() for peer in laid.to}
+
+        def is_taken(laid: _Laid) -> bool:
+            return all((mark := reached[peer]) is None or mark >= laid.number for peer in laid.to)
+
+        self._slots = {slot: laid for slot, laid in self._slots.items() if not is_taken(laid)}
 
     def find(self, sender: PeerId, number: int) -> Parcel | None:
         """The parcel with this number of `sender`. None: it is not there any more."""

@@ -207,11 +207,13 @@ class Reads:
         """Answer a question with these values. Returns False, and refuses the question, where its sender has not taken
         its earlier answers yet."""
         reader = question.sender
-        if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
+        if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
             return False
         self._store.traffic.pull(question.message)
-        parcel = self._tenure.parcels.put(reader, [raw([one]) for one in answer.values], answer.values)
+        parcels = self._tenure.parcels
+        near = parcels.is_near(reader)
+        parcel = parcels.put(reader, [raw([one]) for one in answer.values], answer.values) if near else 0
         pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late, parcel)
         with contextlib.suppress(PeerLost):
             waiting = self._channel.offer(reader, pulled, b"" if parcel else raw(answer.values))

@@ -60,6 +60,8 @@ class Takeover:
         """Until when this server, as head, waits for a copy of a range that has none; the next view keeps the time."""
         self.on_wrong: Callable[[PeerId, str], None] = lambda peer, why: None
         """Called with a peer and the reason when that peer's answer is invalid."""
+        self.on_freed: Callable[[], None] = lambda: None
+        """Called when the initial model is needed no more."""
         self._holdings = Answers(channel, store, tenure)
         self._handover = Handover(channel, store, tenure, self._wrong)
         self._handler(Install, self._on_install)
@@ -150,8 +152,9 @@ class Takeover:
 
     def _all_known(self) -> None:
         """Free the initial model once all ranges have been settled."""
-        if all(standing > NOTHING for standing in self._store.known):
+        if self._initial is not None and all(standing > NOTHING for standing in self._store.known):
             self._initial = None
+            self.on_freed()
 
     async def _take(self, number: int, found: Found, known: int) -> bool:
         """Settle one range on a copy whose standing is not below `known`. Returns False if there is none."""

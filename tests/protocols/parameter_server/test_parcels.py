@@ -18,10 +18,11 @@ from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server import parcels as parcels_module
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
-from samovar.protocols.parameter_server.parcels import SLOTS, Parcels
+from samovar.protocols.parameter_server.parcels import BOARD_BYTES_MAX, SLOTS, Parcels
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.shared_memory import board as board_module
 from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX
 
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
 SIZE = 40_000
@@ -156,14 +157,15 @@ def test_without_memory_values_go_over_the_link(monkeypatch: pytest.MonkeyPatch)
     with_clients(scene)
 
 
-def test_a_board_has_room_for_so_many_parcels_until_they_are_taken_or_the_view_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize(
+    ("size", "room"), [(parcels_module._BYTES_MIN, SLOTS), (PAYLOAD_BYTES_MAX, BOARD_BYTES_MAX // PAYLOAD_BYTES_MAX)]
+)
+def test_a_board_has_room_for_so_many_parcels_until_they_are_taken_or_the_view_ends(size: int, room: int) -> None:
     async def scene(server: Server, clients: list[Client]) -> None:
         for number in range(1, 3):
             await turn(clients, number)
-        parcels, payload = clients[0]._exchanges.parcels, bytes(parcels_module._BYTES_MIN)
-        laid = [parcels.put("server", [payload]) for _ in range(SLOTS + 1)]
+        parcels, payload = clients[0]._exchanges.parcels, bytes(size)
+        laid = [parcels.put("server", [payload]) for _ in range(room + 1)]
         assert 0 not in laid[:-1]
         assert laid[-1] == 0
         server.parts.tenure.parcels.took("a", laid[0], 0)
@@ -194,10 +196,10 @@ def test_what_a_peer_that_ended_was_told_is_forgotten() -> None:
         for number in range(1, 3):
             await turn(clients, number)
         parcels = server.parts.tenure.parcels
-        assert parcels.is_near("a")
+        assert parcels.reaches("a")
         server.endpoint.gone("a", "it was killed")
         await asyncio.sleep(0)
-        assert not parcels.is_near("a")
+        assert not parcels.reaches("a")
         assert parcels.put("a", [bytes(SIZE)]) == 0
 
     with_clients(scene)
