@@ -26,7 +26,7 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 
 SLOTS, BOARD_BYTES_MAX = 64, 16 << 20
-"""The most parcels on a board, and the most bytes of them all. It takes memory for as many as are under way at a time."""
+"""The most parcels on a board, and the most bytes of them all. It takes memory for as many as are under way."""
 _BYTES_MIN = 32 * 1024
 """A smaller payload takes less time over the link than a parcel."""
 _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS, facts=1)
@@ -35,8 +35,8 @@ _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS,
 
 @dataclass(slots=True, eq=False)
 class _Laid:
-    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has; none: only
-    one receiver gets it."""
+    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has; none:
+    only one receiver gets it."""
 
     number: int
     nbytes: int
