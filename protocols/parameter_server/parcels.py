@@ -35,8 +35,8 @@ _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS,
 
 @dataclass(slots=True, eq=False)
 class _Laid:
-    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has; none:
-    only one receiver gets it."""
+    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has;
+    none: only one receiver gets it."""
 
     number: int
     nbytes: int

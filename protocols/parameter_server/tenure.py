@@ -55,12 +55,11 @@ class Tenure:
     ) -> None:
         self._channel, self._mappers = channel, mappers
         self.count = count
-        self.epoch = 0
+        self._view: View | None = None
+        """The present view; None: there is none yet."""
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
         self._mapper: Mapping[str, PeerId] = {}
-        self.everybody: tuple[PeerId, ...] = ()
-        """The members and learners of the view."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
@@ -69,6 +68,17 @@ class Tenure:
         """Called when ranges are settled."""
         self._held = Held(channel)
         self.parcels = Parcels(channel)
+        """Payloads that this server sends and receives in shared memory."""
+
+    @property
+    def epoch(self) -> int:
+        """The generation of the view; 0: there is none yet."""
+        return 0 if self._view is None else self._view.generation
+
+    @property
+    def everybody(self) -> tuple[PeerId, ...]:
+        """The members and learners of the view."""
+        return () if self._view is None else self._view.everybody
 
     @property
     def me(self) -> PeerId:
@@ -76,8 +86,8 @@ class Tenure:
 
     def begin(self, view: View) -> None:
         """`view` begins, and no range is settled in it yet."""
-        self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
-        self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
+        self._view, self.placement = view, placement_of(view, self.placement.copies)
+        self.workers, self._mapper = workers_of(view), self._mappers(view)
         self.parcels.begin(view)
         self.ready.clear()
         self.lost.clear()
