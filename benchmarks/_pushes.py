@@ -115,7 +115,7 @@ class OurPushes(Joined):
         channel, store = self._channel(elements), Store(self.keys(elements), self.function)
         tenure, algorithm = Tenure(channel, len(store.keys), 1), parse_algorithm("downpour")
         parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, self.initial(elements))
-        parts.takeover.on_freed = release_freed_memory  # as in a run
+        parts.takeover.initial.on_freed = release_freed_memory  # as in a run
         tenure.begin(self.membership.view)
         parts.takeover.begin()
         self.held[elements] = parts

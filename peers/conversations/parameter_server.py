@@ -132,7 +132,7 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
     first = None if store.copies else initial
     parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)
-    parts.takeover.on_freed = release_freed_memory
+    parts.takeover.initial.on_freed = release_freed_memory
     if not isinstance(rule, MapReduce) or not rule.coordinated:
         return parts
     orders = Orders(channel, store, tenure, parts.chains)

@@ -24,13 +24,12 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..collectives.bound import WrongNumbers
 from ..offload import off_loop
-from ..shared_memory.board import Lent
 from ..transfer.chunks import Inbox
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from .differences import DifferenceCodec, decoded
 from .giving import Giving, stage_of
-from .lent import Shown
+from .lent import Lent, Shown
 from .messages import NEWEST, Given, Published, Took, Want
 from .mixing import Own
 from .periods import Told

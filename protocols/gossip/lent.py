@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..shared_memory.board import Lent
+from ..shared_memory.board import Lent as Lent
 from .periods import Told
 
 

@@ -21,8 +21,8 @@ from ...aggregation.vector import all_finite, norm_of
 from ..collectives.bound import Bound, WrongNumbers
 from ..link.link import PeerLost
 from ..offload import off_loop
-from ..shared_memory.board import Lent
 from ..transport import PeerId
+from .lent import Lent
 
 _PIECE = 1 << 18
 """Elements of a piece."""
