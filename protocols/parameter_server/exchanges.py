@@ -41,7 +41,7 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
-_OPEN_BYTES_MAX = 16 << 20
+_OPEN_BYTES_MAX = 12 << 20
 """The most bytes of all workers' open questions to a server, or of its answers: it may hold all of them at a time."""
 _AT_A_TIME = 2
 """The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""

@@ -97,7 +97,7 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _tuple_codec(item: Codec, items_max: int) -> Codec:
-    every = _integers if item.plain is integer else None
+    every = integers if item.plain is integer else None
 
     def plain(value: object) -> list[object]:
         if not isinstance(value, tuple) or len(value) > items_max:
@@ -156,7 +156,7 @@ def integer(value: object) -> int:
     return value
 
 
-def _integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """As `integer`, for many."""
     if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):
         raise ValueError("integers from 0 to 2^63-1 were due")
