@@ -27,7 +27,7 @@ from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import State, Worker
-from ..machine.process_memory import release_freed_memory
+from ..machine.process_memory import Returns
 from .parameter_server_settings import ParameterServerSettings
 from .registry import Registered, Setup
 
@@ -132,7 +132,7 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
     first = None if store.copies else initial
     parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)
-    parts.takeover.initial.on_freed = release_freed_memory
+    parts.chains.on_entries.append(Returns())
     if not isinstance(rule, MapReduce) or not rule.coordinated:
         return parts
     orders = Orders(channel, store, tenure, parts.chains)

@@ -8,11 +8,12 @@ process, only that process ends.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
+import math
 import os
 import resource
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from ..settings.link_text import parse_size
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 _KEPT_BYTES, _LARGE_BYTES = 1 << 30, 64 << 10
+_RETURN_S = 1.0
+"""It takes 10 ms, and the pages that are used again have to be mapped anew."""
 
 
 def keep_freed_memory() -> None:
@@ -39,11 +42,22 @@ def return_freed_memory() -> None:
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
 
 
-def release_freed_memory() -> None:
-    """Return the memory that is free now to the system, once; what is freed from now on is kept or returned as before.
-    Does nothing where the C library is not glibc."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+class Returns:
+    """Returns kept memory (`keep_freed_memory`) to the system when it is called, at most once in `_RETURN_S`. Tensors
+    are aligned, so glibc often finds no place for one where another of its size was freed, and what is kept grows. Does
+    nothing where the C library is not glibc."""
+
+    def __init__(self) -> None:
+        self._due_s = 0.0
+        try:
+            self._trim = ctypes.CDLL("libc.so.6").malloc_trim
+        except (OSError, AttributeError):
+            self._due_s = math.inf
+
+    def __call__(self, *_: object) -> None:
+        if (now := time.monotonic()) >= self._due_s:
+            self._due_s = now + _RETURN_S
+            self._trim(0)
 
 
 def _set_malloc(options: Mapping[int, int]) -> None:

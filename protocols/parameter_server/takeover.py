@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..channel import Channel, Envelope
@@ -47,26 +46,13 @@ _AT_A_TIME = 4
 """The most ranges that a server takes over at the same time: each needs memory for a copy on its way."""
 
 
-@dataclass(slots=True)
-class Initial:
-    """The `model` with which a run begins; None: it is needed no more. `on_freed` is called when it is freed."""
-
-    model: Model | None
-    on_freed: Callable[[], None] = lambda: None
-
-    def free(self) -> None:
-        if self.model is not None:
-            self.model = None
-            self.on_freed()
-
-
 class Takeover:
     """One server's part. `initial`: the model with which the run begins; None: this server joined later, or has copies
     from a checkpoint."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, initial: Model | None) -> None:
         self._channel, self._store, self._tenure, self._chains = channel, store, tenure, chains
-        self.initial = Initial(initial)
+        self._initial = initial
         self._tasks: set[asyncio.Task[None]] = set()
         self._repaired: set[int] = set()
         """The ranges whose chains are being repaired."""
@@ -90,7 +76,7 @@ class Takeover:
 
     def not_new(self) -> None:
         """The run began before this server came: never make a range from the initial model."""
-        self.initial.free()
+        self._initial = None
 
     def close(self) -> None:
         self._repaired.clear()
@@ -165,7 +151,7 @@ class Takeover:
     def _all_known(self) -> None:
         """Free the initial model once all ranges have been settled."""
         if all(standing > NOTHING for standing in self._store.known):
-            self.initial.free()
+            self._initial = None
 
     async def _take(self, number: int, found: Found, known: int) -> bool:
         """Settle one range on a copy whose standing is not below `known`. Returns False if there is none."""
@@ -183,8 +169,8 @@ class Takeover:
                 own = await self._handover.fetched(number, source)
                 own.term, own.restored = base, base > 0 and best[0] != settled_at(base)
                 store.copies[number] = own
-        elif (initial := self.initial.model) is not None and known == NOTHING:
-            own, best = store.create(number, initial), (NOTHING, NOTHING)
+        elif self._initial is not None and known == NOTHING:
+            own, best = store.create(number, self._initial), (NOTHING, NOTHING)
             store.copies[number] = own
         else:
             return False
