@@ -27,6 +27,7 @@ from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import State, Worker
+from ...protocols.testpoints import witnessed
 from ..machine.process_memory import Returns
 from .parameter_server_settings import ParameterServerSettings
 from .registry import Registered, Setup
@@ -132,7 +133,8 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
     first = None if store.copies else initial
     parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)
-    parts.chains.on_entries.append(Returns())
+    if not witnessed():  # of a simulation all peers are in one process
+        parts.chains.on_entries.append(Returns())
     if not isinstance(rule, MapReduce) or not rule.coordinated:
         return parts
     orders = Orders(channel, store, tenure, parts.chains)
