@@ -90,16 +90,18 @@ class Chains:
         entry have the same one."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
         observed, changed = witnessed(), [number for entry in entries for number in entry.ranges]
+        at_tail = dict[int, int]()
         for entry in entries:
             self._store.enter(entry)
             if observed:
                 for event in self._store.entered(entry):
                     witness(event)
             if (successor := self._tenure.successor(entry.ranges[0])) is None:
-                self._all_have({number: self._store.copies[number].version for number in entry.ranges})
+                at_tail |= {number: self._store.copies[number].version for number in entry.ranges}
                 continue
             key = (successor, tuple(entry.clocks), entry.pushed is None, entry.joins, entry.order)
             behind[key].append(entry)
+        self._all_have(at_tail)
         for those in behind.values():
             for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
                 self._send(some)

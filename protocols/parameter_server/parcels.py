@@ -79,6 +79,7 @@ class Parcels:
         if view.generation != self._view:
             self._view = view.generation
             self._slots.clear()
+            self._newest.clear()
             here = next((one.machine for one in view.members if one.id == self._me), "")
             near = (one.id for one in view.members if one.machine == here and one.id != self._me)
             self._near = frozenset(near if here else ())
