@@ -34,8 +34,8 @@ class Codec(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass's fields, in order. `values` returns their values, of two or more fields as a tuple; `plains`:
-    `Codec.plain` of each. `checks`: the same if all are scalar; None: some are not."""
+    """A dataclass's fields, in order. `values` returns a tuple of their values in an instance; `plains`: `Codec.plain`
+    of each. `checks`: the same if all are scalar; None: some are not."""
 
     codecs: tuple[tuple[str, Codec], ...]
     values: Callable[[Any], Any]
@@ -58,6 +58,7 @@ def fields_of(cls: type) -> Fields:
 
 
 def _few(codecs: tuple[tuple[str, Codec], ...]) -> Callable[[Any], Any]:
+    """`Fields.values` of less than two fields, of which `attrgetter` makes no tuple."""
     return lambda body: tuple(getattr(body, name) for name, _ in codecs)
 
 
