@@ -18,6 +18,7 @@ from torch import Tensor
 from samovar.aggregation.consistency import Consistency
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.server.function import ServerFunction
+from samovar.peers.machine.process_memory import Returns
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.joining import Entry
@@ -114,11 +115,14 @@ class OurPushes(Joined):
         channel, store = self._channel(elements), Store(self.keys(elements), self.function)
         tenure, algorithm = Tenure(channel, len(store.keys), 1), Downpour()
         parts = Parts.around(channel, store, tenure, OWN_PUSHES, algorithm, self.stalls, self.initial(elements))
+        parts.chains.on_entries.append(Returns())  # as in a run
         tenure.begin(self.membership.view)
         parts.takeover.begin()
         self.held[elements] = parts
 
     def close(self) -> None:
+        for parts in self.held.values():
+            parts.tenure.parcels.close()
         for one in self.clients.values():
             one.close()
         super().close()

@@ -40,9 +40,11 @@ class _Together:
         return await heard
 
 
-async def _take_part(function: str, elements: int, indices: Sequence[int], peers: int, line: Connection) -> None:
+async def _take_part(
+    way: str, function: str, elements: int, indices: Sequence[int], peers: int, line: Connection
+) -> None:
     together = _Together(line, indices)
-    systems = {index: OurPushes("TCP", index, 1, peers, "127.0.0.1") for index in indices}
+    systems = {index: OurPushes(way, index, 1, peers, "127.0.0.1") for index in indices}
     await asyncio.gather(*(one.open(partial(together.exchange, index)) for index, one in systems.items()))
     if 0 in systems:
         systems[0].function = parse_server_function(function)
@@ -61,19 +63,19 @@ async def _take_part(function: str, elements: int, indices: Sequence[int], peers
         one.close()
 
 
-def _process(function: str, elements: int, workers: int, index: int, line: Connection) -> None:
+def _process(way: str, function: str, elements: int, workers: int, index: int, line: Connection) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     indices = [0] if index == 0 else list(range(1, workers + 1))
-    asyncio.run(_take_part(function, elements, indices, workers + 1, line))
+    asyncio.run(_take_part(way, function, elements, indices, workers + 1, line))
 
 
-def server_bytes(function: str, nbytes: int, workers: int) -> int:
+def server_bytes(way: str, function: str, nbytes: int, workers: int) -> int:
     """The most resident memory, above that of a bare `import torch`, of a server that holds a float32 model of `nbytes`
-    bytes, while `workers` workers push and pull it."""
+    bytes, while `workers` workers push and pull it on one of our ways."""
     multiprocessing.set_start_method("spawn", force=True)
     with ExitStack() as ends:
-        room = Room(ends, 2, partial(_process, function, nbytes // 4, workers))
+        room = Room(ends, 2, partial(_process, way, function, nbytes // 4, workers))
         server, most = psutil.Process(room.processes[0].pid), 0
         told: list[Any] = []
         while told != ["done"] * (workers + 1):

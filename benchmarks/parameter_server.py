@@ -7,14 +7,15 @@ table beside a server of torch RPC that holds a dict of rows; and the resident m
 
 Each worker (`--peers` of them) pushes a vector to the servers, which add it, and pulls the values, at the same time as
 the others. A time is that of the slowest worker; every pulled value is checked. Ours is `--protocol parameter_server`
-with one copy of each range and with all checks: `TCP`, unencrypted as the rival; `CURVE`, encrypted. The rival is a
+with one copy of each range and with all checks: `memory`, shared by peers on one machine, as usual; `TCP`, unencrypted
+as the rival; `CURVE`, encrypted. The rival is a
 call of `torch.distributed.rpc` (TensorPipe over TCP) that adds a vector to the server's and returns it. The ratio is
 the rival's time over ours, turn by turn. The goals are those of two idle cores.
 
 rows: of a table of 1,000,000 rows of 64 elements each worker pushes changes of `--rows` random rows and gets their
 values. memory: the most resident memory of a server above that of a process that has imported PyTorch, over the model's
 bytes (64 MiB, one copy), with 2, 8 and 32 workers that push at the same time and pull at the same time, by its server
-function; with `add` at most 3 times the model.
+function, in shared memory and over TCP; with `add` at most 3 times the model. Shared memory counts in full.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import sys
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 
 from _company import MIB, Company, Work, compared, place_of
 from _pushes import OurPushes, TorchRPC
@@ -33,7 +35,7 @@ from common import MISSED, Row, grid_parser, missed, show, with_usual
 
 from samovar.peers.settings.link_text import parse_size
 
-WAYS = ("TCP", "CURVE")
+WAYS = ("memory", "TCP", "CURVE")
 GOALS = {4096: 3.0, MIB: 2.0, 16 * MIB: 1.5}
 """By bytes, with 3 workers and a server: how much longer the rival is to take than ours over TCP."""
 RIVAL = "torch_rpc"
@@ -83,13 +85,12 @@ def rows_of_table(servers: int, workers: int, count: int, ways: list[str], turns
 
 def memory(workers: list[int], functions: list[str]) -> list[Row]:
     rows = list[Row]()
-    for function in functions:
-        for count in workers:
-            times = server_bytes(function, MODEL_BYTES, count) / MODEL_BYTES
-            goal = MEMORY_GOAL if function == "add" else None
-            rows.append({"memory": f"{function}, {count} workers", "times_the_model": times, "goal": goal})
-            most = "" if goal is None else f", at most {goal:g}"
-            print(f"memory of a server, {function}, {count} workers: {times:.2f} times the model{most}", flush=True)
+    for function, count, way in product(functions, workers, ("memory", "TCP")):
+        times = server_bytes(way, function, MODEL_BYTES, count) / MODEL_BYTES
+        goal, held = MEMORY_GOAL if function == "add" else None, f"{function}, {count} workers, {way}"
+        rows.append({"memory": held, "times_the_model": times, "goal": goal})
+        most = "" if goal is None else f", at most {goal:g}"
+        print(f"memory of a server, {held}: {times:.2f} times the model{most}", flush=True)
     return rows
 
 

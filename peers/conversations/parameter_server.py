@@ -30,6 +30,8 @@ from ...protocols.parameter_server.sharer import Sharer, Sharing
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import State, Worker
+from ...protocols.testpoints import witnessed
+from ..machine.process_memory import Returns
 from .parameter_server_settings import ParameterServerSettings
 from .registry import Registered, Setup
 
@@ -157,6 +159,8 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
     first = None if store.copies else initial
     parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)
+    if not witnessed():  # of a simulation all peers are in one process
+        parts.chains.on_entries.append(Returns())
     if not isinstance(rule, MapReduce) or not rule.coordinated:
         return parts
     orders = Orders(channel, store, tenure, parts.chains)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
 import os
 import resource
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ from ..settings.link_text import parse_size
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 _KEPT_BYTES, _LARGE_BYTES = 1 << 30, 64 << 10
+_UNUSED_BYTES, _LOOK_S = 48 << 20, 0.25
+"""To return it takes 10 ms, and pages that are used again have to be mapped anew."""
+_MALLINFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
 
 
 def keep_freed_memory() -> None:
@@ -36,6 +41,41 @@ def return_freed_memory() -> None:
     """Make the C library return freed memory to the system at once: every block of 64 KiB and more, and the free memory
     at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of <malloc.h>."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO]
+
+
+class Returns:
+    """Returns kept memory (`keep_freed_memory`) to the system when it is called and more than `_UNUSED_BYTES` of it are
+    unused; it looks at most once in `_LOOK_S`. Tensors are aligned, so glibc often finds no place for one where another
+    of its size was freed, and what is kept grows. Does nothing where the C library is not glibc 2.33 or later."""
+
+    def __init__(self) -> None:
+        self._due_s, self._others_bytes = 0.0, 0
+        try:
+            libc = ctypes.CDLL("libc.so.6")
+            self._trim, self._info = libc.malloc_trim, libc.mallinfo2
+            self._info.restype = _Mallinfo
+            self._others_bytes = self._unused_bytes()
+        except (OSError, AttributeError):
+            self._due_s = math.inf
+
+    def __call__(self, *_: object) -> None:
+        if (now := time.monotonic()) >= self._due_s:
+            self._due_s = now + _LOOK_S
+            if self._unused_bytes() > _UNUSED_BYTES:
+                self._trim(0)
+
+    def _unused_bytes(self) -> int:
+        """Private memory in use by the process, but not for what is allocated; without what was so at the beginning."""
+        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split())
+        info = self._info()
+        used = int(info.uordblks) + int(info.hblkhd)
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE") - used - self._others_bytes
 
 
 def _set_malloc(options: Mapping[int, int]) -> None:

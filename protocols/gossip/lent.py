@@ -4,29 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from .board import Window
+from ..shared_memory.board import Lent as Lent
 from .periods import Told
-
-
-class Lent:
-    """A vector [n] on another peer's board. That peer may overwrite it at any time."""
-
-    def __init__(self, window: Window, slot: int, number: int) -> None:
-        self._window, self._slot, self._number = window, slot, number
-        self.tensor = window.tensor(slot)
-        """The vector in the shared memory: for reading only, and its values may change."""
-
-    @property
-    def intact(self) -> bool:
-        """Whether the vector has not been overwritten, so that all that was read of it until now is valid."""
-        return self._window.holds(self._slot, self._number)
-
-    def copied(self) -> Tensor | None:
-        """A copy [n] of the vector. None: it has been overwritten."""
-        copy = self.tensor.clone()
-        return copy if self.intact else None
 
 
 @dataclass(frozen=True, slots=True)

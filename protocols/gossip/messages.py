@@ -73,18 +73,6 @@ class Given:
     number: int
 
 
-@message(GOSSIP)
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Tells the receiver where the sender's board is: open in the process `pid` as the file descriptor `fd`, with the
-    `secret` on it. `row`: the row of that board in which the sender's marks for the receiver are."""
-
-    pid: int
-    fd: int
-    secret: bytes
-    row: int
-
-
 @dataclass(frozen=True, slots=True)
 class Published:
     """A vector [n] that a peer has published for a round, and that is not written to any more. `difference`: its

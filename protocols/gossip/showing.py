@@ -4,7 +4,7 @@ Each peer writes a vector to its own board, once, however many neighbours read i
 known, they look at the board by themselves (`find`), and no message is needed. Otherwise the reader asks; the answer
 tells the vector's number on the board (`lend`), and a later message of the reader that it has read the vector, so that
 the slot is free again. The first vectors of a pair of peers go over the link, while each tells the other where its
-board is (Offer).
+board is (`shared_memory.boards`).
 Cost: n bytes written, and n read for each neighbour; two small messages for each pair.
 On failure: where memory cannot be shared, vectors go over the link.
 """
@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..channel import Channel, Envelope
+from ..channel import Channel
 from ..offload import off_loop
-from ..shared_memory.segment import SECRET_BYTES
+from ..shared_memory.board import Lent
+from ..shared_memory.boards import Boards
 from ..transport import PeerId
-from ..wire.frames import PeerMisbehaved
-from .board import ROWS, SLOTS, Board, Window
+from .board import SLOTS, VectorBoard, VectorWindow
 from .kept import Kept
-from .lent import Lent, Shown
-from .messages import Offer, Published
+from .lent import Shown
+from .messages import Published
 from .mixing import Own, copied_own
-
-_TWICE = "offered its memory twice"
 
 
 @dataclass(slots=True, eq=False)
@@ -45,39 +42,29 @@ class _Placed:
     is_written: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Near:
-    """A peer on this machine. `row`: where this peer's board has the marks for it; `their_row`: where its board has
-    those for this peer. `window`: its board; None: it has told of none that can be read. `has_told`: whether it has
-    told."""
-
-    row: int
-    window: Window | None = None
-    their_row: int = -1
-    has_told: bool = False
-    lent: _Placed | None = None
-    """The vector that it was told to read, until it tells that it has."""
-
-
 class Showing:
     """One peer's own board, and its view of the boards of peers on the same machine. `like` [n]: a tensor of the size
     and dtype of all vectors. `kept`: the vectors that this peer has published. `is_sent` returns whether a published
     vector is being sent, so that its slot is still needed."""
 
     def __init__(self, channel: Channel, like: Tensor, kept: Kept, is_sent: Callable[[Published], bool]) -> None:
-        self._channel, self._kept, self._is_sent = channel, kept, is_sent
-        self._like = like.new_empty(1).expand(like.numel())  # which takes no memory
-        self._board: Board | None = None
-        self._near: dict[PeerId, _Near] = {}
-        self._early: dict[PeerId, Offer] = {}
-        """Offers of peers that are not known to be here yet."""
+        self._kept, self._is_sent = kept, is_sent
+        like = like.new_empty(1).expand(like.numel())  # which takes no memory
+        self._nbytes = like.nbytes
+        self._boards = Boards(
+            channel,
+            lambda: VectorBoard(like),
+            lambda pid, fd, secret: VectorWindow(pid, fd, secret, like),
+            lambda peer: self.is_near(peer),
+        )
+        self._lent: dict[PeerId, _Placed] = {}
+        """By peer, the vector that it was told to read, until it tells that it has."""
         self._slots: dict[int, _Placed] = {}
         self.is_near: Callable[[PeerId], bool] = lambda peer: False
         """Whether a peer is known to be on this machine."""
         self.bytes_shared = 0
         self._writing = asyncio.Lock()
         """Held until a vector that was written is kept, or lent: its slot is needed until then."""
-        channel.on(Offer, self._on_offer)
 
     # What this peer shows
 
@@ -85,7 +72,7 @@ class Showing:
         """Write a vector to this peer's board. Returns it as it lies on the board, and the original with its norm.
         None: no other peer is known to be on this machine, or the board has no room. Raises ValueError when the vector
         is not finite."""
-        if not self._near:
+        if not self._boards.met():
             return None
         async with self._writing:
             placed = await self._placed(one)
@@ -104,13 +91,13 @@ class Showing:
             if placed is None:
                 with contextlib.suppress(ValueError):  # it is not finite: the reader will say so
                     placed = await self._placed(one)
-            if placed is None or (near := self._near.get(peer)) is None:
+            if placed is None or not self._boards.has_met(peer):
                 return 0
-            near.lent = placed
+            self._lent[peer] = placed
             return placed.number
 
     async def _placed(self, one: Published) -> _Placed | None:
-        board, slot = self._board, self._free()
+        board, slot = self._boards.own, self._free()
         if board is None or slot is None:
             return None
         self._slots.pop(slot, None)
@@ -135,13 +122,13 @@ class Showing:
 
     def _free(self) -> int | None:
         """A slot whose vector nobody needs any more."""
-        for peer, near in self._near.items():
-            if near.window is not None:
-                self._kept.taken_up_to(peer, near.window.mark(near.their_row))
-        lent = [near.lent for near in self._near.values()]
+        for peer in self._boards.met():
+            if (reached := self._boards.reached(peer)) is not None:
+                self._kept.taken_up_to(peer, reached)
+        lent = [*self._lent.values()]
         return next((slot for slot in range(SLOTS) if not self._is_needed(self._slots.get(slot), lent)), None)
 
-    def _is_needed(self, placed: _Placed | None, lent: list[_Placed | None]) -> bool:
+    def _is_needed(self, placed: _Placed | None, lent: list[_Placed]) -> bool:
         if placed is None:
             return False
         there = placed.there
@@ -150,26 +137,23 @@ class Showing:
 
     def given_back(self, peer: PeerId) -> None:
         """Note that `peer` has read the vector that it was lent, or needs it no more: its slot may be overwritten."""
-        if (near := self._near.get(peer)) is not None:
-            near.lent = None
+        self._lent.pop(peer, None)
 
     # What others show
 
     def meet(self, peers: Iterable[PeerId]) -> None:
         """Tell each of these peers that is on this machine, and has not been told, where this peer's board is."""
-        for peer in peers:
-            if peer not in self._near and self.is_near(peer):
-                self._offer(peer)
+        self._boards.meet(peers)
 
     def shows(self, peer: PeerId) -> bool:
         """Whether this peer can read the newest vectors of `peer` on the board of `peer`."""
-        window = self._window(peer)
+        window = self._boards.window(peer)
         return window is not None and not window.full
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """The vector of `round`, or a newer one, on the board of `peer` (`Window.find`). None: it is not there yet, or
         this peer cannot read that board."""
-        window = self._window(peer)
+        window = self._boards.window(peer)
         note = None if window is None else window.find(round)
         if window is None or note is None:
             return None
@@ -179,66 +163,21 @@ class Showing:
     def borrowed(self, peer: PeerId, number: int) -> Lent | None:
         """The vector with this number on the board of `peer`. None: it is not there, or this peer cannot read that
         board."""
-        window = self._window(peer)
-        slots = [] if window is None else [slot for slot in range(SLOTS) if window.holds(slot, number)]
-        return None if window is None or not slots else Lent(window, slots[0], number)
+        window = self._boards.window(peer)
+        slot = None if window is None else window.slot_of(number)
+        return None if window is None or slot is None else Lent(window, slot, number)
 
     def took(self, peer: PeerId, round: int) -> None:
         """Count a vector of `peer` as read, and mark on this peer's board that it needs none of `peer` up to `round`
         any more."""
-        self.bytes_shared += self._like.nbytes
-        near = self._near.get(peer)
-        if self._board is not None and near is not None:
-            self._board.mark(near.row, round)
-
-    def _window(self, peer: PeerId) -> Window | None:
-        near = self._near.get(peer)
-        return None if near is None else near.window
-
-    # Coming and going
-
-    def _offer(self, peer: PeerId) -> None:
-        rows = {near.row for near in self._near.values()}
-        if (row := next((row for row in range(ROWS) if row not in rows), None)) is None:
-            return
-        if self._board is None:
-            try:
-                self._board = Board(self._like)
-            except OSError:
-                self.is_near = lambda peer: False  # it would be the same in each round
-                return
-        self._board.mark(row, 0)
-        self._near[peer] = _Near(row)
-        self._channel.post(peer, Offer(os.getpid(), self._board.fd, self._board.secret, row))
-        if (offer := self._early.pop(peer, None)) is not None:
-            self._attach(self._near[peer], offer)
-
-    def _on_offer(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved for a second board."""
-        peer = envelope.sender
-        self.meet([peer])
-        if (near := self._near.get(peer)) is not None:
-            self._attach(near, envelope.message)
-        elif peer in self._early:
-            raise PeerMisbehaved(_TWICE)
-        elif len(self._early) < ROWS:
-            self._early[peer] = envelope.message
-
-    def _attach(self, near: _Near, offer: Offer) -> None:
-        if near.has_told:
-            raise PeerMisbehaved(_TWICE)
-        near.has_told = True
-        if len(offer.secret) == SECRET_BYTES and 0 <= offer.row < ROWS:
-            with contextlib.suppress(OSError):
-                near.window = Window(offer.pid, offer.fd, offer.secret, self._like)
-                near.their_row = offer.row
+        self.bytes_shared += self._nbytes
+        self._boards.mark(peer, round)
 
     def forget(self, peer: PeerId) -> None:
         """Forget the board of `peer`, whose link has ended. A new process of that peer offers a new one."""
-        self._near.pop(peer, None)
-        self._early.pop(peer, None)
+        self._boards.forget(peer)
+        self._lent.pop(peer, None)
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
-        self._near.clear()
+        self._boards.close()
+        self._lent.clear()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
-from .congestion import ASK_S, CHUNK_BYTES_MIN, Rate
+from .congestion import ASK_S, CHUNK_BYTES_MIN, WINDOW_BYTES_MAX, Rate
 from .envelope import Envelope
 
 CREDIT_BYTES_MIN = 256 * 1024
@@ -199,10 +199,12 @@ class Inbound:
     def is_short(self) -> bool:
         """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
         it can be given."""
+        left_bytes = self.told_limit_bytes - self.received_bytes
+        if left_bytes >= WINDOW_BYTES_MAX // 4:  # as nearly always: no room is larger
+            return False
         room = self.room(self)
         worth = max(1, min(room.unconsumed_bytes, room.ahead_bytes) // 4)
-        little = self.told_limit_bytes - self.received_bytes < worth
-        return little and self.limit_bytes(room) - self.told_limit_bytes >= worth
+        return left_bytes < worth and self.limit_bytes(room) - self.told_limit_bytes >= worth
 
     def tell(self) -> None:
         """Note the present numbers as told: the caller sends them to the sender in a pulse."""
@@ -213,12 +215,12 @@ class Inbound:
         """Take the message `item` with the number `seq`, unless it has arrived before. Returns all messages that are
         now next in order, to be iterated at once. Raises PeerMisbehaved if the sender has sent more than its credit
         allows."""
-        room = self.room(self)
         if seq < self.next_seq or seq in self.early:
             return ()
         received_bytes = self.received_bytes + item.cost
-        allowed_bytes = self.told_limit_bytes + MESSAGE_BYTES_MAX  # or more: the limit only grows
-        if received_bytes > allowed_bytes and received_bytes > self.limit_bytes(room) + MESSAGE_BYTES_MAX:
+        over_bytes = received_bytes - MESSAGE_BYTES_MAX
+        # It may go on beyond what it was told: the limit only grows.
+        if over_bytes > self.told_limit_bytes and over_bytes > self.limit_bytes(self.room(self)):
             raise PeerMisbehaved(f"sent {received_bytes} bytes, beyond its credit")
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always

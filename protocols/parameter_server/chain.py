@@ -91,24 +91,22 @@ class Chains:
         """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of
         one entry must have the same next server."""
         behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
-        observed = witnessed()
+        observed, changed = witnessed(), [number for entry in entries for number in entry.ranges]
+        at_tail = dict[int, int]()
         for entry in entries:
             self._store.enter(entry)
             if observed:
                 for event in self._store.entered(entry):
                     witness(event)
-            key = (
-                self._tenure.successor(entry.ranges[0]),
-                tuple(entry.clocks),
-                entry.pushed is None,
-                entry.joins,
-                entry.order,
-            )
+            if (successor := self._tenure.successor(entry.ranges[0])) is None:
+                at_tail |= {number: self._store.copies[number].version for number in entry.ranges}
+                continue
+            key = (successor, tuple(entry.clocks), entry.pushed is None, entry.joins, entry.order)
             behind[key].append(entry)
+        self._all_have(at_tail)
         for those in behind.values():
             for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
-                self._send(self._tenure.successor(those[0].ranges[0]), some)
-        changed = [number for entry in entries for number in entry.ranges]
+                self._send(some)
         for on_entries in self.on_entries:
             on_entries(changed)
 
@@ -124,11 +122,9 @@ class Chains:
             nbytes, many = nbytes + own, many + len(entry.ranges)
         yield group
 
-    def _send(self, successor: PeerId | None, entries: Sequence[Entry]) -> None:
+    def _send(self, entries: Sequence[Entry]) -> None:
+        """Send entries to the next server of their chain."""
         reached = {number: self._store.copies[number].version for entry in entries for number in entry.ranges}
-        if successor is None:
-            self._all_have(reached)
-            return
         pieces = [entry.pushed for entry in entries if entry.pushed is not None]
         payload, rows = of_pieces(pieces), tuple(_rows_of(entry) for entry in entries for _ in entry.ranges)
         clocks = tuple(clock for entry in entries for _ in entry.ranges for clock in entry.clocks.values())
@@ -139,6 +135,8 @@ class Chains:
             head = (ask, epoch, tuple(reached), rows, versions, workers, clocks)
             return Apply(*head, first.joins, bool(pieces), first.order)
 
+        successor = self._tenure.successor(first.ranges[0])
+        assert successor is not None
         task = asyncio.create_task(self._ask(successor, question, payload, reached), name="chain")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -81,9 +81,9 @@ class Client:
             self._reading = None
             return reading.values()
         keys, shares = self._keys, Shares(self._keys, wanted)
-        reading = Reading(keys, shares, self._received)
+        reading = Reading(keys, shares, self._received, self._exchanges.parcels)
 
-        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
+        def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
             rows, take = shares.counts(ranges), partial(self._take_values, reading, ranges, self._before(ranges))
             return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, (Pulled, NotTaken), take)
@@ -134,17 +134,19 @@ class Client:
             return
         shares, reading = (Sparse if sparse else Shares).of(self._keys, pushed), None
         if reads:
-            reading = Reading(self._keys, self._no_rows, self._received)
+            reading = Reading(self._keys, self._no_rows, self._received, self._exchanges.parcels)
             self._reading = seq, reading
 
-        answers = (Pulled if reads else Pushed, Early, NotTaken)
+        answers, parcels = (Pulled if reads else Pushed, Early, NotTaken), self._exchanges.parcels
 
-        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
+        def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             rows, known = shares.counts(ranges), tuple(read[number] for number in ranges)
             take = partial(self._take_push, seq, reading, ranges, self._before(ranges))
+            payload = shares.payload(ranges, pushed)
+            parcel = parcels.put(server, [payload])
             return Question(
-                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads),
-                shares.payload(ranges, pushed), answers, take,
+                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads, parcel),
+                b"" if parcel else payload, answers, take,
             )  # fmt: skip
 
         self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False)
@@ -190,15 +192,21 @@ class Client:
         for push in [push for push, exchange in self._pushing.items() if exchange.done()]:
             self._pushing.pop(push).result()
 
+    @property
+    def bytes_shared(self) -> int:
+        """Bytes of values that this worker has written to memory that it shares with servers, or read there."""
+        return self._exchanges.parcels.bytes_shared
+
     def close(self) -> None:
         """Cancel the pushes under way. Servers are told nothing."""
         for exchange in self._pushing.values():
             exchange.cancel()
+        self._exchanges.parcels.close()
 
     async def _enlisted(self, clock: int) -> int:
         clocks = [clock]
 
-        def ask(epoch: int, ranges: tuple[int, ...]) -> Question:
+        def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             answers, taking = (Enlisted, NotTaken), partial(take, ranges, self._told(ranges))
             return Question(lambda ask: Enlist(ask, epoch, clock, ranges), b"", answers, taking)
 

@@ -26,6 +26,7 @@ from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .known import Known
 from .messages import NotTaken
+from .parcels import Parcels
 from .placement import Placement
 from .shares import Shares
 from .tenure import placement_of, workers_of
@@ -40,9 +41,8 @@ class LostRange(MembershipError):
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
 
-_MESSAGES_BYTES_MAX = 16 << 20
-"""The most bytes of one message of each worker, all together, to a server or from it: it may hold all of them at a
-time."""
+_OPEN_BYTES_MAX = 12 << 20
+"""The most bytes of all workers' open questions to a server, or of its answers: it may hold all of them at a time."""
 _AT_A_TIME = 2
 """The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""
 
@@ -59,8 +59,8 @@ class Question(NamedTuple):
     take: Take
 
 
-Ask = Callable[[int, tuple[int, ...]], Question]
-"""The question about these ranges: (generation of the view, ranges)."""
+Ask = Callable[[int, PeerId, tuple[int, ...]], Question]
+"""The question about these ranges to a server: (generation of the view, server, ranges)."""
 
 
 class Exchanges:
@@ -69,6 +69,7 @@ class Exchanges:
     def __init__(self, channel: Channel, presence: Presence, keys: Keys, copies: int) -> None:
         self._channel, self._keys, self._copies = channel, keys, copies
         self.presence, self.known = presence, Known(channel, presence, len(keys))
+        self.parcels = Parcels(channel)
         self.open: dict[Exchange, None] = {}
         """The exchanges under way."""
         self._placed: tuple[int, Placement] | None = None
@@ -107,10 +108,13 @@ class Exchanges:
         return of
 
     def batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
-        """These ranges in groups, each of as many as suit the link to `server` now, and its memory."""
-        at, share = 0, _MESSAGES_BYTES_MAX // max(1, len(workers_of(self.presence.present)))
+        """These ranges in groups, each of as many as suit the memory of `server`, and the link to it if their bytes go
+        over that."""
+        at, share = 0, _OPEN_BYTES_MAX // (_AT_A_TIME * max(1, len(workers_of(self.presence.present))))
         while at < len(numbers):
-            most = min(PAYLOAD_BYTES_MAX, share, self._channel.endpoint.chunk_bytes(server))
+            most = min(PAYLOAD_BYTES_MAX, share)
+            if not self.parcels.reaches(server):
+                most = min(most, self._channel.endpoint.chunk_bytes(server))
             until, nbytes = at + 1, shares.nbytes(numbers[at])
             while until < min(len(numbers), at + ITEMS_MAX):
                 if (nbytes := nbytes + shares.nbytes(numbers[until])) > most:
@@ -216,6 +220,7 @@ class Exchange:
         else:
             self._serverless_s = None
         self._view = view
+        exchanges.parcels.begin(view)
         for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
             batches = exchanges.batches(server, numbers, self._shares)
             for _ in range(_AT_A_TIME):
@@ -227,7 +232,7 @@ class Exchange:
             return
         place = self._asked_so_far = self._asked_so_far + 1
         try:
-            question = self._ask(view.generation, ranges)
+            question = self._ask(view.generation, server, ranges)
             told = partial(self._told, view, server, batches, ranges, question.take, place)
             self._asked[place] = self._exchanges.asking(server, question, told)
         except PeerLost:

@@ -66,7 +66,6 @@ class Mapper:
     partitions, and pushes the sums. `model` [n]: the model with which it begins."""
 
     needs = frozenset[str]()
-    bytes_shared = 0
 
     def __init__(self, client: Client, presence: Presence, clock: RunClock, options: Mapping, model: Tensor) -> None:
         self._client, self._presence, self._clock, self._options = client, presence, clock, options
@@ -80,6 +79,10 @@ class Mapper:
         self._step = _Step()
         self._outcome: Outcome | None = None
         """The outcome of a step that is over and not recorded yet."""
+
+    @property
+    def bytes_shared(self) -> int:
+        return self._client.bytes_shared
 
     @property
     def version(self) -> int:

@@ -5,7 +5,8 @@ head first and tail last. A worker's clock is the number of its last push. `ask`
 its question. All messages are of one view: `epoch` is its generation. A server refuses a message of a former view, and
 keeps one of a later view until it has that view. Values travel as raw elements, range after range; of a block only some
 rows, whose numbers go before all values (`pieces`). `rows`: by range, how many rows there are; 0 for a range of the
-vector, in a Push also another number (`sparse`).
+vector, in a Push also another number (`sparse`). `parcel`: the number of the payload on the sender's board
+(`parcels`), 0: it is in the message.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Push:
     last: bool
     of: int
     reads: bool
+    parcel: int
 
 
 @_control
@@ -111,6 +113,7 @@ class Pulled:
     updates: tuple[int, ...]
     clocks: tuple[int, ...]
     late: str
+    parcel: int
 
 
 @_control

@@ -14,6 +14,7 @@ from ..link.link import PeerLost
 from ..transport import PeerId
 from .keys import Keys
 from .messages import Pulled
+from .parcels import Parcels
 from .pieces import of_bytes
 from .shares import Pushes, Shares
 
@@ -38,10 +39,10 @@ class Values:
 
 class Reading:
     """The values read so far of the ranges `keys`, and of the rows `shares`. Their bytes are added to `received`, by
-    server."""
+    server. `parcels`: those of this worker."""
 
-    def __init__(self, keys: Keys, shares: Shares, received: Counter[PeerId]) -> None:
-        self._keys, self._shares, self._received = keys, shares, received
+    def __init__(self, keys: Keys, shares: Shares, received: Counter[PeerId], parcels: Parcels) -> None:
+        self._keys, self._shares, self._received, self._parcels = keys, shares, received, parcels
         self._found: Pushes | None = None
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
@@ -49,21 +50,28 @@ class Reading:
         """Take the answer to a question for the values of `ranges`, and release its memory. Raises PeerLost when its
         bytes and numbers are not as many as these ranges have."""
         pulled: Pulled = answer.message
-        due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, len(answer.payload)
+        parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
+        values = of_bytes(answer.payload, self._keys.dtype) if parcel is None else parcel.payload
+        due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, values.nbytes
         try:
             if nbytes != due or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 raise PeerLost(answer.sender, f"it gave {nbytes} bytes of {due} in {len(ranges)} ranges")
-            self._put(of_bytes(answer.payload, self._keys.dtype), ranges)
+            self._put(values.view(self._keys.dtype), ranges, lent=parcel is not None)
+            if parcel is not None and not parcel.lent.intact:
+                raise PeerLost(answer.sender, "it has written over its answer")
         finally:
             answer.done()
+            if pulled.parcel:
+                self._parcels.took(answer.sender, pulled.parcel, nbytes)
         self._received[answer.sender] += nbytes
         for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
             self._updates[number], self._clocks[number] = update, clock
         self._late = pulled.late or self._late
         return pulled
 
-    def _put(self, values: Tensor, ranges: Sequence[int]) -> None:
-        if len(ranges) == len(self._keys) == len(self._keys.parts):  # all there is: nothing is copied
+    def _put(self, values: Tensor, ranges: Sequence[int], *, lent: bool) -> None:
+        """`lent`: the values are in memory of the server."""
+        if not lent and len(ranges) == len(self._keys) == len(self._keys.parts):  # all there is: nothing is copied
             self._found = Pushes(values, {})
             return
         if self._found is None:

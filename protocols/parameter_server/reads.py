@@ -209,13 +209,16 @@ class Reads:
         """Answer a question with these values. `late`: the worker for whose push the answer has waited last, "": for
         none. Returns False, and refuses the question, where its sender has not taken its earlier answers yet."""
         reader = question.sender
-        if sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
+        if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
             return False
         self._store.traffic.pull(question.message)
-        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late)
+        parcels = self._tenure.parcels
+        near = parcels.is_near(reader)
+        parcel = parcels.put(reader, [raw([one]) for one in answer.values], answer.values) if near else 0
+        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late, parcel)
         with contextlib.suppress(PeerLost):
-            waiting = self._channel.offer(reader, pulled, raw(answer.values))
+            waiting = self._channel.offer(reader, pulled, b"" if parcel else raw(answer.values))
             if waiting is not None:
                 self._sending[waiting] = reader
                 waiting.add_done_callback(self._sent)

@@ -86,7 +86,6 @@ class Serving:
     one at the end."""
 
     needs = frozenset[str]()
-    bytes_shared = 0
 
     def __init__(self, parts: Parts, membership: Membership, presence: Presence, clock: RunClock, every: int) -> None:
         self._parts, self._members, self._presence, self._clock, self._every = parts, membership, presence, clock, every
@@ -100,6 +99,10 @@ class Serving:
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
         parts.intake.on_update = self._on_update
+
+    @property
+    def bytes_shared(self) -> int:
+        return self._parts.tenure.parcels.bytes_shared
 
     @property
     def version(self) -> int:
@@ -168,6 +171,7 @@ class Serving:
         parts.takeover.close()
         parts.chains.begin()
         parts.reads.close()
+        parts.tenure.parcels.close()
         for one in parts.more:
             one.close()
 

@@ -15,6 +15,8 @@ from .keys import Keys
 from .pieces import packed
 from .placement import merged
 
+_NO_IDS = torch.empty(0, dtype=INDEX)
+
 
 @dataclass(frozen=True, slots=True)
 class Pushes:
@@ -43,9 +45,8 @@ class Shares:
         """By block, the numbers in the block of the wanted rows."""
         self._places: dict[int, Tensor] = {}
         """By block, the places of these rows among all wanted rows of the table."""
-        nothing = torch.empty(0, dtype=INDEX)
         for table in keys.tables:
-            ids, blocks = wanted.get(table.name, nothing), keys.of_table[table.name]
+            ids, blocks = wanted.get(table.name, _NO_IDS), keys.of_table[table.name]
             if ids.dtype != INDEX or ids.dim() != 1 or not ascending(ids, table.rows):
                 due = "an int64 tensor [k] of their numbers is due, ascending and none twice"
                 raise ValueError(f"of the {table.rows} rows of table {table.name!r}, {due}")

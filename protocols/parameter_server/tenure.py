@@ -12,12 +12,13 @@ from itertools import pairwise
 from ..channel import Channel, Envelope
 from ..members.attributes import SERVER
 from ..members.view import View
-from ..testpoints import witness
+from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
 from .events import Handled
 from .held import Held
 from .messages import NotTaken
+from .parcels import Parcels
 from .placement import Placement
 
 Allowed = Callable[[PeerId, Sequence[int]], bool]
@@ -56,12 +57,11 @@ class Tenure:
     ) -> None:
         self._channel, self._mappers = channel, mappers
         self.count = count
-        self.epoch = 0
+        self._view: View | None = None
+        """The present view; None: there is none yet."""
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
         self._mapper: Mapping[str, PeerId] = {}
-        self.everybody: tuple[PeerId, ...] = ()
-        """The members and learners of the view."""
         self.ready: set[int] = set()
         """The settled ranges of which this server holds a copy."""
         self.lost: set[int] = set()
@@ -69,6 +69,18 @@ class Tenure:
         self.on_settled: list[Callable[[], None]] = []
         """Called when ranges are settled."""
         self._held = Held(channel)
+        self.parcels = Parcels(channel)
+        """Payloads that this server sends and receives in shared memory."""
+
+    @property
+    def epoch(self) -> int:
+        """The generation of the view; 0: there is none yet."""
+        return 0 if self._view is None else self._view.generation
+
+    @property
+    def everybody(self) -> tuple[PeerId, ...]:
+        """The members and learners of the view."""
+        return () if self._view is None else self._view.everybody
 
     @property
     def me(self) -> PeerId:
@@ -78,8 +90,9 @@ class Tenure:
     def begin(self, view: View) -> None:
         """Make `view` the present one, in which no range is settled yet, and handle the messages that have waited for
         it."""
-        self.epoch, self.placement = view.generation, placement_of(view, self.placement.copies)
-        self.workers, self.everybody, self._mapper = workers_of(view), view.everybody, self._mappers(view)
+        self._view, self.placement = view, placement_of(view, self.placement.copies)
+        self.workers, self._mapper = workers_of(view), self._mappers(view)
+        self.parcels.begin(view)
         self.ready.clear()
         self.lost.clear()
         self._held.keep(self.everybody)
@@ -176,7 +189,8 @@ class Tenure:
             said = NotTaken(envelope.message.ask, in_words(_gone(min(gone))), lost=True)
             self._channel.post(envelope.sender, said)
         elif named <= self.ready:
-            witness(Handled(envelope.sender))
+            if witnessed():
+                witness(Handled(envelope.sender))
             handler(envelope)
         else:
             self._held.put_off(envelope, again)

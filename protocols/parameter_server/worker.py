@@ -64,7 +64,6 @@ class Worker:
     algorithm makes of them. `state`: the state from which it begins."""
 
     needs = frozenset({"steps"})
-    bytes_shared = 0
 
     def __init__(self, client: Client, presence: Presence, clock: RunClock, options: Options, state: State) -> None:
         self._client, self._presence, self._clock, self._options = client, presence, clock, options
@@ -79,6 +78,10 @@ class Worker:
         self._returns = 0
         self._done = False
         """Whether this worker has its last model."""
+
+    @property
+    def bytes_shared(self) -> int:
+        return self._client.bytes_shared
 
     @property
     def version(self) -> int:

@@ -1,3 +1,3 @@
-"""Memory that peers on one machine share, and sums in it. Only `segment` knows how the memory is allocated and
-mapped.
+"""Memory that peers on one machine share: sums in it, and boards that one peer writes and others read. Only `segment`
+knows how the memory is allocated.
 """

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from .schema import STR_BYTES_MAX, Fields, fields_of, integer, plain_fields, read_fields
+from .schema import STR_BYTES_MAX, Fields, fields_of, integer, integers, plain_fields, read_fields
 
-VERSION = 17
+VERSION = 18
 """Version of the protocol. Peers of different versions refuse each other, and tell so."""
 HEADER_BYTES_MAX = 256 * 1024
 """The most bytes of a header: a view of `limits.VIEW_MEMBERS_MAX` members fits."""
@@ -207,7 +207,7 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards, lane, seq = map(integer, islice(unpacker, 4))
+    incarnation, towards, lane, seq = integers(tuple(islice(unpacker, 4)))
     channel, name = unpack(), unpack()
     if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
         raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")

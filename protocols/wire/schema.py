@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Callable
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 STR_BYTES_MAX = 16 * 1024
@@ -33,9 +34,12 @@ class Codec(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass's fields, in order. `checks`: `Codec.plain` of each if all are scalar; None: some are not."""
+    """A dataclass's fields, in order. `values` returns a tuple of their values in an instance; `plains`: `Codec.plain`
+    of each. `checks`: the same if all are scalar; None: some are not."""
 
     codecs: tuple[tuple[str, Codec], ...]
+    values: Callable[[Any], Any]
+    plains: tuple[Callable[[Any], Any], ...]
     checks: tuple[Callable[[Any], Any], ...] | None
 
 
@@ -49,18 +53,26 @@ def fields_of(cls: type) -> Fields:
         return known
     hints = typing.get_type_hints(cls)
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
-    checks = tuple(codec.plain for _, codec in codecs) if all(codec.scalar for _, codec in codecs) else None
-    return _fields.setdefault(cls, Fields(codecs, checks))
+    plains = tuple(codec.plain for _, codec in codecs)
+    values = attrgetter(*(name for name, _ in codecs)) if len(codecs) > 1 else _few(codecs)
+    checks = plains if all(codec.scalar for _, codec in codecs) else None
+    return _fields.setdefault(cls, Fields(codecs, values, plains, checks))
+
+
+def _few(codecs: tuple[tuple[str, Codec], ...]) -> Callable[[Any], Any]:
+    """`Fields.values` of less than two fields, of which `attrgetter` makes no tuple."""
+    return lambda body: tuple(getattr(body, name) for name, _ in codecs)
 
 
 def plain_fields(body: object, fields: Fields) -> list[object]:
     """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
     field."""
-    plain, name = list[object](), ""
+    plain = list[object]()
     try:
-        for name, codec in fields.codecs:
-            plain.append(codec.plain(getattr(body, name)))
+        for write, value in zip(fields.plains, fields.values(body), strict=True):
+            plain.append(write(value))
     except ValueError as error:
+        name, _ = fields.codecs[len(plain)]
         raise ValueError(f"{type(body).__name__}.{name}: {error}") from None
     return plain
 
@@ -88,7 +100,7 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _tuple_codec(item: Codec, items_max: int) -> Codec:
-    every = _integers if item.plain is integer else None
+    every = integers if item.plain is integer else None
 
     def plain(value: object) -> list[object]:
         if not isinstance(value, tuple) or len(value) > items_max:
@@ -148,7 +160,7 @@ def integer(value: object) -> int:
     return value
 
 
-def _integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """As `integer`, for many."""
     if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):
         raise ValueError("integers from 0 to 2^63-1 were due")

@@ -118,8 +118,11 @@ class Tap:
         already."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
-        self._backlog.append(frames)
-        self._flush()
+        if self._backlog or self.hold or self._socket.send(frames) != 0:
+            self._backlog.append(frames)
+            self._flush()
+        else:
+            self._look()
         return True
 
     def send(self, frames: Sequence[Buffer]) -> int:

@@ -5,6 +5,7 @@ import random
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from live import ROOT, STEADY, Live, python, samovar, verb
@@ -13,6 +14,7 @@ from whole_numbers import SUMS, due
 
 from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.records.run import read_run
+from samovar.protocols.shared_memory.segment import machine
 
 DIGITS, GLOVE = ROOT / "examples/digits.py", ROOT / "examples/glove.py"
 OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2, "--ranges", 8)
@@ -210,3 +212,58 @@ def test_what_does_not_go_with_serve_is_told_in_one_line(given: tuple[object, ..
     ended = verb("serve", *given)
     assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1)
     assert said in ended.stderr
+
+
+WIDE = """
+import torch
+from torch import nn
+
+
+def model():
+    return nn.Linear(128, 128)
+
+
+def data(part, parts):
+    while True:
+        yield torch.randn(8, 128)
+
+
+def loss(model, batch):
+    return model(batch).square().mean()
+"""
+
+
+def boards(process: psutil.Process) -> set[str]:
+    """The memory of peers that a process has mapped."""
+    lines = Path(f"/proc/{process.pid}/maps").read_text("ascii").splitlines()
+    return {line.split()[4] for line in lines if "/memfd:samovar" in line}
+
+
+@pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
+@pytest.mark.parametrize("victim", ["1", "2"])
+def test_workers_and_servers_on_one_machine_share_memory_and_keep_none_of_a_killed_one(
+    victim: str, tmp_path: Path
+) -> None:
+    """The killed one is a worker, or a server of which the values have another copy."""
+    (tmp_path / "wide.py").write_text(WIDE, "utf-8")
+    own = ("--protocol", "parameter-server", "--peers", 2, "--servers", 2, "--copies", 2, "--consistency", "async")
+    usual = ("--steps", 10**6, "--patience-s", 10_000, "--no-report", "--json")
+    run = Live(tmp_path, "train", tmp_path / "wide.py", *own, *usual, "--run", "run")
+
+    def shared(peer: str) -> int:
+        return sum(row.get("bytes_shared", 0) for row in run.records(peer))
+
+    def step() -> int:
+        return max((row.get("step", 0) for row in run.records("0")), default=0)
+
+    run.until(lambda: all(shared(peer) > 0 for peer in ("0", "1")), "shared memory")
+    run.peers()[victim].send_signal(signal.SIGKILL)
+    last = step()
+    run.until(lambda: step() >= last + 20, "twenty more steps")
+    left = run.peers()
+    assert len(left) == 3
+    assert all(len(boards(process)) <= 3 for process in left.values()), "its own, and those of two others"
+    before = shared("0")
+    run.until(lambda: shared("0") > before, "more of it")
+    run.signal(signal.SIGINT)
+    assert run.end().left == []

@@ -1,5 +1,6 @@
 """One server of the parameter server in a simulation, whose workers are played by the test."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -127,3 +128,9 @@ class Present:
 
     def has_left(self, view: View) -> bool:
         return False
+
+    async def view(self) -> View:
+        return self.present
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0.1)

@@ -22,14 +22,11 @@ from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.regular import Ring
 from samovar.protocols.collectives.bound import Bound
 from samovar.protocols.endpoint import Endpoint
-from samovar.protocols.gossip import board as board_module
 from samovar.protocols.gossip import neighbourhood as neighbourhood_module
-from samovar.protocols.gossip import showing as showing_module
-from samovar.protocols.gossip.board import SLOTS, Board, Window
+from samovar.protocols.gossip.board import SLOTS, VectorBoard, VectorWindow
 from samovar.protocols.gossip.exchange import NeighbourExchange
 from samovar.protocols.gossip.graph import OfTopology
-from samovar.protocols.gossip.lent import Lent
-from samovar.protocols.gossip.messages import Offer, Published
+from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import Overwritten, Own, Summands, WrongNumbers, mix
 from samovar.protocols.gossip.neighbourhood import Neighbourhood, Taken
 from samovar.protocols.gossip.periods import Told
@@ -37,6 +34,10 @@ from samovar.protocols.gossip.shares import Shares
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.members.neighbours import Neighbours
 from samovar.protocols.members.view import Attributes, Member
+from samovar.protocols.shared_memory import board as board_module
+from samovar.protocols.shared_memory import boards as boards_module
+from samovar.protocols.shared_memory.board import Lent
+from samovar.protocols.shared_memory.boards import BoardOffer
 from samovar.protocols.shared_memory.segment import machine
 
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
@@ -228,7 +229,7 @@ async def test_shares_are_lent_and_given_back() -> None:
             took = await asyncio.gather(*(peer.exchange.take("p0", number) for peer in peers[1:]))
             assert all(torch.equal(one.vector, share) for one in took)
         assert peers[1].exchange.showing.bytes_shared == 11 * 4 * SIZE
-        await eventually(lambda: all(near.lent is None for near in peers[0].exchange.showing._near.values()))
+        await eventually(lambda: not peers[0].exchange.showing._lent)
 
 
 async def test_without_memory_vectors_go_over_links(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +251,7 @@ async def test_a_board_that_becomes_too_large_goes_on_over_links(monkeypatch: py
 
         monkeypatch.setattr(board_module, "reserve", none)
         for peer in peers:
-            peer.exchange.showing._board._reserved.clear()
+            peer.exchange.showing._boards.own._reserved.clear()
         shared = peers[0].neighbours.bytes_shared
         for number in (4, 5):
             mixed = await asyncio.gather(*(peer.round(number, torch.full((SIZE,), 2.0)) for peer in peers))
@@ -261,12 +262,12 @@ async def test_a_board_that_becomes_too_large_goes_on_over_links(monkeypatch: py
 # Hostile and broken neighbours
 
 
-def shown(vector: Tensor) -> tuple[Board, Window]:
+def shown(vector: Tensor) -> tuple[VectorBoard, VectorWindow]:
     """A board with a vector, and a window to it."""
-    board = Board(vector)
+    board = VectorBoard(vector)
     board.clear(0).copy_(vector)
     board.show(0, 1, 1, False, Told())
-    return board, Window(os.getpid(), board.fd, board.secret, vector)
+    return board, VectorWindow(os.getpid(), board.fd, board.secret, vector)
 
 
 def test_nobody_can_shrink_a_board_or_write_to_anothers() -> None:
@@ -284,33 +285,33 @@ def test_nobody_can_shrink_a_board_or_write_to_anothers() -> None:
 
 
 def test_a_board_that_may_shrink_is_not_looked_at() -> None:
-    board = Board(torch.ones(SIZE))
+    board = VectorBoard(torch.ones(SIZE))
     loose = os.memfd_create("samovar", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(loose, os.fstat(board.fd).st_size)
     os.pwrite(loose, board.secret, 0)
     with pytest.raises(OSError, match="may change its size"):
-        Window(os.getpid(), loose, board.secret, torch.ones(SIZE))
+        VectorWindow(os.getpid(), loose, board.secret, torch.ones(SIZE))
     fcntl.fcntl(loose, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    Window(os.getpid(), loose, board.secret, torch.ones(SIZE))
+    VectorWindow(os.getpid(), loose, board.secret, torch.ones(SIZE))
     with pytest.raises(OSError, match="another secret"):
-        Window(os.getpid(), loose, bytes(32), torch.ones(SIZE))
+        VectorWindow(os.getpid(), loose, bytes(32), torch.ones(SIZE))
     with pytest.raises(OSError, match="another size"):
-        Window(os.getpid(), loose, board.secret, torch.ones(8 * SIZE))
+        VectorWindow(os.getpid(), loose, board.secret, torch.ones(8 * SIZE))
     os.close(loose)
 
 
 def test_a_board_is_still_read_when_its_owner_was_killed() -> None:
     code = (
         "import torch, sys, time\n"
-        "from samovar.protocols.gossip.board import Board\n"
+        "from samovar.protocols.gossip.board import VectorBoard\n"
         "from samovar.protocols.gossip.periods import Told\n"
-        "board = Board(torch.ones(1000)); board.clear(0).fill_(3.0); board.show(0, 1, 1, False, Told())\n"
+        "board = VectorBoard(torch.ones(1000)); board.clear(0).fill_(3.0); board.show(0, 1, 1, False, Told())\n"
         "print(board.fd, board.secret.hex(), flush=True); time.sleep(60)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     fd, secret = owner.stdout.readline().split()
-    window = Window(owner.pid, int(fd), bytes.fromhex(secret), torch.ones(SIZE))
+    window = VectorWindow(owner.pid, int(fd), bytes.fromhex(secret), torch.ones(SIZE))
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
@@ -357,8 +358,8 @@ async def test_a_second_offer_of_memory_is_refused() -> None:
         for number in (1, 2):
             await asyncio.gather(*(peer.round(number, torch.ones(SIZE)) for peer in peers))
         refused = peers[0].endpoint.refused
-        over_again = Offer(os.getpid(), 0, bytes(32), 0)
-        peers[1].exchange.showing._channel.post("p0", over_again)
+        over_again = BoardOffer(os.getpid(), 0, bytes(32), 0)
+        peers[1].exchange.showing._boards._channel.post("p0", over_again)
         await eventually(lambda: "p1" in refused)
         assert "twice" in refused["p1"]
         mixed = await asyncio.gather(*(peer.round(3, torch.ones(SIZE)) for peer in peers))
@@ -366,10 +367,10 @@ async def test_a_second_offer_of_memory_is_refused() -> None:
 
 
 async def test_offers_of_peers_that_are_not_here_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showing_module, "ROWS", 1)
+    monkeypatch.setattr(boards_module, "ROWS", 1)
     async with ring(3, near=False) as peers:
         for sender in peers[1:]:
-            sender.exchange.showing._channel.post("p0", Offer(1, 0, bytes(32), 0))
-        await eventually(lambda: bool(peers[0].exchange.showing._early))
+            sender.exchange.showing._boards._channel.post("p0", BoardOffer(1, 0, bytes(32), 0))
+        await eventually(lambda: bool(peers[0].exchange.showing._boards._early))
         await asyncio.sleep(0)
-        assert len(peers[0].exchange.showing._early) == 1
+        assert len(peers[0].exchange.showing._boards._early) == 1

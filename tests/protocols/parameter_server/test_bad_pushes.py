@@ -42,7 +42,7 @@ async def pushed(
     server: Server, worker: str, values: Tensor, seq: int = 1, ranges: tuple[int, ...] = (0,), rows: int = 0
 ) -> Any:
     """The answer to a push of these values by `worker`."""
-    push = lambda ask: Push(ask, 1, seq, ranges, (rows,) * len(ranges), (1,), False, 0, False)  # noqa: E731
+    push = lambda ask: Push(ask, 1, seq, ranges, (rows,) * len(ranges), (1,), False, 0, False, 0)  # noqa: E731
     return await server.asked(worker, push, Pushed, Early, NotTaken, payload=values.numpy().tobytes())
 
 

@@ -170,7 +170,9 @@ def test_questions_that_wait_keep_no_payload() -> None:
         server.parts.tenure.settle([0])
         pull = asyncio.create_task(server.asked("a", lambda ask: Pull(ask, 1, 9, (0,), (0,)), payload=bytes(1 << 20)))
         values = torch.ones(3).numpy().tobytes()
-        push = server.asked("a", lambda ask: Push(ask, 1, 2, (0,), (0,), (1,), False, 0, False), Pushed, payload=values)
+        push = server.asked(
+            "a", lambda ask: Push(ask, 1, 2, (0,), (0,), (1,), False, 0, False, 0), Pushed, payload=values
+        )
         pushing, parts = asyncio.create_task(push), server.parts
         await eventually(lambda: bool(parts.reads._parked and parts.intake._asked))
         assert not parts.reads._parked[0].envelope.payload
@@ -201,7 +203,7 @@ def test_a_worker_counts_once_in_a_step() -> None:
 
         async def push(worker: str, seq: int, value: float) -> object:
             values = torch.full((3,), value).numpy().tobytes()
-            question = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False)  # noqa: E731
+            question = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False, 0)  # noqa: E731
             return await server.asked(worker, question, Pushed, Early, payload=values)
 
         first = asyncio.create_task(push("a", 2, 2.0))
@@ -252,7 +254,7 @@ def test_a_worker_that_was_alone_and_claimed_to_be_far_ahead_stops_no_records() 
 
 async def pushed(server: Server, worker: str, seq: int) -> None:
     values = torch.ones(3).numpy().tobytes()
-    push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False)  # noqa: E731
+    push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False, 0)  # noqa: E731
     await server.asked(worker, push, Pushed, payload=values)
 
 

@@ -54,7 +54,7 @@ def test_a_push_counts_for_a_partition_and_the_present_step(
         server.parts.tenure.settle([0])
 
         def push(ask: int) -> Push:
-            return Push(ask, 1, seq, (0,), (0,), (1,), last, of, False)
+            return Push(ask, 1, seq, (0,), (0,), (1,), last, of, False, 0)
 
         got = await server.asked("a", push, answer, payload=WHOLE)
         assert said in getattr(got, "why", "")
@@ -73,7 +73,7 @@ def test_a_portion_goes_to_two_workers_and_is_not_given_out_once_it_is_pushed() 
         assert [await taken("a"), await taken("b")] == [1, 2]
         assert [await taken("a"), await taken("a")] == [2, 0], "a backup of b's, and none twice"
         pushing = asyncio.create_task(
-            server.asked("a", lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 1, False), Pushed, payload=WHOLE)
+            server.asked("a", lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 1, False, 0), Pushed, payload=WHOLE)
         )
         await eventually(lambda: server.parts.intake.has(0, PARTITIONS[0], 1))
         assert await taken("b") == 0

@@ -19,7 +19,7 @@ from samovar.protocols.parameter_server.shares import Pushes
 
 def push(server: Server, worker: str) -> asyncio.Task[Any]:
     """The answer to the first push of `worker`, which reads."""
-    question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0, True)  # noqa: E731
+    question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0, True, 0)  # noqa: E731
     values = torch.ones(3).numpy().tobytes()
     return asyncio.create_task(server.asked(worker, question, Pulled, NotTaken, payload=values))
 
@@ -89,7 +89,7 @@ def test_a_read_of_a_push_waits_for_the_clocks_of_the_others() -> None:
 def test_a_push_for_a_partition_reads_nothing() -> None:
     async def scene(server: Server) -> None:
         server.parts.tenure.settle([0])
-        question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 1, True)  # noqa: E731
+        question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 1, True, 0)  # noqa: E731
         answer = await server.asked("a", question, NotTaken, payload=torch.ones(3).numpy().tobytes())
         assert "does not" in answer.why
 

@@ -101,7 +101,7 @@ def held(server: Server) -> list[Any]:
 
 ENLIST: Question = lambda ask: Enlist(ask, 1, 10**18, (0,))  # noqa: E731
 PULL: Question = lambda ask: Pull(ask, 1, 0, (0,), (0,))  # noqa: E731
-PUSH: Question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0, False)  # noqa: E731
+PUSH: Question = lambda ask: Push(ask, 1, 1, (0,), (0,), (0,), False, 0, False, 0)  # noqa: E731
 APPLY: Question = lambda ask: Apply(ask, 1, (0,), (), (1,), (), (), False, False, ())  # noqa: E731
 SURVEY: Question = lambda ask: Survey(ask, 1)  # noqa: E731
 TAKE: Question = lambda ask: Take(ask, 1, 1, False)  # noqa: E731

@@ -75,7 +75,7 @@ def push(server: Server, worker: str, value: float, *ranges: int) -> asyncio.Tas
     """The answer to the first push of `worker`, to these ranges, which reads."""
     size = sum(server.parts.store.keys.size(number) for number in ranges)
     zeros = (0,) * len(ranges)
-    question = lambda ask: Push(ask, 1, 1, ranges, zeros, zeros, False, 0, True)  # noqa: E731
+    question = lambda ask: Push(ask, 1, 1, ranges, zeros, zeros, False, 0, True, 0)  # noqa: E731
     values = torch.full((size,), value).numpy().tobytes()
     return asyncio.create_task(server.asked(worker, question, Pulled, payload=values))
 

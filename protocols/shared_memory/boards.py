@@ -1,0 +1,145 @@
+"""Boards: how the peers of one machine tell each other where their boards are.
+
+Each peer makes one board, as soon as it meets another peer on its machine, and offers it to each of these once.
+Cost: a small message each way for each pair of peers.
+On failure: without a board of both peers of a pair, neither reads the other's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..channel import Channel, Envelope
+from ..transport import PeerId
+from ..wire.frames import PeerMisbehaved, message
+from .board import ROWS, Board, Window
+from .segment import SECRET_BYTES
+
+B = TypeVar("B", bound=Board)
+W = TypeVar("W", bound=Window)
+_TWICE = "offered its memory twice"
+
+
+@message("shared_memory")
+@dataclass(frozen=True, slots=True)
+class BoardOffer:
+    """Tells the receiver where the sender's board is: open in the process `pid` as the file descriptor `fd`, with the
+    `secret` on it. `row`: the row of that board in which the sender's marks for the receiver are."""
+
+    pid: int
+    fd: int
+    secret: bytes
+    row: int
+
+
+@dataclass(slots=True, eq=False)
+class _Near(Generic[W]):
+    """A peer on this machine. `row`: where this peer's board has the marks for it; `their_row`: where its board has
+    those for this peer. `window`: its board; None: it has told of none that can be read. `has_told`: whether it has
+    told."""
+
+    row: int
+    window: W | None = None
+    their_row: int = -1
+    has_told: bool = False
+
+
+class Boards(Generic[B, W]):
+    """One peer's own board, made by `make`, and the boards of peers on the same machine, opened by `look` (process,
+    descriptor, secret). `is_near` returns whether a peer is known to be on this machine."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        make: Callable[[], B],
+        look: Callable[[int, int, bytes], W],
+        is_near: Callable[[PeerId], bool],
+    ) -> None:
+        self._channel, self._make, self._look, self._is_near = channel, make, look, is_near
+        self.own: B | None = None
+        """This peer's board; None: it has met no peer on this machine, or there is no memory to share."""
+        self._has_none = False
+        """Whether there is no memory for a board."""
+        self._near: dict[PeerId, _Near[W]] = {}
+        self._early: dict[PeerId, BoardOffer] = {}
+        """Offers of peers that are not known to be here yet."""
+        channel.on(BoardOffer, self._on_offer)
+
+    def meet(self, peers: Iterable[PeerId]) -> None:
+        """Tell each of these peers that is on this machine, and has not been told, where this peer's board is."""
+        for peer in peers:
+            if peer not in self._near and not self._has_none and self._is_near(peer):
+                self._offer(peer)
+
+    def has_met(self, peer: PeerId) -> bool:
+        return peer in self._near
+
+    def met(self) -> Collection[PeerId]:
+        """The peers on this machine that this peer has met."""
+        return self._near.keys()
+
+    def window(self, peer: PeerId) -> W | None:
+        """The board of `peer`; None: it cannot be read."""
+        near = self._near.get(peer)
+        return None if near is None else near.window
+
+    def reached(self, peer: PeerId) -> int | None:
+        """How far `peer` has read this peer's board, by its mark; None: its board cannot be read."""
+        near = self._near.get(peer)
+        return None if near is None or near.window is None else near.window.mark(near.their_row)
+
+    def mark(self, peer: PeerId, reached: int) -> None:
+        """Mark on this peer's board that it has read that of `peer` up to `reached`."""
+        near = self._near.get(peer)
+        if self.own is not None and near is not None:
+            self.own.mark(near.row, reached)
+
+    def _offer(self, peer: PeerId) -> None:
+        rows = {near.row for near in self._near.values()}
+        if (row := next((row for row in range(ROWS) if row not in rows), None)) is None:
+            return
+        if self.own is None:
+            try:
+                self.own = self._make()
+            except OSError:
+                self._has_none = True
+                return
+        self.own.mark(row, 0)
+        self._near[peer] = _Near(row)
+        self._channel.post(peer, BoardOffer(os.getpid(), self.own.fd, self.own.secret, row))
+        if (offer := self._early.pop(peer, None)) is not None:
+            self._attach(self._near[peer], offer)
+
+    def _on_offer(self, envelope: Envelope) -> None:
+        """Raises PeerMisbehaved for a second board."""
+        peer = envelope.sender
+        self.meet([peer])
+        if (near := self._near.get(peer)) is not None:
+            self._attach(near, envelope.message)
+        elif peer in self._early:
+            raise PeerMisbehaved(_TWICE)
+        elif len(self._early) < ROWS:
+            self._early[peer] = envelope.message
+
+    def _attach(self, near: _Near[W], offer: BoardOffer) -> None:
+        if near.has_told:
+            raise PeerMisbehaved(_TWICE)
+        near.has_told = True
+        if len(offer.secret) == SECRET_BYTES and 0 <= offer.row < ROWS:
+            with contextlib.suppress(OSError):
+                near.window = self._look(offer.pid, offer.fd, offer.secret)
+                near.their_row = offer.row
+
+    def forget(self, peer: PeerId) -> None:
+        """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
+        self._near.pop(peer, None)
+        self._early.pop(peer, None)
+
+    def close(self) -> None:
+        if self.own is not None:
+            self.own.close()
+        self._near.clear()
