@@ -89,14 +89,15 @@ def test_each_algorithm_brings_all_workers_to_a_better_model(chosen: dict[str, s
     workers = [life for life in world.lives if not life.role]
     assert [life.error for life in world.lives] == [None] * 5
     assert all(life.trainer.steps == 24 for life in workers)
-    batches = [batch for part in range(3) for batch in load_task(WORDS).data(part, 3)]
+    task = load_task(WORDS)
+    batches = [batch for part in range(3) for batch in task.data(part, 3)]
 
     def loss(module: torch.nn.Module) -> float:
         with torch.no_grad():
-            return float(sum(load_task(WORDS).loss(module, batch) for batch in batches))
+            return float(sum(task.loss(module, batch) for batch in batches))
 
-    first = Trainer(load_task(WORDS), seed=0, data_shard=0, data_shards=3, device=torch.device("cpu")).model
-    assert all(loss(life.trainer.model) < loss(first) for life in workers)
+    at_first = loss(Trainer(task, seed=0, data_shard=0, data_shards=3, device=torch.device("cpu")).model)
+    assert all(loss(life.trainer.model) < at_first for life in workers)
 
 
 @pytest.mark.parametrize("first", [160, *(soaked(first) for first in range(40, 420, 20) if first != 160)])
