@@ -9,6 +9,7 @@ import pytest
 import torch
 from simulated import simulate
 from test_simulated_runs import TASKS
+from tiers import soaked
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
@@ -60,8 +61,8 @@ def run(task: Task, *faults: Fault, slow_s: float = 0.1, **settings: Any) -> tup
     "own",
     [
         {"consistency": "bsp"},
-        {"consistency": "ssp:2"},
-        {"consistency": "bounded:2"},
+        soaked({"consistency": "ssp:2"}),
+        soaked({"consistency": "bounded:2"}),
         {"consistency": "async"},
         {"algorithm": "easgd:0.1:3"},
         {"algorithm": "softsync:2"},

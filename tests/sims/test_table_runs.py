@@ -43,7 +43,7 @@ def same(one: Life, other: Life) -> bool:
     return all(torch.allclose(value, model(other)[name], atol=1e-6) for name, value in model(one).items())
 
 
-@pytest.mark.parametrize(("servers", "copies"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize(("servers", "copies"), [soaked(1, 1), (3, 2)])
 def test_rows_on_servers_train_as_the_whole_table_does(servers: int, copies: int) -> None:
     """Plain SGD, a mean of all workers at each step: as in an allreduce, which averages the whole tables."""
     _, _, whole = simulate(WORDS, peers=3, period="1", steps=24)
@@ -77,9 +77,9 @@ def test_only_the_rows_that_are_needed_travel() -> None:
 CHOSEN = [
     {"server_update": "adagrad:0.1", "consistency": "ssp:2"},
     {"algorithm": "softsync:2", "server_update": "adam:0.01"},
-    {"algorithm": "backup:1"},
+    soaked({"algorithm": "backup:1"}),
     {"algorithm": "downpour:2:2", "server_update": "momentum:0.003"},
-    {"consistency": "bounded:2", "server_update": "sgd:0.1"},
+    soaked({"consistency": "bounded:2", "server_update": "sgd:0.1"}),
 ]
 
 
