@@ -189,6 +189,7 @@ def run_to_its_end(command: list[str]) -> NoReturn:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
     except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
         if isinstance(error, KeyboardInterrupt):
