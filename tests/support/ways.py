@@ -31,7 +31,7 @@ class Way:
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
     company, so of its promises only those of `promised_always` are tried for each change, for a third of such rows, and
     the others every night.
-    `whole`: of the promises of another way only a quarter is tried for each change too, see `in_turn`; of this one all.
+    `whole`: of the promises of another way only a sixth is tried for each change too, see `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
     in `support`, which scripts train too if it is a recipe; empty: the usual one."""
@@ -74,7 +74,7 @@ class Way:
         about one run of the way, so all of them are tried or none."""
         if always:
             return not self.nightly or self.some(3, "its plain run") == 0
-        return not self.nightly and (self.whole or self.some(4, promise) == 0)
+        return not self.nightly and (self.whole or self.some(6, promise) == 0)
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
