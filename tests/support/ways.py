@@ -29,9 +29,9 @@ class Way:
     `by_chance`: those that it gives or not by measured times; they are not tried. `ended_by`: the setting that ends its
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
-    company, so of its promises only those of `promised_always` are tried for each change, for a third of such rows, and
-    the others every night.
-    `whole`: of the promises of another way only a sixth is tried for each change too, see `in_turn`; of this one all.
+    company, so of its promises only those of `promised_always` are tried for each change, and these of a third of such
+    rows; the others every night. `whole`: of the promises of another way only a sixth is tried for each change too, see
+    `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
     in `support`, which scripts train too if it is a recipe; empty: the usual one."""
