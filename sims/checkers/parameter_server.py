@@ -28,14 +28,25 @@ Push = tuple[PeerId, int]
 class _Term:
     """The content of a range in one term. `pushes`: by version, the pushes that its entry has added; `before`: the
     pushes that the range had when the term began; `restored`: the clocks that it had when this history began, as those
-    of partitions in a resumed run; `lives`: the processes that hold a copy."""
+    of partitions in a resumed run; `lives`: the processes that hold a copy; `content`: the pushes that the range has
+    in its last version."""
 
     before: Counter[Push] = field(default_factory=Counter)
     restored: Mapping[str, int] = field(default_factory=dict)
     pushes: dict[int, list[Push]] = field(default_factory=dict)
     lives: set[str] = field(default_factory=set)
+    content: Counter[Push] = field(init=False)
 
-    def content(self, version: float = float("inf")) -> Counter[Push]:
+    def __post_init__(self) -> None:
+        self.content = Counter(self.before)
+
+    def added(self, version: int, pushes: Sequence[Push]) -> None:
+        """Note the pushes of an entry. Each copy of the range tells of it; the last word counts."""
+        self.content.subtract(self.pushes.get(version, ()))
+        self.content.update(pushes)
+        self.pushes[version] = [*pushes]
+
+    def content_of(self, version: int) -> Counter[Push]:
         """The pushes that the range has in that version."""
         found = Counter(self.before)
         for number, pushes in self.pushes.items():
@@ -67,7 +78,7 @@ class _Histories:
         key, new = (event.range, event.term), None
         if key not in self.terms:
             base = self.terms.get((event.range, event.base), _Term(restored=event.clocks))
-            new = self.terms[key] = _Term(base.content(event.version), base.restored)
+            new = self.terms[key] = _Term(base.content_of(event.version), base.restored)
         self.terms[key].lives.add(life)
         self.present[life, event.range] = event.term
         return new
@@ -75,7 +86,7 @@ class _Histories:
     def entered(self, event: Entered) -> _Term:
         term = self.terms.setdefault((event.range, event.term), _Term())
         if event.pushes:
-            term.pushes[event.version] = [*event.pushes]
+            term.added(event.version, event.pushes)
         return term
 
 
@@ -102,7 +113,7 @@ def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Ent
         elif isinstance(event, Acknowledged):
             number = histories.present[life, event.range]
             term, push = histories.terms[event.range, number], (event.worker, event.seq)
-            if push in term.content():
+            if term.content[push]:
                 kept[event.range].append(_Kept(push, number, frozenset(term.lives)))
             elif not backup and event.seq > term.restored.get(event.worker, 0):
                 yield f"{life} acknowledged push {event.seq} of {event.worker} to range {event.range} without it"
@@ -126,7 +137,7 @@ def nothing_is_applied_twice(scenario: Scenario, entries: Sequence[Entry]) -> It
         elif isinstance(event, Took):
             histories.took(life, event)
         elif isinstance(event, Entered) and event.pushes:
-            content = histories.entered(event).content()
+            content = histories.entered(event).content
             for worker, seq in event.pushes:
                 if content[worker, seq] > 1:
                     yield f"{life} applied push {seq} of {worker} to range {event.range} {content[worker, seq]} times"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from live import run_here, verb
+from live import python, run_here, verb
+from nursery import OPEN_FILES
 
 import samovar
 from samovar.peers.cli import doctor as verb_doctor
@@ -58,8 +58,8 @@ def test_people_get_a_line_for_each_finding() -> None:
 
 
 def test_a_finding_with_advice_gives_exit_code_1() -> None:
-    command = f"ulimit -n 300; exec {sys.executable} -m samovar doctor --listen tcp://127.0.0.1:0"
-    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    limited = {**os.environ, OPEN_FILES: "300"}
+    done = python("-m", "samovar", "doctor", "--listen", "tcp://127.0.0.1:0", env=limited)
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("✗")]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_pace import COMMON, SLOW, bits, play, squares
 from test_simulated_runs import TASKS
+from tiers import soaked
 from torch import nn
 
 from samovar.aggregation.scaffold import ControlVariate
@@ -132,7 +133,7 @@ def test_training_with_equal_steps_ends_at_the_common_optimum_too() -> None:
     assert end(pace="equal") > 0.1
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.PAUSE])
+@pytest.mark.parametrize("kind", [Kind.RESTART, soaked(Kind.PAUSE)])
 def test_an_absent_peer_leaves_no_bias_behind(kind: Kind) -> None:
     fault = Fault(kind=kind, who=(1,), at_s=2.0, for_s=0.5)
     assert end(faults=(fault,), drift="corrected", patience_s=2.0, steps=480) < 1e-3

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from simulated import no_complaints, simulate  # noqa: F401
 from synthetic import synthetic_records
 from test_trainer import noisy_task
+from tiers import one_in
 from torch import nn
 
 from samovar.peers.cli.live_table import Board
@@ -74,8 +76,9 @@ def draws(model: nn.Module) -> float:
 # Without a trace
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("evaluate", [in_train_mode, replaces_a_buffer, draws])
+@pytest.mark.parametrize(
+    ("overlap", "evaluate"), one_in(2, product([False, True], [in_train_mode, replaces_a_buffer, draws]))
+)
 def test_a_run_ends_with_the_same_bits_with_and_without_evaluations(
     evaluate: Callable[[nn.Module], float], overlap: bool
 ) -> None:

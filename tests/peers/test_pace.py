@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from live import verb
 from loops import begin
 from test_simulated_runs import DIGITS, TASKS
+from tiers import one_in
 from torch import nn
 
 from samovar.aggregation.fednova import FAR, UNKNOWN_SPEEDS, Speeds, effective, normalised, own_steps
@@ -203,8 +205,7 @@ def test_the_own_pace_of_equal_peers_is_the_equal_pace_to_the_bit() -> None:
     assert bits(equal.lives[0]) == bits(own.lives[0])
 
 
-@pytest.mark.parametrize("outer", ["plain", "nesterov"])
-@pytest.mark.parametrize("codec", ["none", "int8", "top_k:0.1"])
+@pytest.mark.parametrize(("outer", "codec"), one_in(2, product(["plain", "nesterov"], ["none", "int8", "top_k:0.1"])))
 def test_all_go_on_with_the_same_bits(outer: str, codec: str) -> None:
     world, _ = play(load_task(TASKS / "union.py"), steps=160, pace="own", outer=outer, codec=codec)
     assert len({(bits(life), life.peer.conversation.state.speeds) for life in world.lives}) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from live import COUNTED, DIGITS, ROOT, Live, samovar
+from live import COUNTED, ROOT, STEADY, Live, samovar
 
 from samovar.peers.records.run import read_run
 from samovar.protocols.shared_memory.segment import machine
@@ -44,11 +44,11 @@ def test_nobody_waits_for_a_killed_peer_and_a_newcomer_takes_its_place(tmp_path:
     """By its silence they would not know of it in this test's time. Nor does anything of it stay with them."""
     usual = ("--patience-s", 10_000, "--no-report", "--json")
     own = ("--protocol", "gossip", "--peers", 4, "--period", 8, "--steps", 10**6, *usual)
-    run = Live(tmp_path, "train", DIGITS, *own, "--run", "run")
+    run = Live(tmp_path, "train", STEADY, *own, "--run", "run")
     run.until(lambda: exchanges(run) >= 10, "exchange 10")
     run.peers()["2"].send_signal(signal.SIGKILL)
     words = (run.folder / "join.txt").read_text("utf-8").split()
-    newcomer = Live(tmp_path, "join", words[2], DIGITS, "--invite", words[5], *usual, "--run", "new", run="new")
+    newcomer = Live(tmp_path, "join", words[2], STEADY, "--invite", words[5], *usual, "--run", "new", run="new")
     newcomer.until(lambda: exchanges(newcomer) > 0, "an exchange of the newcomer")
     last = exchanges(run)
     run.until(lambda: exchanges(run) >= last + 10, "ten more exchanges")

@@ -61,7 +61,7 @@ def test_word_vectors_are_trained_with_rows_on_a_server_and_their_neighbours_pri
 
 def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while_they_train(tmp_path: Path) -> None:
     quiet, own = ("--no-report", "--json"), ("--servers", 1, "--ranges", 8, "--peers", 1, "--steps", 10**6)
-    first = Live(tmp_path, "serve", DIGITS, *own, "--listen", "tcp://127.0.0.1:0", "--run", "run", *quiet)
+    first = Live(tmp_path, "serve", STEADY, *own, "--listen", "tcp://127.0.0.1:0", "--run", "run", *quiet)
     way = way_into(first)
     worker = Live(tmp_path, "join", *way, "--name", "w", "--run", "worker", *quiet, run="worker")
     worker.until(lambda: any(row.get("step", 0) >= 20 for row in worker.records()), "the first exchanges")
@@ -162,9 +162,8 @@ def test_a_script_trains_with_servers_which_run_it_as_far_as_its_model(tmp_path:
 
 
 def test_one_more_server_joins_the_run_of_a_script_while_it_trains(tmp_path: Path) -> None:
-    endless = SCRIPT.replace("for _ in range(60):", 'while not os.path.exists("over"):').replace(
-        "import samovar,", "import os, samovar,"
-    )
+    slowly = 'while not time.sleep(0.003) and not os.path.exists("over"):'
+    endless = SCRIPT.replace("for _ in range(60):", slowly).replace("import samovar,", "import os, time, samovar,")
     (tmp_path / "script.py").write_text(endless)
     own = ("--servers", 1, "--peers", 1, "--listen", "tcp://127.0.0.1:0", "--no-report", "--server-update", "sgd:0.1")
     first = Live(tmp_path, "serve", "script.py", *own, "--run", "run", "--json")

@@ -17,6 +17,7 @@ import torch
 from live import children
 from live import samovar as train
 from loops import RECIPES, Bare, begin, first_model, nothing_runs_on, steps_of, together, weights  # noqa: F401
+from tiers import one_in, soaked
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from torch.utils.data import TensorDataset
@@ -84,7 +85,7 @@ def test_one_peer_of_a_script_trains_as_a_plain_loop(recipe: str, tmp_path: Path
     assert torch.equal(weights(model), plain(recipe))
 
 
-@pytest.mark.parametrize("recipe", ["schedule", "ema", "gradual", "arguments"])
+@pytest.mark.parametrize("recipe", one_in(2, ["schedule", "ema", "gradual", "arguments"]))
 def test_peers_of_sgd_that_average_each_step_train_as_one_on_the_union_of_their_batches(recipe: str) -> None:
     run = Simulated(recipe, peers=4, period="1")
     for trainer in run.trainers:
@@ -202,7 +203,7 @@ def test_on_round_is_called_once_a_round_with_the_model_of_that_round() -> None:
     assert torch.equal(weights(module_of(alone.task).averages["0"]), weights(bare))
 
 
-@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
+@pytest.mark.parametrize("overlap", [pytest.param(True, id="overlap"), soaked(False, id="plain")])
 def test_the_checkpoint_of_a_run_that_is_stopped_holds_what_on_round_did_after_its_last_exchange(
     overlap: bool,
 ) -> None:

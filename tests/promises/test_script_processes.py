@@ -27,7 +27,7 @@ def script(folder: Path, body: str) -> Path:
     """A training script with a network, an optimizer and `step()`, and then `body`."""
     path = folder / "mine.py"
     path.write_text(f"""
-import os, sys, torch, samovar
+import os, sys, time, torch, samovar
 from torch import nn
 model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -90,7 +90,7 @@ def test_a_script_with_other_arguments_than_the_runs_is_told_both_and_one_that_d
     tmp_path: Path,
 ) -> None:
     """By the command line as a task's peer is. A script that dials by itself may have the run's address among them."""
-    path = script(tmp_path, "while not os.path.exists('over'): step()\nrun.leave()")
+    path = script(tmp_path, "while not time.sleep(0.003) and not os.path.exists('over'): step()\nrun.leave()")
     path = path.relative_to(tmp_path)
     run = Live(tmp_path, "train", path, *ALONE, "--", "--width", 3)
     line = run.until(lambda: (run.folder / "join.txt").exists() and (run.folder / "join.txt").read_text(), "a line")

@@ -29,7 +29,14 @@ from worlds import (
 
 WORLDS = (InProcess, ShapedInProcess, Simulated, Curve, Insecure)
 CALLED_BACK = (SimulatedAnswered, SimulatedRelayed, CurveAnswered, CurveRelayed, InsecureRelayed)
-IN_SOAK = {(Curve, True), (Insecure, False), (SimulatedAnswered, False), (SimulatedRelayed, True)}
+IN_SOAK = {
+    (InProcess, True),
+    (ShapedInProcess, False),
+    (Curve, True),
+    (Insecure, False),
+    (SimulatedAnswered, False),
+    (SimulatedRelayed, True),
+}
 OF_LOSSY_SOCKETS = {
     messages_arrive_exactly_once_and_in_order_on_each_lane,
     a_restarted_peer_never_gets_what_was_meant_for_its_past_self,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import resource
 import signal
 import socket
 import sys
@@ -77,9 +76,8 @@ def test_a_flood_of_silent_strangers_costs_no_peer_no_connection_and_no_checkpoi
     tmp_path: Path, runs: list[Live]
 ) -> None:
     options = ("--period", 4, "--steps", 10**6, "--checkpoint-every-s", 0, "--patience-s", 5, "--no-report")
-    run = Live(tmp_path, "train", STEADY, "--peers", 2, *options, "--run", "run", "--schedule", "ring", afresh=True)
+    run = Live(tmp_path, "train", STEADY, "--peers", 2, *options, "--run", "run", "--schedule", "ring", files=FILES)
     runs.append(run)
-    resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
     run.until(lambda: run.rounds() >= 3 and (run.folder / "join.txt").exists(), "round 3")
     _, _, address, *rest = (run.folder / "join.txt").read_text().splitlines()[1].split()
     host, port = split_address(address)

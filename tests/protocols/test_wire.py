@@ -18,6 +18,7 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import soaked
 
 import samovar.protocols
 from samovar.protocols.link.lane import Pulse
@@ -124,11 +125,12 @@ def instances_of(cls: type) -> st.SearchStrategy:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_message_comes_back_as_it_went(name: str) -> None:
+@pytest.mark.parametrize("tried", [8, soaked(100)])
+def test_every_message_comes_back_as_it_went(name: str, tried: int) -> None:
     kind = wire._by_name[name]
     numbers = st.integers(0, INT_MAX)
 
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=tried, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(instances_of(kind.type), numbers, numbers, numbers, st.integers(0, kind.payload_max))
     def check(body: object, incarnation: int, towards: int, seq: int, payload_bytes: int) -> None:
         header = encode(body, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel="there")

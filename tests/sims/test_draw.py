@@ -1,5 +1,6 @@
 """What a seed draws: every harshness is there, does what it says, and none of it reshuffles the rest."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.harsh import HARSHNESS, harsher
 
 
+@functools.cache
 def plain(seed: int) -> Scenario:
     drawn = draw(seed)
     groups = tuple(replace(group, dialable=True) for group in drawn.groups)

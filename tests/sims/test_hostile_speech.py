@@ -59,7 +59,7 @@ def hostile_world(seed: int, who: tuple[int, ...], for_s: float) -> World:
 
 
 @pytest.mark.parametrize(("for_s", "grown_max", "whole"), [(5.0, 200, False), soaked(30.0, 600, True)])
-@pytest.mark.parametrize("who", [(), (0,)], ids=["keys", "a member"])
+@pytest.mark.parametrize("who", [pytest.param((), id="keys"), soaked((0,), id="a member")])
 def test_nothing_grows_with_the_messages_of_hostile_keys(
     who: tuple[int, ...], for_s: float, grown_max: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,7 +106,7 @@ def points(consistency: str) -> list[Point]:
 
 @pytest.mark.parametrize(
     ("consistency", "first", "every"),
-    [("async", 12, 28), *(soaked(one, first, 5) for one in ("async", "ssp:2") for first in range(5))],
+    [("async", 12, 42), *(soaked(one, first, 5) for one in ("async", "ssp:2") for first in range(5))],
 )
 def test_a_server_that_is_killed_at_any_point_costs_no_acknowledged_push_and_is_named(
     consistency: str, first: int, every: int

@@ -9,6 +9,7 @@ import pytest
 import torch
 from simulated import simulate
 from test_simulated_runs import TASKS
+from tiers import soaked
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
@@ -60,8 +61,8 @@ def run(task: Task, *faults: Fault, slow_s: float = 0.1, **settings: Any) -> tup
     "own",
     [
         {"consistency": "bsp"},
-        {"consistency": "ssp:2"},
-        {"consistency": "bounded:2"},
+        soaked({"consistency": "ssp:2"}),
+        soaked({"consistency": "bounded:2"}),
         {"consistency": "async"},
         {"algorithm": "easgd:0.1:3"},
         {"algorithm": "softsync:2"},
@@ -93,7 +94,7 @@ def test_a_worker_that_waits_for_the_last_pushes_names_the_slow_one_and_its_reco
 
 def test_a_slow_worker_is_not_reported_while_its_pushes_come() -> None:
     """The others wait for it at their end for longer than anybody waits for a first contribution without a report."""
-    _, records, lives = run(load_task(UNION), consistency="async", slow_s=10.0)
+    _, records, lives = run(load_task(UNION), consistency="async", slow_s=8.0)
     assert len(lives) == 3
     assert max(one.time_s for one in records) > 3 * FIRST_S
     assert not [one for one in records if isinstance(one, EventRecord) and one.event == "stalled"]

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tiers import soaked
 
 from samovar.protocols.link.lane import Pulse
 from samovar.protocols.link_spec import LinkSpec
@@ -93,7 +94,7 @@ def test_a_way_keeps_its_order_and_two_ways_do_not() -> None:
     assert {arrived[0][0] for arrived in seen} == {"a", "b"}
 
 
-@pytest.mark.parametrize("priorities", [0, 3])
+@pytest.mark.parametrize("priorities", [0, soaked(3)])
 def test_a_run_by_priorities_is_a_function_of_its_scenario(priorities: int) -> None:
     scenario = replace(draw(12), faults=(), buggify=False, priorities=priorities)
     one, other = judge(scenario), judge(scenario)

@@ -83,7 +83,7 @@ def pushes_of(world: World) -> dict[int, set[tuple[str, int]]]:
     return found
 
 
-@pytest.mark.parametrize(("first", "every"), [(0, 67), *(soaked(first, 14) for first in range(14))])
+@pytest.mark.parametrize(("first", "every"), [(0, 100), *(soaked(first, 14) for first in range(14))])
 @pytest.mark.parametrize(
     ("scenario", "begins", "victims"),
     [(takeover, begins_the_takeover, (3, 5, 0)), (move, begins_the_move, (CAME, 3, 0))],

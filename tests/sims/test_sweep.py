@@ -63,8 +63,8 @@ FOUND_BUGS = {
 """Seeds that find these again when what mended them is taken out, as mutants do."""
 
 
-LONG = {1103, 1075, 2823, 3613, 668, 1718, 2378, 2414, 2702, 2804, 2813}
-"""These seeds take half of the time of all. Each bug that they found has a test with a short scenario."""
+LONG = {1103, 1075, 2024, 2823, 3613, 668, 1718, 2378, 2414, 2702, 2804, 2813}
+"""These seeds take more than half of the time of all. Each bug that they found has a test with a short scenario."""
 
 
 @pytest.mark.parametrize("seed", [soaked(seed) if seed in LONG else seed for seed in FOUND_BUGS])
@@ -193,7 +193,7 @@ def test_processes_judge_a_sweep_as_one_does() -> None:
 
 
 FINDERS = {
-    "a result is committed without a quorum": ("what is committed more than half have", [4, 2, 1]),
+    "a result is committed without a quorum": ("what is committed more than half have", [2, 4, 1]),
     "an update counts once more in each generation": ("every contribution counts once", [8, 0, 6]),
     "a stale generation is accepted": ("nothing of an old generation is applied", [360, 323, 725]),
 }

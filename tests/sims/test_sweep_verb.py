@@ -73,16 +73,16 @@ def test_a_failure_is_told_with_all_that_is_needed_to_see_it_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plant(monkeypatch)
-    result = verb("simulate", "--sweep", "1", "--seed", "6")
+    result = verb("simulate", "--sweep", "1", "--seed", "36")
     assert result.exit_code == 1
     told = result.stdout
-    assert re.search(r"^seed 6 broke a promise: nobody commits a second round: \d\.\d did$", told, re.MULTILINE)
-    assert re.search(r"^see it again with: samovar simulate --sweep 1 --seed 6$", told, re.MULTILINE)
+    assert re.search(r"^seed 36 broke a promise: nobody commits a second round: \d\.\d did$", told, re.MULTILINE)
+    assert re.search(r"^see it again with: samovar simulate --sweep 1 --seed 36$", told, re.MULTILINE)
     shown = told.split("the scenario:\n")[1].split("the last events:")[0]
-    assert read_scenario(write(tmp_path, shown)).scenario == draw(6)
+    assert read_scenario(write(tmp_path, shown)).scenario == draw(36)
     last = told.split("see it again")[0].rstrip().splitlines()[-1]
     assert re.fullmatch(r" +\d+\.\d{4} s  \d\.\d +committed round=2 .*", last)
-    assert verb("simulate", "--sweep", "1", "--seed", "6").stdout.splitlines()[:-1] == told.splitlines()[:-1]
+    assert verb("simulate", "--sweep", "1", "--seed", "36").stdout.splitlines()[:-1] == told.splitlines()[:-1]
 
 
 def test_a_minimised_failure_is_a_file_that_breaks_the_same_promise(
@@ -91,12 +91,12 @@ def test_a_minimised_failure_is_a_file_that_breaks_the_same_promise(
     monkeypatch.chdir(tmp_path)
     plant(monkeypatch)
     monkeypatch.setattr(show_sweep, "minimise", partial(minimise, runs_max=6))
-    told = json.loads(verb("simulate", "--sweep", "1", "--seed", "6", "--minimise", "--json").stdout)
+    told = json.loads(verb("simulate", "--sweep", "1", "--seed", "36", "--minimise", "--json").stdout)
     (failure,) = told["broken"]
-    assert failure["replay"] == "samovar simulate --scenario minimal-6.toml"
-    assert failure["scenario"] == Path("minimal-6.toml").read_text()
-    small = read_scenario(Path("minimal-6.toml")).scenario
-    assert (small.peers, len(small.faults)) < (draw(6).peers, len(draw(6).faults))
+    assert failure["replay"] == "samovar simulate --scenario minimal-36.toml"
+    assert failure["scenario"] == Path("minimal-36.toml").read_text()
+    small = read_scenario(Path("minimal-36.toml")).scenario
+    assert (small.peers, len(small.faults)) < (draw(36).peers, len(draw(36).faults))
     again = verb(*failure["replay"].split()[1:], "--json", "--quiet")
     assert again.exit_code == 1
     assert json.loads(again.stdout)["broken"] == failure["broken"]

@@ -167,7 +167,7 @@ def accuses_all(liar: Life, others: list[Life]) -> None:
         liar.machine.context.run(driver.send, other.id, Tell(beat))
 
 
-@pytest.mark.parametrize("membership", ["swim", "swim:3"])
+@pytest.mark.parametrize("membership", ["swim", soaked("swim:3")])
 def test_a_member_that_floods_false_suspicions_is_named_and_training_goes_on(membership: str) -> None:
     settings = Settings(
         peers=6,

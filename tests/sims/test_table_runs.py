@@ -43,7 +43,7 @@ def same(one: Life, other: Life) -> bool:
     return all(torch.allclose(value, model(other)[name], atol=1e-6) for name, value in model(one).items())
 
 
-@pytest.mark.parametrize(("servers", "copies"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize(("servers", "copies"), [soaked(1, 1), (3, 2)])
 def test_rows_on_servers_train_as_the_whole_table_does(servers: int, copies: int) -> None:
     """Plain SGD, a mean of all workers at each step: as in an allreduce, which averages the whole tables."""
     _, _, whole = simulate(WORDS, peers=3, period="1", steps=24)
@@ -77,9 +77,9 @@ def test_only_the_rows_that_are_needed_travel() -> None:
 CHOSEN = [
     {"server_update": "adagrad:0.1", "consistency": "ssp:2"},
     {"algorithm": "softsync:2", "server_update": "adam:0.01"},
-    {"algorithm": "backup:1"},
+    soaked({"algorithm": "backup:1"}),
     {"algorithm": "downpour:2:2", "server_update": "momentum:0.003"},
-    {"consistency": "bounded:2", "server_update": "sgd:0.1"},
+    soaked({"consistency": "bounded:2", "server_update": "sgd:0.1"}),
 ]
 
 
@@ -89,14 +89,15 @@ def test_each_algorithm_brings_all_workers_to_a_better_model(chosen: dict[str, s
     workers = [life for life in world.lives if not life.role]
     assert [life.error for life in world.lives] == [None] * 5
     assert all(life.trainer.steps == 24 for life in workers)
-    batches = [batch for part in range(3) for batch in load_task(WORDS).data(part, 3)]
+    task = load_task(WORDS)
+    batches = [batch for part in range(3) for batch in task.data(part, 3)]
 
     def loss(module: torch.nn.Module) -> float:
         with torch.no_grad():
-            return float(sum(load_task(WORDS).loss(module, batch) for batch in batches))
+            return float(sum(task.loss(module, batch) for batch in batches))
 
-    first = Trainer(load_task(WORDS), seed=0, data_shard=0, data_shards=3, device=torch.device("cpu")).model
-    assert all(loss(life.trainer.model) < loss(first) for life in workers)
+    at_first = loss(Trainer(task, seed=0, data_shard=0, data_shards=3, device=torch.device("cpu")).model)
+    assert all(loss(life.trainer.model) < at_first for life in workers)
 
 
 @pytest.mark.parametrize("first", [160, *(soaked(first) for first in range(40, 420, 20) if first != 160)])

@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tiers import one_in
+from tiers import soaked
 
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge
 
 
-@pytest.mark.parametrize("seeds", one_in(20, [range(first, first + 4) for first in range(0, 80, 4)]), ids=str)
+@pytest.mark.parametrize("seeds", [range(2), *(soaked(range(first, first + 4)) for first in range(0, 80, 4))], ids=str)
 def test_every_promise_holds_while_peers_unfreeze_a_parameter(seeds: range) -> None:
     reached = Counter[str]()
     for seed in seeds:

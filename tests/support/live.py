@@ -19,7 +19,7 @@ import psutil
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from nursery import NAME, ZYGOTE, Forked, execute
+from nursery import NAME, OPEN_FILES, ZYGOTE, Forked, execute
 
 from samovar import join
 from samovar.__main__ import main
@@ -91,12 +91,15 @@ def _children(pid: int) -> dict[int, tuple[psutil.Process, list[str]]]:
 
 
 class Live:
-    """``samovar ARGUMENTS`` in `folder`. Afresh: it imports all anew, and its peers have the limits it is given."""
+    """``samovar ARGUMENTS`` in `folder`. Afresh: it imports all anew. `files`: the most that it, and each of its peers,
+    may have open; None: as many as this process."""
 
-    def __init__(self, folder: Path, *arguments: object, run: str = "run", afresh: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *arguments: object, run: str = "run", afresh: bool = False, files: int | None = None
+    ) -> None:
         self.folder = folder / run
         self._known: dict[int, psutil.Process] = {}
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"} | ({} if files is None else {OPEN_FILES: str(files)})
         self.process = (subprocess.Popen if afresh else Forked)(
             [sys.executable, "-m", "samovar", *map(str, arguments)],
             cwd=folder,

@@ -105,13 +105,14 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 class Tree:
-    """A copy of the tree, in which `samovar` is the copy."""
+    """A copy of the tree, in which `samovar` is the copy. It has the compiled files, too, which are of the same times:
+    each process that runs there would else compile the library."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "samovar"
         self._process: subprocess.Popen[str] | None = None
         shutil.rmtree(self.root, ignore_errors=True)
-        ignored = shutil.ignore_patterns(".*", "build", "dist", "runs", "shared", "*.egg-info", "__pycache__")
+        ignored = shutil.ignore_patterns(".*", "build", "dist", "runs", "shared", "*.egg-info", "*.pyc.*")
         shutil.copytree(ROOT, self.root, ignore=ignored)
 
     def plant(self, mutant: Mutant) -> None:
@@ -132,7 +133,12 @@ class Tree:
     def run(self, code: str, *words: str, limit_s: float) -> tuple[int | None, str]:
         """Run Python `code` in the tree; returns the exit code, None: it took longer than `limit_s`, and the output."""
         tests = self.root / HERE.relative_to(ROOT)
-        environment = {**os.environ, "PYTHONPATH": f"{self.root.parent}{os.pathsep}{tests}", "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{self.root.parent}{os.pathsep}{tests}",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",  # the threads of a small sum mostly wait for each other
+        }
         with subprocess.Popen(
             [sys.executable, "-c", code, *words],
             cwd=self.root,

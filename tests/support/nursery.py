@@ -10,6 +10,8 @@ Programs are still started as users start them for the README (`test_readme`) an
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -17,10 +19,13 @@ import importlib
 import io
 import json
 import os
+import resource
 import runpy
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,6 +39,8 @@ from samovar.peers.machine.torch_imports import import_all_of_torch
 NAME = "nursery"
 """In the system's list of processes."""
 ZYGOTE = "samovar.peers.launch.forkserver"
+OPEN_FILES = "NURSERY_OPEN_FILES"
+"""In the environment of a program, the most files that it and all its children may have open."""
 REQUEST_BYTES_MAX = 1 << 18
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LIBC = ctypes.CDLL(None)
@@ -138,6 +145,8 @@ def _become(folder: str, environment: dict[str, str], files: dict[int, int]) -> 
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)
+    if most := environment.pop(OPEN_FILES, ""):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(most), int(most)))
     os.environ.clear()
     os.environ.update(environment)
     numpy.random.seed()  # noqa: NPY002
@@ -169,6 +178,31 @@ def run(command: list[str]) -> None:
     forkserver.main()
 
 
+def run_to_its_end(command: list[str]) -> NoReturn:
+    """``python COMMAND``, but that Python's objects are not freed one by one in the end: that would copy all the memory
+    that this process shares with the nursery, which takes a third of a second."""
+    code = 0
+    try:
+        run(command)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as Python does at its end
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads, or the program has closed it
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
 def _begin_a_nursery_of_its_own() -> None:
     """Of a launcher, for its zygote: before there is any thread."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -176,8 +210,7 @@ def _begin_a_nursery_of_its_own() -> None:
         ours.close()
         for number in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
-        run(serve(theirs))
-        sys.exit()
+        run_to_its_end(serve(theirs))
     theirs.close()
     _BEGUN.append(Nursery(ours))
     setattr(spawn, "_execute", execute)  # noqa: B010  # another kind of process, with the same interface
@@ -196,4 +229,4 @@ if __name__ == "__main__":
     for module in ("samovar.__main__", "sklearn.datasets"):  # what the examples import too
         importlib.import_module(module)
     gc.freeze()
-    run(serve(socket.socket(fileno=int(sys.argv[1]))))
+    run_to_its_end(serve(socket.socket(fileno=int(sys.argv[1]))))

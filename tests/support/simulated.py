@@ -62,7 +62,7 @@ def printed_under_hash_seed(hash_seed: str, code: str) -> str:
         check=True,
         capture_output=True,
         text=True,
-        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(filter(None, sys.path))},
+        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
     ).stdout
 
 

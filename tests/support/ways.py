@@ -29,8 +29,9 @@ class Way:
     `by_chance`: those that it gives or not by measured times; they are not tried. `ended_by`: the setting that ends its
     runs, where its own one does so after another number of steps for other peers. `as_task`: the way by which a task
     does the same as this one in a script; empty: this one. `nightly`: other rows have the same settings in other
-    company, so of its promises only those of `promised_always` are tried for each change, and the others every night.
-    `whole`: of the promises of another way only a quarter is tried for each change too, see `in_turn`; of this one all.
+    company, so of its promises only those of `promised_always` are tried for each change, and these of a third of such
+    rows; the others every night. `whole`: of the promises of another way only a sixth is tried for each change too, see
+    `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
     in `support`, which scripts train too if it is a recipe; empty: the usual one."""
@@ -67,10 +68,13 @@ class Way:
         """A number below `choices`, another one for each way: which peer is killed, and when."""
         return zlib.crc32(f"{self.name} {what}".encode()) % choices
 
-    def in_turn(self, promise: str) -> bool:
+    def in_turn(self, promise: str, *, always: bool) -> bool:
         """Whether the promise is tried with this way for each change. Each promise is tried with other ways, so that
-        together they try each promise, and each way, several times."""
-        return not self.nightly and (self.whole or self.some(4, promise) == 0)
+        together they try each promise, and each way, several times. `always`: it is of `promised_always`, which are
+        about one run of the way, so all of them are tried or none."""
+        if always:
+            return not self.nightly or self.some(3, "its plain run") == 0
+        return not self.nightly and (self.whole or self.some(6, promise) == 0)
 
 
 RING = {"protocol": str(ROOT / "tests/support/ring_mixing.py"), "mix_every": PERIOD, "period": None}
@@ -293,7 +297,7 @@ def _cases(promise: str, *, always: bool) -> Iterator[Any]:
     for way in WAYS:
         if promise in way.by_chance or (way.task_file and not way.recipe and promise in SCRIPTS):
             continue
-        marks = [] if always or way.in_turn(promise) else [pytest.mark.soak]
+        marks = [] if way.in_turn(promise, always=always) else [pytest.mark.soak]
         if promise in way.cannot:
             marks.append(pytest.mark.xfail(reason=way.cannot[promise], raises=AssertionError, strict=True))
         yield pytest.param(way, id=way.name, marks=marks)
@@ -306,6 +310,6 @@ def promised(test: Test) -> Test:
 
 
 def promised_always(test: Test) -> Test:
-    """The same, and nightly ways are tried for each change too."""
+    """The same, and for each change with all ways that are not nightly, and a third of those that are."""
     cases = list(_cases(test.__name__.removeprefix("test_"), always=True))
     return pytest.mark.parametrize("way", cases)(test)

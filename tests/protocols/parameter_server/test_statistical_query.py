@@ -2,6 +2,7 @@
 
 import runpy
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from live import verb
 from mapped import STEP_S, models, plain, run
 from test_simulated_runs import TASKS
+from tiers import one_in
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
@@ -62,8 +64,9 @@ def test_descent_by_queries_equals_descent_on_one_machine(servers: int) -> None:
     assert told[-1].loss < told[0].loss
 
 
-@pytest.mark.parametrize("algorithm", ["statistical_query", "statistical_query:descent"])
-@pytest.mark.parametrize("who", [0, 1, 3, 4])
+@pytest.mark.parametrize(
+    ("algorithm", "who"), one_in(3, product(["statistical_query", "statistical_query:descent"], [0, 1, 3, 4]))
+)
 def test_a_lost_peer_leaves_no_partition_out_and_counts_none_twice(algorithm: str, who: int) -> None:
     """Crashes in the first steps, while partitions are mapped and pushed, of a worker or of a server."""
     task = NORMAL if algorithm == "statistical_query" else LOGISTIC
