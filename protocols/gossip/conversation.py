@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,9 +34,10 @@ from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, Own, Summands, mix
-from .neighbourhood import NOTHING, Neighbourhood, Taken
+from .neighbourhood import Neighbourhood
 from .periods import Periods
 from .state import State, saved
+from .taken import NOTHING, Taken
 
 _FAR = 8
 
@@ -181,7 +182,7 @@ class Gossip:
         if await self._inside():
             if await self._catch_up():
                 return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
-            self.state = replace(self.state, held=self._anew(self.state.held.model))
+            self.state = replace(self.state, held=self._anew(self.state.held.model, {}))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = self._options.periods.told(update)
         mine = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
@@ -272,12 +273,13 @@ class Gossip:
         nothing = Own(torch.zeros_like(held.model), 0.0)
         mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
         witness(CaughtUp(reached))
-        await self._becomes(State(reached, step, self._anew(mean.vector), self.state.period))
+        await self._becomes(State(reached, step, self._anew(mean.vector, good), self.state.period))
         return True
 
-    def _anew(self, model: Tensor) -> Held:
-        """What this peer holds that goes on from `model` [n] alone: the others have given up what else it held."""
-        self._neighbours.begin_anew()
+    def _anew(self, model: Tensor, good: Mapping[PeerId, Published]) -> Held:
+        """What this peer holds that goes on from `model` [n] alone, the mean of the `good` vectors of others, or its
+        own: the others have given up what else it held."""
+        self._neighbours.begin_anew(good)
         return self._algorithm.begin(model, self._options.parameters)
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from torch import Tensor
 
@@ -15,18 +16,28 @@ NEWEST = 0
 """The round in a question for the newest vector, of whatever round."""
 
 
+class Form(IntEnum):
+    """What comes with the numbers of a vector. NOTHING: no bytes, because the asker has the vector already, or wants
+    the numbers only; DIFFERENCE: its encoded difference from another vector; WHOLE: the vector."""
+
+    NOTHING = 0
+    DIFFERENCE = 1
+    WHOLE = 2
+
+
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Want:
     """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
-    steps. `follows`: the round to which a difference leads from the receiver's vector that the sender has; 0: it has
-    none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none.
+    steps. `form`: the `Form` in which the sender wants it; for DIFFERENCE it also takes the vector whole. `holds`: the
+    round of the receiver's vector of which the sender has the estimate; None: it has none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none.
     `meets`: the round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`:
     the sender can read the receiver's board."""
 
     ask: int
     round: int
-    follows: int
+    form: int
+    holds: int | None
     took: int
     meets: int
     looks: bool
@@ -55,15 +66,17 @@ class Capable:
 class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
-    vector stands for all later rounds too. `difference`: the payload is not the vector but its encoded difference from
-    that of the round before. `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on
+    vector stands for all later rounds too. `form`: the `Form` of the payload. A difference leads from the sender's
+    vector of the round `before`, or, if `base` is not empty, from the vector with that hash (`estimates`). `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on
     the sender's board, where the receiver is to read it; then nothing is sent. 0: it is not there."""
 
     ask: int
     round: int
     step: int
     last: bool
-    difference: bool
+    form: int
+    before: int | None
+    base: bytes
     loss: float
     learning_rate: float
     motion: tuple[float, ...]
@@ -86,7 +99,8 @@ class Offer:
 @dataclass(frozen=True, slots=True)
 class Published:
     """A vector [n] that a peer has published for a round, and that is not written to any more. `difference`: its
-    encoded difference from the vector of the round before; None: there is none. The other fields are those of `Given`.
+    encoded difference from another vector; None: there is none. The other fields are those of `Given`. Of a neighbour
+    that was asked for its numbers only, `vector` is empty [0].
     It is also the event by which a simulation learns of the publication."""
 
     round: int
@@ -95,6 +109,8 @@ class Published:
     told: Told = Told()
     last: bool = False
     difference: Tensor | None = None
+    before: int | None = None
+    base: bytes = b""
 
     @property
     def carried_bytes(self) -> int:

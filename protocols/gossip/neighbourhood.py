@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -20,41 +20,18 @@ from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
-from .graph import Graph, Weights
+from .graph import Graph
 from .lent import Shown
-from .messages import NEWEST, Published
+from .messages import NEWEST, Form, Published
 from .mixing import Mix, Overwritten, Own, Summands, check, mix, own
 from .shares import Shares, split
+from .taken import Taken, donors
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards without a pause, how often to yield, and how many pauses of what length then
 follow, before these neighbours are asked by message."""
 _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 """A neighbour takes a while to write so large a vector."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The vectors that came from neighbours in a round, by neighbour, and the weights of the mix: `weights` of these,
-    `own` of this peer's own vector. `splits`: vectors are shares, and all weights are 1. `waited_s`: seconds until the
-    last vector was there; `waited_for`: the neighbour that gave it, None: none did."""
-
-    vectors: Mapping[PeerId, Published | Shown]
-    weights: Weights
-    own: float
-    waited_s: float
-    waited_for: PeerId | None
-    splits: bool = False
-
-    @property
-    def reached(self) -> int:
-        """The newest round that more than half of these vectors are of, or later than. Vectors from before a first mix
-        (round 0) do not count. 0: there are no others."""
-        rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
-        return rounds[len(rounds) // 2] if rounds else 0
-
-
-NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
@@ -97,7 +74,7 @@ class Neighbourhood:
         one = replace(one, told=one.told._replace(links=len(of)))
         self._links = len(of)
         if self._shares is None:
-            return await self._exchange.publish(one, of)
+            return await self._exchange.publish(one, of, lambda peer: self._graph.is_taken_by_all(peer, one.round))
         of = [] if one.last else of
         share, rest = split(one.vector, len(of))
         await self._exchange.publish(replace(one, vector=share), of)
@@ -105,7 +82,7 @@ class Neighbourhood:
 
     async def take(self, round: int, mixed: int) -> Taken:
         """Take the vectors of this peer's givers in the graph of the round `mixed`: those of `round`, or newer ones;
-        `NEWEST`: the newest. Returns when each has given its vector or is lost. The vectors are not checked yet (`mix`,
+        `NEWEST`: the newest, of which only the numbers come where vectors are sent as differences. Returns when each has given its vector or is lost. The vectors are not checked yet (`mix`,
         `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
@@ -150,19 +127,33 @@ class Neighbourhood:
 
     async def checked(self, taken: Taken, anchor: Tensor) -> Mapping[PeerId, Published]:
         """The vectors that were `taken` and are right, each checked on its own, without mixing them. A peer whose
-        vector is wrong counts as lost. `anchor`: as for `mix`."""
-        good: dict[PeerId, Published] = {}
-        for peer, one in taken.vectors.items():
-            try:
-                if isinstance(one, Shown):
-                    one = await self._exchange.take(peer, one.round)
-                await check(peer, one.vector, anchor, self._bound)
-                good[peer] = one
-            except WrongNumbers as wrong:
-                self._members.lost(peer, wrong.why)
-            except PeerLost:
-                pass  # the membership hears of it, too
-        return good
+        vector is wrong counts as lost. Where vectors are sent as differences: one vector only, of a neighbour that has
+        reached the same round as more than half, from which this peer goes on. `anchor`: as for `mix`."""
+        if self._exchange.estimates is None:
+            good = {peer: await self._checked(peer, one, anchor) for peer, one in taken.vectors.items()}
+            return {peer: one for peer, one in good.items() if one is not None}
+        for peer in donors(taken, self._members):
+            if (one := await self._checked(peer, taken.vectors[peer], anchor)) is not None:
+                now = await self.take(NEWEST, one.round)  # it may tell of more rounds than there were
+                return {peer: replace(one, round=min(one.round, max(now.reached, taken.reached)))}
+        return {}
+
+    async def _checked(self, peer: PeerId, one: Published | Shown, anchor: Tensor) -> Published | None:
+        """A vector that was taken, asked for now if only its numbers came. None: it is wrong, and its peer counts as
+        lost, or it does not come."""
+        try:
+            if isinstance(one, Shown):
+                one = await self._exchange.take(peer, one.round)
+            elif not one.vector.numel():
+                one = await self._exchange.take(peer, NEWEST, form=Form.WHOLE)
+                self._received[peer] += one.carried_bytes
+            await check(peer, one.vector, anchor, self._bound)
+            return one
+        except WrongNumbers as wrong:
+            self._members.lost(peer, wrong.why)
+        except PeerLost:
+            pass  # the membership hears of it, too
+        return None
 
     def ask_ahead(self, round: int) -> None:
         """Ask the neighbours now for the vectors that `take` will take for `round`. Does nothing where vectors are not
@@ -181,9 +172,12 @@ class Neighbourhood:
         self._received.clear()
         return found
 
-    def begin_anew(self) -> None:
-        """This peer has replaced its state by the others'. Shares that it has split off before do not come back any
-        more."""
+    def begin_anew(self, good: Mapping[PeerId, Published]) -> None:
+        """This peer has replaced its state by the `good` vectors of others (`checked`); none: it keeps its model only.
+        Shares that it has split off before do not come back any more."""
+        if self._exchange.estimates is not None:
+            for one in good.values():
+                self._exchange.estimates.goes_on_from(one)
         if self._shares is not None:
             self._exchange.giving.withdraw()
             self._shares.reset()
@@ -242,8 +236,10 @@ class Neighbourhood:
         return asyncio.create_task(self._ask(peer, round, given), name="gossip")
 
     async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
-        """The neighbour's newest vector, or that for a mix where vectors are not taken by their rounds."""
-        return await self._exchange.take(peer, round, given)
+        """The neighbour's newest vector, or its numbers only, or that for a mix where vectors are not taken by their
+        rounds."""
+        form = Form.DIFFERENCE if self._exchange.estimates is None else Form.NOTHING
+        return await self._exchange.take(peer, round, given, form=form)
 
     async def _anew(self, taken: Taken, peer: PeerId) -> Taken:
         """What was taken, with the vector of `peer` taken once more, over the link."""
