@@ -27,7 +27,7 @@ from ..offload import off_loop
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .differences import DifferenceCodec, decoded, encoded
-from .messages import Published
+from .messages import NEWEST, Form, Published, Want
 
 _HASH_BYTES = 16
 
@@ -72,6 +72,8 @@ class Estimates:
         self._of: dict[PeerId, Estimate] = {}
         self._met: set[PeerId] = set()
         """The takers that have an estimate of this peer's vector, or were offered one."""
+        self._spared: set[PeerId] | None = None
+        """After this peer has gone on from another's model: the givers that it has spared since; None: it has not."""
 
     # Giving
 
@@ -107,11 +109,12 @@ class Estimates:
                 return self._of[peer], True
         return self._own, False
 
-    def gave(self, taker: PeerId, one: Published, *, whole: bool, newest: bool) -> None:
-        """`taker` was given `one`. A newcomer that was given the newest vector whole goes on from it."""
-        self._met.add(taker)
-        if whole and newest:
+    def gave(self, taker: PeerId, one: Published, want: Want) -> None:
+        """`taker` was given `one` as it wanted. A newcomer that was given the newest vector whole goes on from it."""
+        if want.form == Form.WHOLE and want.round == NEWEST:
             self._of[taker] = Estimate(one.vector)
+        if want.form == Form.WHOLE or one.base or want.holds in (one.before, one.round):
+            self._met.add(taker)
 
     # Taking
 
@@ -135,6 +138,15 @@ class Estimates:
         decode it."""
         return await off_loop(2 * before.nbytes, lambda: decoded(self.codec, before, difference))
 
+    def spares(self, giver: PeerId) -> bool:
+        """Whether this peer does without the vector of `giver` in this mix, rather than ask for it whole: it has gone
+        on from another's model, and `giver`, whose difference led from what this peer does not hold, is likely to begin
+        its estimate anew in the next round. True once for each giver."""
+        if self._spared is None or giver in self._spared:
+            return False
+        self._spared.add(giver)
+        return True
+
     def took(self, giver: PeerId, one: Published) -> None:
         """Note `one` as the estimate of the vector of `giver`."""
         witness(Estimated(giver, one.round, one.vector))
@@ -144,7 +156,7 @@ class Estimates:
         """This peer goes on from the model `one` of a neighbour, which is the estimate of its own vector from now
         on."""
         self._own = self._begun = Estimate(one.vector)
-        self._has_moved = False
+        self._has_moved, self._spared = False, set()
 
     def only(self, givers: Collection[PeerId]) -> None:
         """Forget the estimates of all but these peers."""

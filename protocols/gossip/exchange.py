@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..channel import Channel, Envelope
 from ..collectives.bound import WrongNumbers
+from ..link.link import PeerLost
 from ..offload import off_loop
 from ..testpoints import sometimes
 from ..transfer.chunks import Inbox
@@ -83,8 +84,9 @@ class NeighbourExchange:
         is_taken_by: Callable[[PeerId], bool] = lambda taker: False,
     ) -> Own:
         """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
-        is published; `is_taken_by` tells of one of them whether all others take its vector too. Returns the vector that they get, with a codec an estimate of it. Raises ValueError for a vector
-        that is not finite, or that the codec does not take."""
+        is published; `is_taken_by` tells of one of them whether all others take its vector too. Returns the vector that
+        they get, with a codec an estimate of it. Raises ValueError for a vector that is not finite, or that the codec
+        does not take."""
         return await self.giving.publish(one, takers, is_taken_by)
 
     async def take(
@@ -165,6 +167,8 @@ class NeighbourExchange:
         try:
             if (one := await self._once(peer, question)) is None:
                 sometimes("a difference led from an unknown estimate")
+                if self.estimates is not None and self.estimates.spares(peer):
+                    raise PeerLost(peer, "its difference leads from a vector that this peer does not hold")
                 question.form, question.answer = Form.WHOLE, None
                 one = await self._once(peer, question)
                 assert one is not None

@@ -134,7 +134,7 @@ class Giving:
         else:
             self._send(peer, want, one, self.showing.number(one) if want.looks else 0)
         if self._estimates is not None and want.form != Form.NOTHING:
-            self._estimates.gave(peer, one, whole=want.form == Form.WHOLE, newest=want.round == NEWEST)
+            self._estimates.gave(peer, one, want)
         if want.round != NEWEST:
             self._kept.taken(one, peer)
             if self._shares is not None:

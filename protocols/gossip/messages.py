@@ -30,9 +30,9 @@ class Form(IntEnum):
 class Want:
     """Asks for the vector of `round`, or of the newest round if the receiver is past that one or takes no more
     steps. `form`: the `Form` in which the sender wants it; for DIFFERENCE it also takes the vector whole. `holds`: the
-    round of the receiver's vector of which the sender has the estimate; None: it has none. `took`: the last question by which the sender has taken a share of the receiver's vector; 0: none.
-    `meets`: the round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`:
-    the sender can read the receiver's board."""
+    round of the receiver's vector of which the sender has the estimate; None: it has none. `took`: the last question by
+    which the sender has taken a share of the receiver's vector; 0: none. `meets`: the round whose vector the sender
+    averages with the one that it gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
 
     ask: int
     round: int
@@ -67,8 +67,9 @@ class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
     vector stands for all later rounds too. `form`: the `Form` of the payload. A difference leads from the sender's
-    vector of the round `before`, or, if `base` is not empty, from the vector with that hash (`estimates`). `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on
-    the sender's board, where the receiver is to read it; then nothing is sent. 0: it is not there."""
+    vector of the round `before`, or, if `base` is not empty, from the vector with that hash (`estimates`). `loss`,
+    `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on the sender's board, where the
+    receiver is to read it; then nothing is sent. 0: it is not there."""
 
     ask: int
     round: int

@@ -82,8 +82,8 @@ class Neighbourhood:
 
     async def take(self, round: int, mixed: int) -> Taken:
         """Take the vectors of this peer's givers in the graph of the round `mixed`: those of `round`, or newer ones;
-        `NEWEST`: the newest, of which only the numbers come where vectors are sent as differences. Returns when each has given its vector or is lost. The vectors are not checked yet (`mix`,
-        `checked`)."""
+        `NEWEST`: the newest, of which only the numbers come where vectors are sent as differences. Returns when each
+        has given its vector or is lost. The vectors are not checked yet (`mix`, `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}

@@ -37,8 +37,9 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 def donors(taken: Taken, members: Members) -> list[PeerId]:
-    """The neighbours from one of which a peer that is behind goes on, the best first: those that have told just the
-    round that more than half have reached, of these those that can be dialled, as their links are better."""
+    """The neighbours from one of which a peer that is behind goes on, the best first: of those that have come as far as
+    more than half, those that can be dialled, as they have the better links, and then those that tell of fewer
+    rounds."""
     known = {member.id: member for member in members.neighbours.now}
     ahead = [peer for peer, one in taken.vectors.items() if peer in known and one.round >= taken.reached]
-    return sorted(ahead, key=lambda peer: (taken.vectors[peer].round, not known[peer].dialable, known[peer].rank))
+    return sorted(ahead, key=lambda peer: (not known[peer].dialable, taken.vectors[peer].round, known[peer].rank))

@@ -47,6 +47,7 @@ SIMULATION = Simulation(
     places=(
         "a neighbour gave nothing",
         "a share came back",
+        "a difference led from an unknown estimate",
         "a member was suspected",
         "a suspicion was refuted",
         "a helper reached whom a peer did not",
@@ -56,6 +57,7 @@ SIMULATION = Simulation(
         "a lost member is back",
         "a member began a new life",
         "a neighbour has written over its vector",
+        "an estimate began anew at a newcomer's",
         "a peer goes on from far newer models",
         "a peer asks one that it knew for a link",
         "an accuser lost its word",
