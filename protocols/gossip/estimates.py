@@ -54,7 +54,7 @@ class Estimate:
         """A hash of the vector's bytes, made once."""
         if not self._hash:
             flat = self.vector.detach().view(torch.uint8).numpy()
-            self._hash = blake2b(flat, digest_size=_HASH_BYTES).digest()
+            self._hash = blake2b(flat.data, digest_size=_HASH_BYTES).digest()
         return self._hash
 
 

@@ -97,12 +97,14 @@ class NeighbourExchange:
         *,
         form: Form = Form.DIFFERENCE,
         meets: int = 0,
+        spares: bool = False,
     ) -> Published:
         """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
         Waits until the neighbour has published it. Calls `given` when the answer is there. `form`,
-        `meets`: as in `Want`. Raises PeerLost, and WrongNumbers for an answer that cannot be right."""
+        `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector whole. Raises PeerLost, and
+        WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
-        question = Question(round, form, meets, looks)
+        question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)
         question.given = given
         one = await self._answered(peer, question)
@@ -167,7 +169,7 @@ class NeighbourExchange:
         try:
             if (one := await self._once(peer, question)) is None:
                 sometimes("a difference led from an unknown estimate")
-                if self.estimates is not None and self.estimates.spares(peer):
+                if question.spares or (self.estimates is not None and self.estimates.spares(peer)):
                     raise PeerLost(peer, "its difference leads from a vector that this peer does not hold")
                 question.form, question.answer = Form.WHOLE, None
                 one = await self._once(peer, question)

@@ -134,6 +134,7 @@ class Neighbourhood:
             return {peer: one for peer, one in good.items() if one is not None}
         for peer in donors(taken, self._members):
             if (one := await self._checked(peer, taken.vectors[peer], anchor)) is not None:
+                one = await self._newest(peer, one, anchor)
                 now = await self.take(NEWEST, one.round)  # it may tell of more rounds than there were
                 return {peer: replace(one, round=min(one.round, max(now.reached, taken.reached)))}
         return {}
@@ -154,6 +155,16 @@ class Neighbourhood:
         except PeerLost:
             pass  # the membership hears of it, too
         return None
+
+    async def _newest(self, peer: PeerId, one: Published, anchor: Tensor) -> Published:
+        """The newest vector of `peer`, if a difference leads to it from its vector `one`, which took long to come: this
+        peer's other neighbours are more likely to have the newest one. Else `one`."""
+        try:
+            newest = await self._exchange.take(peer, NEWEST, spares=True)
+            await check(peer, newest.vector, anchor, self._bound)
+            return newest
+        except (PeerLost, WrongNumbers):
+            return one
 
     def ask_ahead(self, round: int) -> None:
         """Ask the neighbours now for the vectors that `take` will take for `round`. Does nothing where vectors are not

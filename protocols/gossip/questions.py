@@ -20,12 +20,14 @@ _IDLE_ROUNDS = 64
 @dataclass(slots=True, eq=False)
 class Question:
     """An open question: see `Want`. `number`: its own, 0 until it is asked; `answer`, or `whole`: of one that was asked
-    ahead, the answer or all of the vector; `given` is called when there is an answer."""
+    ahead, the answer or all of the vector; `spares`: the vector
+    is not asked for whole; `given` is called when there is an answer."""
 
     round: int
     form: Form = Form.DIFFERENCE
     meets: int = 0
     looks: bool = False
+    spares: bool = False
     number: int = 0
     answer: asyncio.Task[Envelope] | None = None
     whole: asyncio.Task[Published | Shown] | None = None

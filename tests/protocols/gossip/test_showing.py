@@ -32,9 +32,9 @@ from samovar.protocols.gossip.lent import Lent
 from samovar.protocols.gossip.messages import Offer, Published
 from samovar.protocols.gossip.mixing import Overwritten, Own, Summands, WrongNumbers, mix
 from samovar.protocols.gossip.neighbourhood import Neighbourhood
-from samovar.protocols.gossip.taken import Taken
 from samovar.protocols.gossip.periods import Told
 from samovar.protocols.gossip.shares import Shares
+from samovar.protocols.gossip.taken import Taken
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.members.neighbours import Neighbours
 from samovar.protocols.members.view import Attributes, Member
