@@ -59,7 +59,7 @@ class Estimate:
 
 
 class Estimates:
-    """One peer's estimates. `codec` encodes the differences; `first` [n]: the vector with which this peer begins."""
+    """One peer's estimates. `codec` encodes the differences; `first`: the vector with which this peer begins."""
 
     def __init__(self, codec: DifferenceCodec, first: Published) -> None:
         self.codec = codec

@@ -116,7 +116,7 @@ class Neighbourhood:
                 mixed = await mix(Summands(mine, taken.own, vectors, taken.weights), anchor, self._bound)
                 break
             except WrongNumbers as wrong:
-                self._members.lost(wrong.peer, wrong.why)
+                self._is_wrong(wrong)
                 taken = self._without(taken, wrong.peer)
             except Overwritten as overwritten:
                 taken = await self._anew(taken, overwritten.peer)
@@ -151,7 +151,7 @@ class Neighbourhood:
             await check(peer, one.vector, anchor, self._bound)
             return one
         except WrongNumbers as wrong:
-            self._members.lost(peer, wrong.why)
+            self._is_wrong(wrong)
         except PeerLost:
             pass  # the membership hears of it, too
         return None
@@ -260,6 +260,12 @@ class Neighbourhood:
         except PeerLost:
             return self._without(taken, peer)
         return replace(taken, vectors=dict(taken.vectors) | {peer: one})
+
+    def _is_wrong(self, wrong: WrongNumbers) -> None:
+        """A vector that was taken is wrong: its peer counts as lost, and no difference may lead from it."""
+        self._members.lost(wrong.peer, wrong.why)
+        if self._exchange.estimates is not None:
+            self._exchange.estimates.forget(wrong.peer)
 
     def _without(self, taken: Taken, peer: PeerId) -> Taken:
         return self._among(taken, {other: one for other, one in taken.vectors.items() if other != peer})

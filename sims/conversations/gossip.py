@@ -47,13 +47,13 @@ SIMULATION = Simulation(
     places=(
         "a neighbour gave nothing",
         "a share came back",
-        "a difference led from an unknown estimate",
         "a member was suspected",
         "a suspicion was refuted",
         "a helper reached whom a peer did not",
         "a member was declared dead",
     ),
     too_rare=(
+        "a difference led from an unknown estimate",
         "a lost member is back",
         "a member began a new life",
         "a neighbour has written over its vector",
