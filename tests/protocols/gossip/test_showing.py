@@ -137,6 +137,18 @@ async def test_a_neighbour_that_missed_a_round_gets_the_vector_and_no_difference
         assert found.difference is None
 
 
+async def test_no_difference_leads_from_a_vector_that_is_not_finite() -> None:
+    """Else a newcomer could break its neighbours, which begin their estimates anew at its vector."""
+    async with ring(3, near=False, codec=parse_codec("top_k:0.1")) as (peer, *_):
+        bad = Published(1, 1, torch.full((SIZE,), torch.nan))
+        peer.exchange.estimates.took("p1", bad)
+        taken = Taken({"p1": bad}, {"p1": 1 / 3, "p2": 1 / 3}, 2 / 3, 0.0, None)
+        mixed = (await peer.neighbours.mix(Own(torch.ones(SIZE), SIZE**0.5), taken, torch.ones(SIZE)))[1]
+        assert bool(mixed.vector.isfinite().all())
+        assert [*peer.members.given_up] == ["p1"]
+        assert peer.exchange.estimates.round_of("p1") is None
+
+
 async def test_the_weights_of_a_mix_sum_to_one_although_a_neighbour_gave_nothing() -> None:
     async with ring(3) as (peer, *_):
         due = Taken({}, {"p1": 1 / 3, "p2": 1 / 3}, 1.0, 0.0, None)
