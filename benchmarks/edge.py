@@ -16,6 +16,7 @@ The namespaces end with this script. Where it may not make any, it says so and e
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
@@ -37,6 +38,8 @@ from samovar.peers.settings.link_text import parse_rate
 from samovar.protocols.budget import Budget
 
 SPARE_BYTES, IDLE_CPU, IDLE_S = 64 << 20, 0.01, 4.0
+SETTLE_S, LOOK_S = 4.0, 0.5
+"""How long the local steps of an edge may take before it waits, and how often to look whether they are over."""
 FRAME_BYTES = 1024
 """What a chunk takes beside its payload, at most: the headers of its message and of its packets."""
 
@@ -61,8 +64,12 @@ def idle_share(trio: Trio, name: str) -> float:
     stopped = [hub, *hub.children(recursive=True)]
     for process in stopped:
         process.suspend()
-    time.sleep(2.0)  # the edge has come to its wait
-    before = sum(edge.cpu_times()[:2])
+    ends, before, now = time.monotonic() + SETTLE_S, 0.0, math.inf
+    while now - before > 0.1 * LOOK_S and time.monotonic() < ends:  # it still takes the local steps of its round
+        before = sum(edge.cpu_times()[:2])
+        time.sleep(LOOK_S)
+        now = sum(edge.cpu_times()[:2])
+    before = now
     time.sleep(IDLE_S)
     share = (sum(edge.cpu_times()[:2]) - before) / IDLE_S
     for process in stopped:

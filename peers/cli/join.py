@@ -22,7 +22,7 @@ from ..launch.run_folder import conclude
 from ..launch.script_target import ScriptTarget
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
-from ..machine.torch_imports import do_without_compiler
+from ..machine.torch_imports import do_without_compiler, do_without_onednn
 from ..records.columns import noun
 from ..records.records import Record
 from ..settings.fields import SettingsError
@@ -110,6 +110,7 @@ def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, a
     if settings.edge:
         return_freed_memory()
         do_without_compiler()
+        do_without_onednn()
     return asyncio.run(_join(target, settings, entry, name, as_json, quiet))
 
 

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from ...protocols.conversation import End
@@ -18,8 +19,6 @@ from ..records.consensus import Consensus
 from ..records.result import Best, Lost, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
-from ..report.trace import write_trace
-from ..report.write import write_report
 from ..settings.settings import Settings
 
 WAYS_IN_FILE = "join.txt"
@@ -187,17 +186,19 @@ def _best_in(folder: Path) -> Best | None:
 def keep_result(result: Result, heard: Tally) -> None:
     """Write a result, the trace, and the report if the result names one, to the run's folder. Raises OSError;
     ValueError when the folder lacks records that the launcher has `heard`, or has damaged ones; ModuleNotFoundError
-    when only the report cannot be made. After the last two the written result names no report."""
+    when only the report cannot be made. After the last two the written result names no report. The report's modules are
+    imported here, so that they take no memory while peers train."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     _write_result(result)
+    trace, report = (import_module(f"..report.{name}", __package__) for name in ("trace", "write"))
     try:
         run = read_run(folder)
-        write_trace(run, folder / TRACE_FILE)
+        trace.write_trace(run, folder / TRACE_FILE)
         if (count := len(run.exchanges) + len(run.events)) < heard.records:
             raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
         if result.report is not None:
-            write_report(run, Path(result.report))
+            report.write_report(run, Path(result.report))
     except (ValueError, ModuleNotFoundError):
         _write_result(replace(result, report=None))  # it names no report that is not there
         raise

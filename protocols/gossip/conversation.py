@@ -8,7 +8,8 @@ A peer takes part as long as it has neighbours, however few: no majority is need
 weight of a lost neighbour in the mix is added to that of this peer's own model. Three kinds of peers take the mean of
 their neighbours' newest models as their own: a newcomer, a peer that the others have gone on without, and a peer whose
 neighbours are more than `_FAR` rounds ahead. Such a peer also takes over the number of rounds and steps that more than
-half of these neighbours have reached, so a single one that claims more moves no peer that has another neighbour.
+half of these neighbours have reached, so a single one that claims more moves no peer that has another neighbour. Where
+vectors are sent as encoded differences, such a peer takes the newest model of one neighbour only (`estimates`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,9 +35,10 @@ from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
 from .mixing import CaughtUp, Mixed, Own, Summands, mix
-from .neighbourhood import NOTHING, Neighbourhood, Taken
+from .neighbourhood import Neighbourhood
 from .periods import Periods
 from .state import State, saved
+from .taken import NOTHING, Taken
 
 _FAR = 8
 
@@ -181,7 +183,7 @@ class Gossip:
         if await self._inside():
             if await self._catch_up():
                 return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
-            self.state = replace(self.state, held=self._anew(self.state.held.model))
+            self.state = replace(self.state, held=self._anew(self.state.held.model, {}))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = self._options.periods.told(update)
         mine = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))
@@ -277,12 +279,13 @@ class Gossip:
         nothing = Own(torch.zeros_like(held.model), 0.0)
         mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
         witness(CaughtUp(reached))
-        await self._becomes(State(reached, step, self._anew(mean.vector), self.state.period))
+        await self._becomes(State(reached, step, self._anew(mean.vector, good), self.state.period))
         return True
 
-    def _anew(self, model: Tensor) -> Held:
-        """What this peer holds that goes on from `model` [n] alone: the others have given up what else it held."""
-        self._neighbours.begin_anew()
+    def _anew(self, model: Tensor, good: Mapping[PeerId, Published]) -> Held:
+        """What this peer holds that goes on from `model` [n] alone, the mean of the `good` vectors of others, or its
+        own: the others have given up what else it held."""
+        self._neighbours.begin_anew(good)
         return self._algorithm.begin(model, self._options.parameters)
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:

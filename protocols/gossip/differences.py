@@ -5,7 +5,7 @@ Source: Koloskova et al., "Decentralized stochastic optimization and gossip algo
 
     q_i = Q(y_i - xhat_i),    xhat_i <- xhat_i + q_i        on peer i and on all that take from it
 
-A taker gets a whole vector first, and again whenever it has missed the vector of the round before.
+A taker that does not hold the estimate from which a difference leads gets the vector whole (`estimates`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,52 +21,29 @@ from torch import Tensor
 
 from ..channel import Channel, Envelope
 from ..collectives.bound import WrongNumbers
+from ..link.link import PeerLost
 from ..offload import off_loop
+from ..testpoints import sometimes
 from ..transfer.chunks import Inbox
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from .differences import DifferenceCodec, decoded
+from .differences import DifferenceCodec
+from .estimates import Estimates
 from .giving import Giving, stage_of
 from .lent import Lent, Shown
-from .messages import NEWEST, Given, Published, Took, Want
+from .messages import NEWEST, Form, Given, Published, Took, Want
 from .mixing import Own
-from .periods import Told
+from .questions import Question, check_told, checked
 from .shares import Shares
 from .showing import Showing
 
-_IDLE_ROUNDS = 64
-"""The most rounds without a local step of its own that a peer may claim."""
 _SMALL_BYTES = 1 << 20
 """The largest vector that is received in the middle of local steps, if it was asked for ahead."""
 
 
-@dataclass(slots=True, eq=False)
-class _Question:
-    """An open question: see `Want`. `number`: its own, 0 until it is asked; `before`: the neighbour's vector from which
-    a difference may lead; `answer`, or `whole`: of one that was asked ahead, the answer or all of the vector;
-    `given` is called when there is an answer."""
-
-    round: int
-    before: Published | None
-    meets: int = 0
-    looks: bool = False
-    number: int = 0
-    answer: asyncio.Task[Envelope] | None = None
-    whole: asyncio.Task[Published | Shown] | None = None
-    is_answered: bool = False
-    given: Callable[[], None] = lambda: None
-
-    @property
-    def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
-        """The task of a question that was asked ahead."""
-        task = self.whole or self.answer
-        assert task is not None
-        return task
-
-
 class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
-    all vectors have its size and dtype. `codec` encodes the difference of a vector from the last one; None: vectors are
+    all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
     sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
     `by_rounds`: peers take vectors of given rounds. `steps`: of the run, if known."""
 
@@ -82,19 +57,18 @@ class NeighbourExchange:
         by_rounds: bool = True,
         steps: int | None = None,
     ) -> None:
-        self._channel, self._codec, self._shares, self._steps = channel, codec, shares, steps
+        self._channel, self._shares, self._steps = channel, shares, steps
         self.by_rounds = by_rounds and shares is None
-        self._taken: dict[PeerId, Published] = {}
-        """With a codec, the last vector of each neighbour, from which its next difference leads on."""
+        self.estimates = None if codec is None else Estimates(codec, first)
         self._took: dict[PeerId, int] = {}
         """The last question by which this peer has taken a share, by the neighbour that gave it. It is kept when the
         neighbour is gone: that may be only this peer's belief, and the neighbour still has to hear of it."""
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
-        self._open: set[_Question] = set()
+        self._open: set[Question] = set()
         """The questions whose vectors have not arrived yet."""
-        self._ahead: dict[PeerId, _Question] = {}
-        self.giving = Giving(channel, self._vectors, first, codec, shares, by_rounds=self.by_rounds)
+        self._ahead: dict[PeerId, Question] = {}
+        self.giving = Giving(channel, self._vectors, first, self.estimates, shares, by_rounds=self.by_rounds)
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
         channel.endpoint.on_ended.append(self._forget)
 
@@ -103,20 +77,34 @@ class NeighbourExchange:
         """The boards on which neighbours on one machine show each other vectors."""
         return self.giving.showing
 
-    async def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> Own:
+    async def publish(
+        self,
+        one: Published,
+        takers: Collection[PeerId] = (),
+        is_taken_by: Callable[[PeerId], bool] = lambda taker: False,
+    ) -> Own:
         """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
-        is published. Returns the vector that peers get, with a codec an estimate of `one`, and its norm. Raises
-        ValueError for a vector that is not finite, or that the codec does not take."""
-        return await self.giving.publish(one, takers)
+        is published. `is_taken_by` returns for one of them whether all others take its vector too. Returns the vector
+        that peers get, with a codec an estimate of `one`, and its norm. Raises ValueError for a vector that is not
+        finite, or that the codec does not take."""
+        return await self.giving.publish(one, takers, is_taken_by)
 
     async def take(
-        self, peer: PeerId, round: int, given: Callable[[], None] = lambda: None, *, meets: int = 0
+        self,
+        peer: PeerId,
+        round: int,
+        given: Callable[[], None] = lambda: None,
+        *,
+        form: Form = Form.DIFFERENCE,
+        meets: int = 0,
+        spares: bool = False,
     ) -> Published:
         """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
-        Waits until the neighbour has published it. Calls `given` when the answer is there. `meets`: as in `Want`.
-        Raises PeerLost, and WrongNumbers for an answer that cannot be right."""
+        Waits until the neighbour has published it. Calls `given` when the answer is there. `form`,
+        `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector whole. Raises PeerLost, and
+        WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
-        question = _Question(round, self._taken.get(peer), meets, looks)
+        question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)
         question.given = given
         one = await self._answered(peer, question)
@@ -128,7 +116,7 @@ class NeighbourExchange:
         result may be the vector's place on the neighbour's board (`Shown`)."""
         question = self._asked_ahead(peer, round)
         if question is None:
-            question = _Question(round, self._taken.get(peer), 0, self.showing.shows(peer))
+            question = Question(round, looks=self.showing.shows(peer))
         elif question.is_answered:
             given()
         question.given = given
@@ -138,7 +126,7 @@ class NeighbourExchange:
         """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
         there yet. Raises WrongNumbers."""
         if (shown := self.showing.find(peer, round)) is not None:
-            self._check_told(peer, shown.told, shown.round, shown.step)
+            check_told(peer, shown.told, shown.round, shown.step, self._steps)
         return shown
 
     def ask_ahead(self, peers: Iterable[PeerId], round: int) -> None:
@@ -148,7 +136,7 @@ class NeighbourExchange:
         small = self.giving.newest.vector.nbytes <= _SMALL_BYTES
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
-                question = self._ahead[peer] = _Question(round, self._taken.get(peer))
+                question = self._ahead[peer] = Question(round)
                 self._open.add(question)
                 if small:
                     question.whole = asyncio.create_task(self._answered(peer, question), name="gossip")
@@ -157,9 +145,9 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Withdraw questions asked ahead of other peers than these, and forget the earlier vectors of those peers."""
-        for peer in self._taken.keys() - peers:
-            del self._taken[peer]
+        """Withdraw questions asked ahead of other peers than these, and forget the estimates of those peers."""
+        if self.estimates is not None:
+            self.estimates.only(peers)
         for peer in self._ahead.keys() - peers:
             self._give_up_ahead(peer)
 
@@ -176,62 +164,80 @@ class NeighbourExchange:
         if self._shares is not None:
             self._shares.told(peer, 0)
 
-    async def _answered(self, peer: PeerId, question: _Question) -> Published | Shown:
+    async def _answered(self, peer: PeerId, question: Question) -> Published | Shown:
         self._open.add(question)
         try:
-            answer = await (self._ask(peer, question) if question.answer is None else question.answer)
-            found, told = self._checked(answer, question.round)
-            question.is_answered = True
-            question.given()
-            lent = self.showing.borrowed(peer, found.number) if found.number and question.looks else None
-            if lent is not None and self.by_rounds:
-                return Shown(found.round, found.step, lent, told, found.last)
-            vector, difference = await self._received(answer, question, found, lent)
+            if (one := await self._once(peer, question)) is None:
+                sometimes("a difference led from an unknown estimate")
+                if question.spares or (self.estimates is not None and self.estimates.spares(peer)):
+                    raise PeerLost(peer, "its difference leads from a vector that this peer does not hold")
+                question.form, question.answer = Form.WHOLE, None
+                one = await self._once(peer, question)
+                assert one is not None
         finally:
             self._close(question)
-        one = Published(found.round, found.step, vector, told, found.last, difference)
-        if self._codec is not None:
-            self._taken[peer] = one
+        if self.estimates is not None and isinstance(one, Published) and one.vector.numel():
+            self.estimates.took(peer, one)
+        return one
+
+    async def _once(self, peer: PeerId, question: Question) -> Published | Shown | None:
+        """Ask the question, unless it was asked ahead, and take what is given. None: it came as the difference from
+        what this peer does not hold."""
+        answer = await (self._ask(peer, question) if question.answer is None else question.answer)
+        found, told = checked(answer, question, self._steps, encodes=self.estimates is not None)
+        question.is_answered = True
+        question.given()
+        lent = self.showing.borrowed(peer, found.number) if found.number and question.looks else None
+        if lent is not None and self.by_rounds:
+            return Shown(found.round, found.step, lent, told, found.last)
+        if (received := await self._received(answer, question, found, lent)) is None:
+            return None
         of_shares = self._shares is not None and question.round != NEWEST
         if of_shares:
             self._took[peer] = question.number
         if of_shares or lent is not None:
             self._channel.post(peer, Took(question.number))
-        return one
+        return Published(found.round, found.step, received[0], told, found.last, received[1])
 
-    async def _ask(self, peer: PeerId, question: _Question) -> Envelope:
+    async def _ask(self, peer: PeerId, question: Question) -> Envelope:
         def want(ask: int) -> Want:
             question.number = ask
-            follows = 0 if question.before is None else question.before.round + 1
+            holds = None if self.estimates is None else self.estimates.round_of(peer)
             took = self._took.get(peer, 0)
-            return Want(ask, question.round, follows, took, question.meets, question.looks)
+            return Want(ask, question.round, int(question.form), holds, took, question.meets, question.looks)
 
         return await self._channel.ask(peer, want, answers=(Given,))
 
     async def _received(
-        self, answer: Envelope, question: _Question, found: Given, lent: Lent | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The vector [n] that was given, and the encoded difference as which it came. Raises PeerLost."""
-        peer, codec, before = answer.sender, self._codec, question.before
+        self, answer: Envelope, question: Question, found: Given, lent: Lent | None
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """The vector [n] that was given, and the encoded difference as which it came. None: the difference leads from
+        what this peer does not hold. Raises PeerLost."""
+        peer, like, estimates = answer.sender, self.giving.newest.vector, self.estimates
         if found.number:
-            copied = None if lent is None else await off_loop(2 * self.giving.newest.vector.nbytes, lent.copied)
+            copied = None if lent is None else await off_loop(2 * like.nbytes, lent.copied)
             if copied is None:
                 raise WrongNumbers(peer, "it lent a vector that is not there")
             self.showing.bytes_shared += copied.nbytes
             return copied, None
-        like = self.giving.newest.vector
-        if not found.difference or codec is None:
+        if found.form == Form.WHOLE:
             return await self._arrived(answer, torch.empty_like(like), question), None
-        if before is None or found.round != before.round + 1:
-            raise WrongNumbers(peer, f"it gave the difference of round {found.round} from what it has not given")
-        empty, known = torch.empty(codec.encoded_bytes(like.numel()), dtype=torch.uint8), before.vector
+        if question.form == Form.NOTHING or estimates is None:
+            answer.done()
+            return like[:0], None
+        is_same = found.form == Form.NOTHING
+        known = await estimates.found(peer, found.round if is_same else found.before, b"" if is_same else found.base)
+        if is_same or known is None:
+            answer.done()
+            return None if known is None else (known, None)
+        empty = torch.empty(estimates.codec.encoded_bytes(like.numel()), dtype=torch.uint8)
         difference = await self._arrived(answer, empty, question)
         try:
-            return await off_loop(2 * known.nbytes, partial(decoded, codec, known, difference)), difference
+            return await estimates.leads_to(known, difference), difference
         except ValueError as error:
-            raise WrongNumbers(peer, f"it gave what {codec.name} does not decode: {error}") from None
+            raise WrongNumbers(peer, f"it gave what {estimates.codec.name} does not decode: {error}") from None
 
-    async def _arrived(self, answer: Envelope, into: Tensor, question: _Question) -> Tensor:
+    async def _arrived(self, answer: Envelope, into: Tensor, question: Question) -> Tensor:
         """Fill `into` [n] with the first bytes, which came with the answer, and the chunks that follow."""
         first = len(answer.payload)
         if first > into.nbytes or first % into.itemsize:
@@ -242,7 +248,7 @@ class NeighbourExchange:
             await self._vectors.receive(answer.sender, into[first // into.itemsize :], stage_of(question.number))
         return into
 
-    def _asked_ahead(self, peer: PeerId, round: int) -> _Question | None:
+    def _asked_ahead(self, peer: PeerId, round: int) -> Question | None:
         """The question for that very vector that was asked ahead, unless it has failed; any other is given up."""
         question = self._ahead.get(peer)
         if question is None or question.round != round or _has_failed(question.task):
@@ -256,7 +262,7 @@ class NeighbourExchange:
             question.task.cancel()
             self._close(question)
 
-    def _close(self, question: _Question) -> None:
+    def _close(self, question: Question) -> None:
         self._open.discard(question)
         if question.answer is not None and not _has_failed(question.answer) and question.answer.done():
             question.answer.result().done()
@@ -264,30 +270,10 @@ class NeighbourExchange:
         self._inbox.advance((stage_of(0)[0], min((one.number for one in self._open if one.number), default=last + 1)))
 
     def _forget(self, peer: PeerId) -> None:
-        self._taken.pop(peer, None)
+        if self.estimates is not None:
+            self.estimates.forget(peer)
         self._give_up_ahead(peer)
         self.giving.forget(peer)
-
-    def _checked(self, answer: Envelope, round: int) -> tuple[Given, Told]:
-        """What an answer to a question for `round` tells. Raises WrongNumbers for numbers that cannot be."""
-        found: Given = answer.message
-        told = Told(found.loss, found.learning_rate, found.motion)
-        try:
-            self._check_told(answer.sender, told, found.round, found.step)
-            if found.round < round and not found.last:
-                raise WrongNumbers(answer.sender, f"it gave round {found.round} when round {round} was wanted")
-        except WrongNumbers:
-            answer.done()
-            raise
-        return found, told
-
-    def _check_told(self, peer: PeerId, told: Told, round: int, step: int) -> None:
-        if not told.makes_sense:
-            raise WrongNumbers(peer, "it told numbers of its local steps that make no sense")
-        if step < 0 or round < 0 or round > step + _IDLE_ROUNDS:
-            raise WrongNumbers(peer, f"it told of round {round} after {step} local steps")
-        if self._steps is not None and step > self._steps:
-            raise WrongNumbers(peer, f"it told of {step} local steps in a run of {self._steps}")
 
 
 def _has_failed(task: asyncio.Task[Any]) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 
 import torch
@@ -14,13 +13,12 @@ from torch import Tensor
 
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
-from ..offload import off_loop
 from ..transfer.chunks import StageId
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from .differences import DifferenceCodec, encoded
+from .estimates import Estimates
 from .kept import Kept
-from .messages import NEWEST, Given, Published, Took, Want
+from .messages import NEWEST, Form, Given, Published, Took, Want
 from .mixing import Own, own
 from .shares import Shares
 from .showing import Showing
@@ -42,12 +40,12 @@ class Giving:
         channel: Channel,
         vectors: Vectors,
         first: Published,
-        codec: DifferenceCodec | None,
+        estimates: Estimates | None,
         shares: Shares | None,
         *,
         by_rounds: bool,
     ) -> None:
-        self._channel, self._vectors, self._codec, self._shares = channel, vectors, codec, shares
+        self._channel, self._vectors, self._estimates, self._shares = channel, vectors, estimates, shares
         self._by_rounds = by_rounds
         self._kept = Kept(first, shares)
         self.showing = Showing(channel, first.vector, self._kept, self._is_sent)
@@ -65,15 +63,11 @@ class Giving:
         """The vector that was published last."""
         return self._kept.newest
 
-    async def publish(self, one: Published, takers: Iterable[PeerId]) -> Own:
+    async def publish(self, one: Published, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]) -> Own:
         """See `exchange.NeighbourExchange.publish`."""
-        before, me = self.newest, self._channel.endpoint.id
-        if self._codec is not None and one.round == before.round + 1:
+        if self._estimates is not None:
             await own(one.vector)
-            coded = partial(encoded, self._codec, before.vector, one.vector, one.round, me)
-            vector, difference = await off_loop(2 * one.vector.nbytes, coded)
-            one = replace(one, vector=vector, difference=difference)
-        takers = list(takers)
+            one = await self._estimates.published(one, self._channel.endpoint.id, takers, is_taken_by)
         self.showing.meet(takers)
         shown = await self.showing.show(one) if self._by_rounds else None
         placed, mine = (one, await own(one.vector)) if shown is None else shown
@@ -141,6 +135,8 @@ class Giving:
             self._start(peer, one, self._lend(peer, want, one))
         else:
             self._send(peer, want, one, self.showing.number(one) if want.looks else 0)
+        if self._estimates is not None and want.form != Form.NOTHING:
+            self._estimates.gave(peer, one, want)
         if want.round != NEWEST:
             self._kept.taken(one, peer)
             if self._shares is not None:
@@ -150,17 +146,25 @@ class Giving:
         self._send(peer, want, one, await self.showing.lend(peer, one))
 
     def _send(self, peer: PeerId, want: Want, one: Published, number: int) -> None:
-        difference = one.difference if want.follows == one.round else None
-        given = Given(want.ask, one.round, one.step, one.last, difference is not None, *one.told, number)
-        vector = (one.vector if difference is None else difference).detach()
-        fits = 0 if number else self._vectors.fitting(peer, vector)
+        form, vector = self._form(want, one, number)
+        given = Given(want.ask, one.round, one.step, one.last, int(form), one.before, one.base, *one.told, number)
+        fits = self._vectors.fitting(peer, vector) if vector.numel() else 0
         try:
             waiting = self._channel.offer(peer, given, vector[:fits].view(torch.uint8).numpy().tobytes())
         except PeerLost:
             return  # the asking peer is gone
-        rest = vector[:0] if number else vector[fits:]
+        rest = vector[fits:]
         if waiting is not None or rest.numel():
             self._start(peer, one, self._send_rest(peer, waiting, rest, stage_of(want.ask)))
+
+    def _form(self, want: Want, one: Published, number: int) -> tuple[Form, Tensor]:
+        """The form in which `one` answers a question, and the bytes or elements to send."""
+        vector = one.vector.detach()
+        if number or want.form == Form.NOTHING or (want.form == Form.DIFFERENCE and want.holds == one.round):
+            return Form.NOTHING, vector[:0]
+        if want.form == Form.DIFFERENCE and one.difference is not None:
+            return Form.DIFFERENCE, one.difference
+        return Form.WHOLE, vector
 
     async def _send_rest(
         self, peer: PeerId, waiting: asyncio.Future[None] | None, rest: Tensor, stage_id: StageId

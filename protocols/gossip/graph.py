@@ -47,6 +47,10 @@ class Graph(Protocol):
         is known only when the vector has come (`weights`)."""
         ...
 
+    def is_taken_by_all(self, peer: PeerId, round: int) -> bool:
+        """Whether the vector of `peer` is known to be taken in `round` by all of this peer's takers besides itself."""
+        ...
+
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
         """The weight in the mix of each vector that `came`. What is missing to 1 is the weight of this peer's own
         vector. `givers`: the result of `givers` for this round; `own_links`: the number of takers that this peer told
@@ -75,6 +79,15 @@ class OfTopology:
     def givers(self, round: int) -> Weights:
         return self._of(round)[1]
 
+    def is_taken_by_all(self, peer: PeerId, round: int) -> bool:
+        own = {*self.takers(round)} - {peer}
+        ranked = self._ranked()
+        peers = [member.id for member in ranked]
+        topology = among(self._topology, [_vertex(member) for member in ranked])
+        return peer in peers and own <= {
+            peers[other] for other in takers(topology, len(peers), peers.index(peer), round)
+        }
+
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
         if self._in_groups:
             return dict.fromkeys(came, 1.0 / (1 + len(came)))
@@ -85,9 +98,9 @@ class OfTopology:
         members = (self._members.me, *self._members.neighbours.now)
         known = (members, round if self._topology.varies else _ALWAYS)
         if known != self._known:
-            ranked = sorted(members, key=lambda member: member.rank)
+            ranked = self._ranked()
             peers, place = [member.id for member in ranked], ranked.index(members[0])
-            vertices = [Vertex(one.attributes.data_shard, one.attributes.capacity) for one in ranked]
+            vertices = [_vertex(member) for member in ranked]
             topology = among(self._topology, vertices)
             weights = row(topology, len(peers), place, round)
             to = [peers[vertex] for vertex in takers(topology, len(peers), place, round)]
@@ -96,6 +109,14 @@ class OfTopology:
             if witnessed() and not topology.directed:
                 witness(Placed(known[1], tuple(zip(peers, vertices, strict=True)), of))
         return self._found
+
+    def _ranked(self) -> list[Member]:
+        """All peers that the membership knows, in the order of their vertices."""
+        return sorted((self._members.me, *self._members.neighbours.now), key=lambda member: member.rank)
+
+
+def _vertex(member: Member) -> Vertex:
+    return Vertex(member.attributes.data_shard, member.attributes.capacity)
 
 
 class OfLinks:
@@ -113,6 +134,9 @@ class OfLinks:
         if self._drawn is not None:
             links = random.Random(f"{self._members.me.id} {round}").sample(links, min(len(links), self._drawn))
         return dict.fromkeys(links, 0.0)
+
+    def is_taken_by_all(self, peer: PeerId, round: int) -> bool:
+        return False
 
     def weights(self, givers: Weights, own_links: int, came: Mapping[PeerId, Published | Shown]) -> Weights:
         if self._drawn is not None:

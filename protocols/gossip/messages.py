@@ -4,6 +4,7 @@ repeats."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from torch import Tensor
 
@@ -16,19 +17,29 @@ NEWEST = 0
 """The round in a question for the newest vector, of whatever round."""
 
 
+class Form(IntEnum):
+    """What comes with the numbers of a vector. NOTHING: no bytes, because the asker has the vector already, or wants
+    the numbers only; DIFFERENCE: its encoded difference from another vector; WHOLE: the vector."""
+
+    NOTHING = 0
+    DIFFERENCE = 1
+    WHOLE = 2
+
+
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Want:
     """Asks for the receiver's vector of `round`, or for its newest one if it no longer keeps that of `round` or takes
-    no more steps. The receiver answers as soon as it has published that round. `follows`: the sender has the receiver's
-    vector of the round before this one, so that the encoded difference of this round is enough; 0: it has none. `took`:
-    number of the last question by which the sender has taken a share of the receiver's vector; 0: none. `meets`: the
-    round whose vector the sender averages with the one that it gets (`pairs`); 0: it does not. `looks`: the sender can
-    read the receiver's board."""
+    no more steps. The receiver answers as soon as it has published that round. `form`: the `Form` in which the sender
+    wants the vector; for DIFFERENCE it also takes the vector whole. `holds`: the round of the receiver's vector of
+    which the sender has the estimate; None: it has none. `took`: number of the last question by which the sender has taken a
+    share of the receiver's vector; 0: none. `meets`: the round whose vector the sender averages with the one that it
+    gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
 
     ask: int
     round: int
-    follows: int
+    form: int
+    holds: int | None
     took: int
     meets: int
     looks: bool
@@ -57,15 +68,18 @@ class Capable:
 class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
-    vector stands for all later rounds too. `difference`: the payload is not the vector but its encoded difference from
-    that of the round before. `loss`, `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on
-    the sender's board, where the receiver is to read it; then nothing is sent. 0: it is not there."""
+    vector stands for all later rounds too. `form`: the `Form` of the payload. A difference leads from the sender's
+    vector of the round `before`, or, if `base` is not empty, from the vector with that hash (`estimates`). `loss`,
+    `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on the sender's board, where the
+    receiver is to read it; then nothing is sent. 0: it is not there."""
 
     ask: int
     round: int
     step: int
     last: bool
-    difference: bool
+    form: int
+    before: int | None
+    base: bytes
     loss: float
     learning_rate: float
     motion: tuple[float, ...]
@@ -76,7 +90,8 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Published:
     """A vector [n] that a peer has published for a round, and that is not written to any more. `difference`: its
-    encoded difference from the vector of the round before; None: there is none. The other fields are those of `Given`.
+    encoded difference from another vector; None: there is none. The other fields are those of `Given`. Of a neighbour
+    that was asked for its numbers only, `vector` is empty [0].
     It is also the event by which a simulation learns of the publication."""
 
     round: int
@@ -85,6 +100,8 @@ class Published:
     told: Told = Told()
     last: bool = False
     difference: Tensor | None = None
+    before: int | None = None
+    base: bytes = b""
 
     @property
     def carried_bytes(self) -> int:

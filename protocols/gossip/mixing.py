@@ -45,8 +45,8 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Event for a simulation's checkers: a peer has replaced its model by the mean of its neighbours' models, and
-    counts `round` rounds now."""
+    """Event for a simulation's checkers: a peer has replaced its model by the mean of its neighbours' models, or by
+    that of one of them, and counts `round` rounds now."""
 
     round: int
 

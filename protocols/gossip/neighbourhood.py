@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -20,42 +20,18 @@ from ..stalls.stalls import Stalls
 from ..testpoints import sometimes
 from ..transport import PeerId
 from .exchange import NeighbourExchange
-from .graph import Graph, Weights
+from .graph import Graph
 from .lent import Shown
-from .messages import NEWEST, Published
+from .messages import NEWEST, Form, Published
 from .mixing import Mix, Overwritten, Own, Summands, check, mix, own
 from .shares import Shares, split
+from .taken import Taken, donors
 
 _LOOKS, _LOOKS_A_YIELD, _NAPS, _NAP_S = 400, 20, 25, 0.001
 """How often to look at neighbours' boards without a pause, how often to yield, and how many pauses of what length then
 follow, before these neighbours are asked by message."""
 _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 """A neighbour takes a while to write so large a vector."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The vectors that came from neighbours in a round, by neighbour, and the weights of the mix: `weights` of these,
-    `own` of this peer's own vector. `splits`: vectors are shares, and all weights are 1. `waited_s`: seconds until the
-    last vector was there, or until the last neighbour was given up; `waited_for`: the neighbour whose vector came last,
-    None: none came."""
-
-    vectors: Mapping[PeerId, Published | Shown]
-    weights: Weights
-    own: float
-    waited_s: float
-    waited_for: PeerId | None
-    splits: bool = False
-
-    @property
-    def reached(self) -> int:
-        """The latest round r such that more than half of these vectors are of round r or of a later one. Vectors of
-        round 0, from before a first mix, are left out. 0: there are no others."""
-        rounds = sorted((one.round for one in self.vectors.values() if one.round > 0), reverse=True)
-        return rounds[len(rounds) // 2] if rounds else 0
-
-
-NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 class Neighbourhood:
@@ -99,7 +75,7 @@ class Neighbourhood:
         one = replace(one, told=one.told._replace(links=len(of)))
         self._links = len(of)
         if self._shares is None:
-            return await self._exchange.publish(one, of)
+            return await self._exchange.publish(one, of, lambda peer: self._graph.is_taken_by_all(peer, one.round))
         of = [] if one.last else of
         share, rest = split(one.vector, len(of))
         await self._exchange.publish(replace(one, vector=share), of)
@@ -107,8 +83,8 @@ class Neighbourhood:
 
     async def take(self, round: int, mixed: int) -> Taken:
         """Take the vectors of this peer's givers in the graph of the round `mixed`: those of `round`, or newer ones;
-        `NEWEST`: the newest. Returns when each has given its vector or is lost. The vectors are not checked yet (`mix`,
-        `checked`)."""
+        `NEWEST`: the newest, of which only the numbers come where vectors are sent as differences. Returns when each
+        has given its vector or is lost. The vectors are not checked yet (`mix`, `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}
@@ -141,7 +117,7 @@ class Neighbourhood:
                 mixed = await mix(Summands(mine, taken.own, vectors, taken.weights), anchor, self._bound)
                 break
             except WrongNumbers as wrong:
-                self._members.lost(wrong.peer, wrong.why)
+                self._is_wrong(wrong)
                 taken = self._without(taken, wrong.peer)
             except Overwritten as overwritten:
                 taken = await self._anew(taken, overwritten.peer)
@@ -152,19 +128,44 @@ class Neighbourhood:
 
     async def checked(self, taken: Taken, anchor: Tensor) -> Mapping[PeerId, Published]:
         """The vectors that were `taken` and are right, each checked on its own, without mixing them. A peer whose
-        vector is wrong counts as lost. `anchor`: as for `mix`."""
-        good: dict[PeerId, Published] = {}
-        for peer, one in taken.vectors.items():
-            try:
-                if isinstance(one, Shown):
-                    one = await self._exchange.take(peer, one.round)
-                await check(peer, one.vector, anchor, self._bound)
-                good[peer] = one
-            except WrongNumbers as wrong:
-                self._members.lost(peer, wrong.why)
-            except PeerLost:
-                pass  # the membership hears of it, too
-        return good
+        vector is wrong counts as lost. Where vectors are sent as differences: one vector only, of a neighbour that has
+        reached the same round as more than half, from which this peer goes on. `anchor`: as for `mix`."""
+        if self._exchange.estimates is None:
+            good = {peer: await self._checked(peer, one, anchor) for peer, one in taken.vectors.items()}
+            return {peer: one for peer, one in good.items() if one is not None}
+        for peer in donors(taken, self._members):
+            if (one := await self._checked(peer, taken.vectors[peer], anchor)) is not None:
+                one = await self._newest(peer, one, anchor)
+                now = await self.take(NEWEST, one.round)  # it may tell of more rounds than there were
+                return {peer: replace(one, round=min(one.round, max(now.reached, taken.reached)))}
+        return {}
+
+    async def _checked(self, peer: PeerId, one: Published | Shown, anchor: Tensor) -> Published | None:
+        """A vector that was taken, asked for now if only its numbers came. None: it is wrong, and its peer counts as
+        lost, or it does not come."""
+        try:
+            if isinstance(one, Shown):
+                one = await self._exchange.take(peer, one.round)
+            elif not one.vector.numel():
+                one = await self._exchange.take(peer, NEWEST, form=Form.WHOLE)
+                self._received[peer] += one.carried_bytes
+            await check(peer, one.vector, anchor, self._bound)
+            return one
+        except WrongNumbers as wrong:
+            self._is_wrong(wrong)
+        except PeerLost:
+            pass  # the membership hears of it, too
+        return None
+
+    async def _newest(self, peer: PeerId, one: Published, anchor: Tensor) -> Published:
+        """The newest vector of `peer`, if a difference leads to it from its vector `one`, which took long to come: this
+        peer's other neighbours are more likely to have the newest one. Else `one`."""
+        try:
+            newest = await self._exchange.take(peer, NEWEST, spares=True)
+            await check(peer, newest.vector, anchor, self._bound)
+            return newest
+        except (PeerLost, WrongNumbers):
+            return one
 
     def ask_ahead(self, round: int) -> None:
         """Ask the neighbours now for the vectors that `take` will take for `round`. Does nothing where vectors are not
@@ -183,9 +184,12 @@ class Neighbourhood:
         self._received.clear()
         return found
 
-    def begin_anew(self) -> None:
-        """Note that this peer has replaced its state by the others'. Shares that it has split off before do not come
-        back any more."""
+    def begin_anew(self, good: Mapping[PeerId, Published]) -> None:
+        """Note that this peer has replaced its state by the `good` vectors of others (`checked`); none: it keeps its
+        model only. Shares that it has split off before do not come back any more."""
+        if self._exchange.estimates is not None:
+            for one in good.values():
+                self._exchange.estimates.goes_on_from(one)
         if self._shares is not None:
             self._exchange.giving.withdraw()
             self._shares.reset()
@@ -244,8 +248,10 @@ class Neighbourhood:
         return asyncio.create_task(self._ask(peer, round, given), name="gossip")
 
     async def _ask(self, peer: PeerId, round: int, given: Callable[[], None]) -> Published | Shown:
-        """The neighbour's newest vector, or that for a mix where vectors are not taken by their rounds."""
-        return await self._exchange.take(peer, round, given)
+        """The neighbour's newest vector, or its numbers only, or that for a mix where vectors are not taken by their
+        rounds."""
+        form = Form.DIFFERENCE if self._exchange.estimates is None else Form.NOTHING
+        return await self._exchange.take(peer, round, given, form=form)
 
     async def _anew(self, taken: Taken, peer: PeerId) -> Taken:
         """What was taken, with the vector of `peer` taken once more, over the link."""
@@ -256,17 +262,20 @@ class Neighbourhood:
             return self._without(taken, peer)
         return replace(taken, vectors=dict(taken.vectors) | {peer: one})
 
+    def _is_wrong(self, wrong: WrongNumbers) -> None:
+        """A vector that was taken is wrong: its peer counts as lost, and no difference may lead from it."""
+        self._members.lost(wrong.peer, wrong.why)
+        if self._exchange.estimates is not None:
+            self._exchange.estimates.forget(wrong.peer)
+
     def _without(self, taken: Taken, peer: PeerId) -> Taken:
         return self._among(taken, {other: one for other, one in taken.vectors.items() if other != peer})
 
     def _among(self, taken: Taken, vectors: Mapping[PeerId, Published | Shown]) -> Taken:
         """What was taken, with these vectors alone, weighed by the graph."""
-        if taken.splits:
-            weights: Weights = dict.fromkeys(vectors, 1.0)
-            mine = 1.0
-        else:
-            weights = self._graph.weights(taken.weights, self._links, vectors)
-            mine = 1.0 - sum(weights.values())
+        splits = taken.splits
+        weights = dict.fromkeys(vectors, 1.0) if splits else self._graph.weights(taken.weights, self._links, vectors)
+        mine = 1.0 if splits else 1.0 - sum(weights.values())
         return Taken(vectors, weights, mine, taken.waited_s, taken.waited_for, taken.splits)
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:

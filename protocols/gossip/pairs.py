@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -29,7 +29,8 @@ from .exchange import NeighbourExchange
 from .graph import Graph
 from .messages import NEWEST, Published
 from .mixing import Mix, Own, check
-from .neighbourhood import Neighbourhood, Taken
+from .neighbourhood import Neighbourhood
+from .taken import Taken
 
 _AT_ONCE = 4
 """The most averages that other peers may have under way with this one, as the passive side, at a time."""
@@ -76,7 +77,7 @@ class PairNeighbourhood(Neighbourhood):
         changes, self._changes = self._changes, []
         return changes
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, good: Mapping[PeerId, Published]) -> None:
         """Note that this peer has replaced its state by the others': changes by earlier averages are dropped."""
         self._changes.clear()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...peers.conversations.gossip_settings import GossipSettings
+from ...protocols.gossip.estimates import Estimated
 from ...protocols.gossip.graph import Placed
 from ...protocols.gossip.messages import Published
 from ...protocols.gossip.mixing import CaughtUp, Mixed
@@ -58,6 +59,19 @@ def _is_sum(event: Mixed, published: dict[tuple[str, int], list[torch.Tensor]]) 
         models = published[peer, event.rounds[peer]]
         sums = [one + weight * model.double() for one in sums for model in models]
     return any(torch.allclose(event.vector.double(), one, rtol=1e-5, atol=1e-6) for one in sums)
+
+
+def an_estimate_has_the_same_bits_on_both_sides(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Where vectors are sent as encoded differences, a peer's estimate of another's vector has the bits that the other
+    has published in that round. Else the mean of all models would move (Koloskova et al., 2019)."""
+    published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
+    for _, life, event in entries:
+        if isinstance(event, Published):
+            published[f"peer-{peer_of(life)}", event.round].append(event.vector)
+        elif isinstance(event, Estimated):
+            theirs = published[event.giver, event.round]
+            if not any(torch.equal(event.vector, vector) for vector in theirs):
+                yield f"{life} has another estimate of {event.giver} in round {event.round} than {event.giver} itself"
 
 
 def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
@@ -141,6 +155,7 @@ def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
 GOSSIP: tuple[Check, ...] = (
     rounds_are_mixed_one_by_one,
     a_mix_is_of_what_was_published,
+    an_estimate_has_the_same_bits_on_both_sides,
     neighbours_give_each_other_the_same_weight,
     a_share_is_taken_once_or_comes_back,
     a_share_that_came_back_counts_for_its_sender,

@@ -53,9 +53,11 @@ SIMULATION = Simulation(
         "a member was declared dead",
     ),
     too_rare=(
+        "a difference led from an unknown estimate",
         "a lost member is back",
         "a member began a new life",
         "a neighbour has written over its vector",
+        "an estimate began anew at a newcomer's",
         "a peer goes on from far newer models",
         "a peer asks one that it knew for a link",
         "an accuser lost its word",

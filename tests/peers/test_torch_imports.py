@@ -1,4 +1,5 @@
-"""An optimizer without PyTorch's compiler, which comes when something is to be compiled."""
+"""What an edge peer does without: PyTorch's compiler, which comes when something is to be compiled, oneDNN, and the
+modules of the report."""
 
 import subprocess
 import sys
@@ -28,3 +29,22 @@ print(torch._dynamo.config.__name__)
 def test_an_edge_peer_trains_without_the_compiler_and_gets_it_when_it_compiles() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False _Compiler", "[2.0, 2.0] True module", "torch._dynamo.config"]
+
+
+LEAN = """
+import sys, torch
+import samovar.peers.cli.join
+from samovar.peers.machine.torch_imports import do_without_onednn
+print([name for name in sys.modules if name.startswith("samovar.peers.report.")])
+layer, images = torch.nn.Conv2d(1, 4, 3), torch.rand(2, 1, 8, 8)
+before = layer(images)
+do_without_onednn()
+print(torch.allclose(layer(images), before, atol=1e-6), torch.backends.mkldnn.enabled)
+torch.backends.mkldnn.enabled = True
+print(torch.backends.mkldnn.enabled)
+"""
+
+
+def test_an_edge_peer_holds_no_code_of_onednn_or_the_report_and_a_task_may_have_onednn() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True False", "True"]

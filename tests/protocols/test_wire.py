@@ -141,7 +141,7 @@ def test_every_message_comes_back_as_it_went(name: str, tried: int) -> None:
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_17_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_18_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
     incarnation, towards, seq, channel = frame.incarnation, frame.towards, frame.seq, frame.channel
     again = encode(frame.message, payload_bytes, incarnation=incarnation, towards=towards, seq=seq, channel=channel)

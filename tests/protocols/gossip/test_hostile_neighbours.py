@@ -13,7 +13,7 @@ from tiers import soak
 
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.gossip.messages import Given, Published, Want
+from samovar.protocols.gossip.messages import Form, Given, Published, Want
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed
 from samovar.protocols.members.errors import NoQuorum
 from samovar.sims.scenarios.scenario import Scenario
@@ -74,7 +74,7 @@ def turned(life: Life, deed: Deed, *, twice: bool) -> None:
     def said(peer: str, want: Want, one: Published, number: int) -> None:
         send(peer, want, deed(one), number)
         if twice:
-            told = Given(want.ask, one.round, one.step, one.last, False, *one.told, 0)
+            told = Given(want.ask, one.round, one.step, one.last, int(Form.WHOLE), None, b"", *one.told, 0)
             giving._channel.offer(peer, told, one.vector[:1].numpy().tobytes())
 
     giving._send = said

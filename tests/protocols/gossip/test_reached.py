@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from samovar.protocols.gossip.messages import Published
-from samovar.protocols.gossip.neighbourhood import NOTHING
+from samovar.protocols.gossip.taken import NOTHING
 
 
 @pytest.mark.parametrize(

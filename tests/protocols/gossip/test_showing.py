@@ -28,9 +28,10 @@ from samovar.protocols.gossip.exchange import NeighbourExchange
 from samovar.protocols.gossip.graph import OfTopology
 from samovar.protocols.gossip.messages import Published
 from samovar.protocols.gossip.mixing import Overwritten, Own, Summands, WrongNumbers, mix
-from samovar.protocols.gossip.neighbourhood import Neighbourhood, Taken
+from samovar.protocols.gossip.neighbourhood import Neighbourhood
 from samovar.protocols.gossip.periods import Told
 from samovar.protocols.gossip.shares import Shares
+from samovar.protocols.gossip.taken import Taken
 from samovar.protocols.in_process import LocalHub, LocalTransport
 from samovar.protocols.members.neighbours import Neighbours
 from samovar.protocols.members.view import Attributes, Member
@@ -135,6 +136,18 @@ async def test_a_neighbour_that_missed_a_round_gets_the_vector_and_no_difference
                     found = await taker.exchange.take("p0", number)
         assert torch.equal(found.vector, giver.exchange.giving.newest.vector)
         assert found.difference is None
+
+
+async def test_no_difference_leads_from_a_vector_that_is_not_finite() -> None:
+    """Else a newcomer could break its neighbours, which begin their estimates anew at its vector."""
+    async with ring(3, near=False, codec=parse_codec("top_k:0.1")) as (peer, *_):
+        bad = Published(1, 1, torch.full((SIZE,), torch.nan))
+        peer.exchange.estimates.took("p1", bad)
+        taken = Taken({"p1": bad}, {"p1": 1 / 3, "p2": 1 / 3}, 2 / 3, 0.0, None)
+        mixed = (await peer.neighbours.mix(Own(torch.ones(SIZE), SIZE**0.5), taken, torch.ones(SIZE)))[1]
+        assert bool(mixed.vector.isfinite().all())
+        assert [*peer.members.given_up] == ["p1"]
+        assert peer.exchange.estimates.round_of("p1") is None
 
 
 async def test_the_weights_of_a_mix_sum_to_one_although_a_neighbour_gave_nothing() -> None:

@@ -1,0 +1,175 @@
+"""The estimates from which encoded differences lead on: this peer's own, which its takers have, and its givers'.
+
+A difference leads on from the giver's estimate of the round before, or from any other estimate that giver and taker
+both hold, which it names by a hash of its bytes. So a peer need not send its vector whole where the taker holds the
+vector from which the peer began:
+
+    all peers begin with one model                each begins with that as the estimate of all
+    a newcomer goes on from a neighbour's model   that is its own estimate, and its neighbour's estimate of it
+    a newcomer is a taker for the first time      the giver's own estimate begins anew at the newcomer's vector, if all
+                                                  its takers have that one
+
+In all other cases the taker does not hold that estimate, and asks for the vector as it is.
+Source: Koloskova et al., 2019 (`differences`), in whose Algorithm 2 all estimates begin as 0.
+Cost: memory for one vector of each giver, and a hash in rounds in which a peer begins an estimate anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from ..offload import off_loop
+from ..testpoints import sometimes, witness
+from ..transport import PeerId
+from .differences import DifferenceCodec, decoded, encoded
+from .messages import NEWEST, Form, Published, Want
+
+_HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """Event for a simulation's checkers: a peer has `vector` [n] as its estimate of what `giver` published in
+    `round`."""
+
+    giver: PeerId
+    round: int
+    vector: Tensor
+
+
+class Estimate:
+    """A vector [n] that a peer published in `round`, as its takers have it. `round`: None where it is the vector
+    of another peer."""
+
+    def __init__(self, vector: Tensor, round: int | None = None) -> None:
+        self.vector, self.round = vector, round
+        self._hash = b""
+
+    def hash(self) -> bytes:
+        """A hash of the vector's bytes, made once."""
+        if not self._hash:
+            flat = self.vector.detach().view(torch.uint8).numpy()
+            self._hash = blake2b(flat.data, digest_size=_HASH_BYTES).digest()
+        return self._hash
+
+
+class Estimates:
+    """One peer's estimates. `codec` encodes the differences; `first`: the vector with which this peer begins."""
+
+    def __init__(self, codec: DifferenceCodec, first: Published) -> None:
+        self.codec = codec
+        self._own = Estimate(first.vector, first.round)
+        self._begun: Estimate | None = self._own
+        """The estimate with which this peer began, until it has one of each giver: a neighbour may have begun with the
+        same."""
+        self._has_moved = False
+        """Whether this peer's own estimate is another than that with which it began."""
+        self._of: dict[PeerId, Estimate] = {}
+        self._met: set[PeerId] = set()
+        """The takers that have an estimate of this peer's vector, or were offered one."""
+        self._spared: set[PeerId] | None = None
+        """After this peer has gone on from another's model: the givers that it has spared since; None: it has not."""
+
+    # Giving
+
+    async def published(
+        self, one: Published, me: PeerId, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]
+    ) -> Published:
+        """`one` as the peer `me` gives it: an estimate of its vector, with the difference that leads to it. `takers`:
+        the peers that take it; `is_taken_by` tells of one of them whether all others take its vector too. Raises
+        ValueError for a vector that the codec does not take."""
+        before, anew = self._base(takers, is_taken_by)
+
+        def work() -> Published:
+            vector, difference = encoded(self.codec, before.vector, one.vector, one.round, me)
+            base = before.hash() if anew else b""
+            return Published(
+                one.round, one.step, vector, one.told, one.last, difference, None if anew else before.round, base
+            )
+
+        found = await off_loop(2 * one.vector.nbytes, work)
+        self._own, self._has_moved = Estimate(found.vector, found.round), True
+        return found
+
+    def _base(self, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]) -> tuple[Estimate, bool]:
+        """The estimate from which this peer's next difference leads on, and whether its takers know it by its hash
+        only."""
+        new = sorted(peer for peer in takers if peer not in self._met and peer in self._of)
+        self._met.update(new)
+        if not self._has_moved:
+            return self._own, True
+        for peer in new:
+            if is_taken_by(peer):
+                sometimes("an estimate began anew at a newcomer's")
+                return self._of[peer], True
+        return self._own, False
+
+    def gave(self, taker: PeerId, one: Published, want: Want) -> None:
+        """`taker` was given `one` as it wanted. A newcomer that was given the newest vector whole goes on from it."""
+        if want.form == Form.WHOLE and want.round == NEWEST:
+            self._of[taker] = Estimate(one.vector)
+        if want.form == Form.WHOLE or one.base or want.holds in (one.before, one.round):
+            self._met.add(taker)
+
+    # Taking
+
+    def round_of(self, giver: PeerId) -> int | None:
+        """The round of the vector of `giver` of which this peer has the estimate; None: it has none."""
+        known = self._of.get(giver)
+        return None if known is None else known.round
+
+    async def found(self, giver: PeerId, before: int | None, base: bytes) -> Tensor | None:
+        """The vector [n] from which a difference of `giver` leads on: that of its round `before`, or the one with the
+        hash `base`. None: this peer does not hold it."""
+        if not base:
+            known = self._of.get(giver)
+            return known.vector if known is not None and before is not None and known.round == before else None
+        held = [*self._held(giver)]
+        most = sum(one.vector.nbytes for one in held)
+        return await off_loop(most, lambda: next((one.vector for one in held if one.hash() == base), None))
+
+    async def leads_to(self, before: Tensor, difference: Tensor) -> Tensor:
+        """The estimate [n] to which `difference` leads from `before` [n]. Raises ValueError when the codec does not
+        decode it."""
+        return await off_loop(2 * before.nbytes, lambda: decoded(self.codec, before, difference))
+
+    def spares(self, giver: PeerId) -> bool:
+        """Whether this peer does without the vector of `giver` in this mix, rather than ask for it whole: it has gone
+        on from another's model, and `giver`, whose difference led from what this peer does not hold, is likely to begin
+        its estimate anew in the next round. True once for each giver."""
+        if self._spared is None or giver in self._spared:
+            return False
+        self._spared.add(giver)
+        return True
+
+    def took(self, giver: PeerId, one: Published) -> None:
+        """Note `one` as the estimate of the vector of `giver`."""
+        witness(Estimated(giver, one.round, one.vector))
+        self._of[giver] = Estimate(one.vector, one.round)
+
+    def goes_on_from(self, one: Published) -> None:
+        """This peer goes on from the model `one` of a neighbour, which is the estimate of its own vector from now
+        on."""
+        self._own = self._begun = Estimate(one.vector)
+        self._has_moved, self._spared = False, set()
+
+    def only(self, givers: Collection[PeerId]) -> None:
+        """Forget the estimates of all but these peers."""
+        for peer in self._of.keys() - givers:
+            self.forget(peer)
+        if self._of.keys() >= {*givers}:
+            self._begun = None
+
+    def forget(self, peer: PeerId) -> None:
+        self._of.pop(peer, None)
+        self._met.discard(peer)
+
+    def _held(self, giver: PeerId) -> Iterator[Estimate]:
+        """All estimates, that of `giver` first."""
+        own = [self._own] if self._begun is None else [self._own, self._begun]
+        yield from (one for one in (self._of.get(giver), *own, *self._of.values()) if one is not None)

@@ -1,0 +1,73 @@
+"""The open questions of a peer for its neighbours' vectors, and what an answer may tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..channel import Envelope
+from ..collectives.bound import WrongNumbers
+from ..transport import PeerId
+from .lent import Shown
+from .messages import Form, Given, Published
+from .periods import Told
+
+_IDLE_ROUNDS = 64
+"""The most rounds without a local step of its own that a peer may claim."""
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """An open question: see `Want`. `number`: its own, 0 until it is asked; `answer`, or `whole`: of one that was asked
+    ahead, the answer or all of the vector; `spares`: the vector
+    is not asked for whole; `given` is called when there is an answer."""
+
+    round: int
+    form: Form = Form.DIFFERENCE
+    meets: int = 0
+    looks: bool = False
+    spares: bool = False
+    number: int = 0
+    answer: asyncio.Task[Envelope] | None = None
+    whole: asyncio.Task[Published | Shown] | None = None
+    is_answered: bool = False
+    given: Callable[[], None] = lambda: None
+
+    @property
+    def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
+        """The task of a question that was asked ahead."""
+        task = self.whole or self.answer
+        assert task is not None
+        return task
+
+
+def checked(answer: Envelope, question: Question, steps: int | None, *, encodes: bool) -> tuple[Given, Told]:
+    """What an answer to the question tells. `steps`: as for `check_told`; `encodes`: whether differences are encoded.
+    Raises WrongNumbers for numbers that cannot be."""
+    found: Given = answer.message
+    told = Told(found.loss, found.learning_rate, found.motion)
+    forms: list[Form] = [question.form]
+    if question.form == Form.DIFFERENCE:
+        forms = [*Form] if encodes else [Form.WHOLE]
+    try:
+        check_told(answer.sender, told, found.round, found.step, steps)
+        if found.round < question.round and not found.last:
+            raise WrongNumbers(answer.sender, f"it gave round {found.round} when round {question.round} was wanted")
+        if not found.number and found.form not in forms:
+            raise WrongNumbers(answer.sender, f"it gave a vector in the form {found.form}, which was not wanted")
+    except WrongNumbers:
+        answer.done()
+        raise
+    return found, told
+
+
+def check_told(peer: PeerId, told: Told, round: int, step: int, steps: int | None) -> None:
+    """Raises WrongNumbers for numbers that `peer` has told and that cannot be. `steps`: local steps of the run, if
+    known."""
+    if not told.makes_sense:
+        raise WrongNumbers(peer, "it told numbers of its local steps that make no sense")
+    if step < 0 or round < 0 or round > step + _IDLE_ROUNDS:
+        raise WrongNumbers(peer, f"it told of round {round} after {step} local steps")
+    if steps is not None and step > steps:
+        raise WrongNumbers(peer, f"it told of {step} local steps in a run of {steps}")
