@@ -44,12 +44,11 @@ def _encodes_hops(wished: LocalSGDSettings) -> bool:
 
 
 def uneven(wished: LocalSGDSettings, layout: Layout) -> bool:
-    """Whether the sharded schedule's parts of the vector are sized by the peers' bandwidths.
+    """Whether the sharded schedule cuts the vector into parts by the peers' bandwidths, and not into equal ones.
 
-    They are if the schedule may be the sharded one, vectors are too long for one hop, and there is no codec or one that
-    encodes at each hop. With other codecs they are not: parts change with a new view, at which such codecs would forget
-    their residuals. With these codecs each peer sends to all others, or so few bytes that uneven parts would save
-    little.
+    True if `wished` allows the sharded schedule, the vector is too long for one hop, and there is no codec, or one that
+    encodes at each hop. Other codecs would forget their residuals whenever the parts change, which is with each new
+    view. With them uneven parts would save little, because each peer sends to all others, or sends few bytes.
     """
     kept = wished.codec.value is None or _encodes_hops(wished)
     return wished.schedule.text in ("auto", "sharded") and layout.nbytes > ONE_HOP_BYTES and kept

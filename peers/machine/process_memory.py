@@ -38,8 +38,9 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return freed memory to the system at once: every block of 64 KiB and more, and the free memory
-    at the end of the one heap that all threads share. Does nothing where the C library is not glibc."""
+    """Set the C library to return freed memory to the system at once from now on: every block of 64 KiB and more, and
+    the free end of the heap when it has 64 KiB. New threads get no heaps of their own any more. Does nothing where the
+    C library is not glibc."""
     _set_malloc({_MMAP_THRESHOLD: _LARGE_BYTES, _TRIM_THRESHOLD: _LARGE_BYTES, _TOP_PAD: 0, _ARENA_MAX: 1})
 
 

@@ -57,8 +57,9 @@ class LocalStep:
         return float(loss.detach()), samples
 
     def rehearse(self, batch: Any) -> None:
-        """Try the task's functions on one batch. It leaves gradients and does not change the model. Raises
-        TaskError."""
+        """Try the task's functions on one batch, and clip. Adds to the parameters' gradients. The forward pass may
+        change buffers, such as those of batch norm, which the caller restores. Raises TaskError, and the errors of the
+        task's functions."""
         self._loss(batch).backward()
         self._samples(batch)
         self._clip()

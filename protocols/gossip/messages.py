@@ -32,9 +32,9 @@ class Want:
     """Asks for the receiver's vector of `round`, or for its newest one if it no longer keeps that of `round` or takes
     no more steps. The receiver answers as soon as it has published that round. `form`: the `Form` in which the sender
     wants the vector; for DIFFERENCE it also takes the vector whole. `holds`: the round of the receiver's vector of
-    which the sender has the estimate; None: it has none. `took`: number of the last question by which the sender has taken a
-    share of the receiver's vector; 0: none. `meets`: the round whose vector the sender averages with the one that it
-    gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
+    which the sender has the estimate; None: it has none. `took`: number of the last question by which the sender has
+    taken a share of the receiver's vector; 0: none. `meets`: the round whose vector the sender averages with the one
+    that it gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
 
     ask: int
     round: int

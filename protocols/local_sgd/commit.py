@@ -58,7 +58,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Heeded:
-    """Event for a simulation's checkers: a peer lets another's vote or verdict in this generation count."""
+    """Event for a simulation's checkers: a peer has accepted another's vote or verdict on a round. `generation`: the
+    number of the view in which the other one gave it."""
 
     generation: int
 

@@ -76,7 +76,9 @@ class Orders:
         return orders, torch.cat([total.reshape(-1), rest])
 
     async def obey(self, step: int, ranges: Sequence[int], order: tuple[float, ...]) -> None:
-        """Have all copies of these ranges obey the order after `step`, but those that have done so."""
+        """Have all copies of `ranges` obey the order after `step`, and return when they have. `order`: the numbers of
+        an `aggregation.lbfgs.Order`. A range that has obeyed it already does not obey it twice. Waits until this server
+        may serve all of the ranges."""
         await self._until(lambda: self._tenure.ready >= {*ranges})
         copies = self._store.copies
         new = [number for number in ranges if copies[number].clocks[COORDINATOR] == step]

@@ -19,7 +19,8 @@ _TELL_BYTES, _TELL_S = WINDOW_BYTES // 4, 0.02
 
 
 def send(channel: Channel, to: PeerId, piece: Piece, data: Buffer) -> None:
-    """Send `piece` with the payload `data` to the peer `to`, without waiting until it is sent. Raises PeerLost."""
+    """Send `piece` with the payload `data` to the peer `to`, without waiting until it is sent. Raises PeerLost if the
+    peer is lost already; a later failure is not reported."""
     posted = channel.offer(to, piece, data)
     if posted is not None:
         posted.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -24,10 +24,10 @@ _NOT_SHAPED = ShapedTo(math.inf, 0.0, 0.0)
 
 @dataclass(slots=True)
 class Way:
-    """The connection to one peer and back. `theirs`: the other end's link. `told`: whether the other end knows of this
-    peer's link. The times are of the previous frame, which no later frame overtakes: when it left here (`left_s`); when
-    the last byte of one from there reached the down-link (`came_s`), and when the down-link had served it
-    (`through_s`)."""
+    """The connection to one peer, in both directions. `theirs`: the other end's link. `told`: whether the other end has
+    been sent this peer's link. The times are of the latest frame in each direction, and may lie in the future; a later
+    frame gets no earlier time. `left_s`: the latest frame to the peer leaves here. `came_s`: the last byte of the
+    latest frame from the peer reaches the down-link. `through_s`: the down-link has served that frame."""
 
     theirs: ShapedTo = _NOT_SHAPED
     told: bool = False

@@ -137,10 +137,11 @@ class Group:
 class Scenario:
     """The whole input of a simulated run.
 
-    `settings`: the settings of the run; `settings.peers` of the groups' peers found it. `groups`: the peers, numbered
-    from 0 in this order. `trunks`: (site, site, link), a link between two sites that their peers share. `arrivals`:
-    (number of a peer, virtual time at which it joins); the others are there from the start. `faults_until_s`: virtual
-    time at which all faults are healed and no more occur; None: never. `buggify`: the library's own code does legal but
+    `settings`: the settings of the run; `settings.founders` of the groups' peers, servers among them, found it.
+    `groups`: the peers, numbered from 0 in this order. `trunks`: (site, site, link), a link between two sites that
+    their peers share. `arrivals`: (number of a peer, virtual time at which its process starts); all others start at
+    time 0. `faults`: see `Fault`. `faults_until_s`: virtual time at which all faults are healed and no more occur;
+    None: never. `buggify`: the library's own code does legal but
     unlikely things. `toy_size`: number of inputs of the toy task's model, if there is no other task; `thaws`: its bias
     is unfrozen during the run. `priorities`: number of changes of the random priorities by which messages are delivered
     (`sims.world.priorities`); None: messages are delivered in order of arrival.
@@ -234,5 +235,6 @@ def founded_by(settings: Settings, groups: Sequence[Group], arrivals: Sequence[t
 
 
 def usual_link(settings: Settings, index: int) -> str:
-    """The link of the peer, or group of peers, with this number, by the settings or else by `USUAL_LINK`."""
+    """The link, as text, of the peer or group of peers with the number `index`: by ``settings.link``, or else
+    `USUAL_LINK`. Of several links in the setting, peers get one after the other, then the first again."""
     return one_of(settings.link or USUAL_LINK, index)
