@@ -99,8 +99,8 @@ def sweep(
     cores of this machine. Returns a `Sweep`, whose `failures` have one `Failure` for each seed that broke a
     promise. `protocol`: the conversation of all of them; None: they are divided among the registered ones. `minimise`:
     for the first failure of each promise, write the smallest scenario found that breaks it to ``minimal-SEED.toml`` in
-    the working folder, but for the promise that a seed repeats its run. `quiet`: show no progress. In a script the call must stand under ``if __name__ == "__main__":``. Raises
-    SettingsError, and TaskError for a script without that."""
+    the working folder, but for the promise that a seed repeats its run. `quiet`: show no progress. In a script the call
+    must stand under ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
     errors_are_lines()
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
         raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {count}", "count")

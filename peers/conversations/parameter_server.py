@@ -27,9 +27,10 @@ from ...protocols.parameter_server.placement import ranges_of
 from ...protocols.parameter_server.portions import Portions, Taker
 from ...protocols.parameter_server.serving import Parts, Serving, restored
 from ...protocols.parameter_server.sharer import Sharer, Sharing
+from ...protocols.parameter_server.state import State
 from ...protocols.parameter_server.store import Store
 from ...protocols.parameter_server.tenure import Tenure
-from ...protocols.parameter_server.worker import State, Worker
+from ...protocols.parameter_server.worker import Worker
 from ...protocols.testpoints import witnessed
 from ..machine.process_memory import Returns
 from .parameter_server_settings import ParameterServerSettings

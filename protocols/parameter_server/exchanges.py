@@ -125,8 +125,7 @@ class Exchanges:
 
     def asking(self, server: PeerId, question: Question, told: Told) -> Asking:
         """Ask `server` the question; `told` is called with its answer, or with PeerLost. Raises PeerLost."""
-        message, payload, answers, _ = question
-        return self._channel.asking(server, message, payload, answers=answers, told=told)
+        return self._channel.asking(server, question.message, question.payload, answers=question.answers, told=told)
 
     def retry(self, server: PeerId) -> None:
         """Reach `server` again in this view, or go on without it in the next."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -33,30 +33,11 @@ from .messages import FOREVER
 from .options import Options
 from .reading import Values
 from .shares import Pushes
+from .state import State
 from .tenure import workers_of
 
 _UNBOUNDED_PUSHES = 4
 """The most pushes that a worker has under way if its consistency sets no limit. Each takes the memory of one vector."""
-
-
-@dataclass(slots=True)
-class State:
-    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
-    number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
-    the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
-    own, and no newcomer's. `over`: it takes no more steps."""
-
-    clock: int
-    step: int
-    model: Tensor
-    read: tuple[int, ...] = ()
-    residual: Tensor | None = None
-    needed: Mapping[str, Tensor] | None = None
-    own: bool = False
-    over: bool = False
-    outcome: Outcome | None = field(default=None)
-    """The outcome of a turn whose model is still to be evaluated, or whose push was under way when this worker was
-    stopped; None: there is none."""
 
 
 class Worker:

@@ -24,7 +24,8 @@ from samovar.protocols.members.presence import Presence
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.options import Options
-from samovar.protocols.parameter_server.worker import State, Worker
+from samovar.protocols.parameter_server.state import State
+from samovar.protocols.parameter_server.worker import Worker
 from samovar.protocols.stalls.works import FIRST_S
 from samovar.protocols.work import Steps
 from samovar.sims.checkers import parameter_server as promises

@@ -1,0 +1,30 @@
+"""A worker's state in a run with a parameter server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..conversation import Outcome
+
+
+@dataclass(slots=True)
+class State:
+    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
+    number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
+    the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
+    own, and no newcomer's. `over`: it takes no more steps."""
+
+    clock: int
+    step: int
+    model: Tensor
+    read: tuple[int, ...] = ()
+    residual: Tensor | None = None
+    needed: Mapping[str, Tensor] | None = None
+    own: bool = False
+    over: bool = False
+    outcome: Outcome | None = field(default=None)
+    """The outcome of a turn whose model is still to be evaluated, or whose push was under way when this worker was
+    stopped; None: there is none."""
