@@ -17,9 +17,11 @@ from .rounds import Contribution
 class Encoded:
     """A peer has encoded its contribution to an attempt. Before a codec, `change` [n]: from the last agreed model;
     `owed` [n]: what was left out before; of the two together it has `sent` [n], as decoded, and owes `left` [n] if the
-    attempt is committed. A contribution without weight sends nothing, and `change` and `sent` are 0."""
+    attempt is committed. A contribution without weight sends nothing, and `change` and `sent` are 0. `grown`: see
+    `State.grown`."""
 
     attempt: AttemptId
+    grown: tuple[str, ...]
     change: Tensor
     owed: Tensor
     sent: Tensor
@@ -40,4 +42,4 @@ def tell_encoded(
     if witnessed():
         weighs, nothing = contribution.weight > 0, torch.zeros_like(anchor)
         change, there = (contribution.vector - anchor, sent()) if weighs else (nothing, nothing)
-        witness(Encoded(attempt, change, owed, there, left))
+        witness(Encoded(attempt, contribution.grown, change, owed, there, left))

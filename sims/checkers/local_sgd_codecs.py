@@ -59,9 +59,9 @@ def _forgotten_residuals(every: int, entries: Sequence[Entry]) -> Iterator[str]:
                 before = last[of]
                 follows = before is not None and before.attempt == (generation, round_ - every)
                 due = before.left if before is not None and follows else torch.zeros_like(event.owed)
-                grown = due.shape != event.owed.shape  # by elements that owe nothing; a fragment's are then forgotten
+                grown = before is not None and before.grown != event.grown  # by elements that owe nothing
                 if grown and every > 1:
-                    continue
+                    continue  # the fragments are others now, and what they owe is forgotten
                 if not (torch.isclose(due.norm(), event.owed.norm()) if grown else torch.equal(due, event.owed)):
                     yield f"{life} begins round {round_} in generation {generation} with another residual than it has"
         elif isinstance(event, Committed) and event.attempt is not None:

@@ -124,7 +124,9 @@ def _settings(
     try:
         settings = Settings.from_entries(file.entries("settings") if table else [], given, tell)
     except SettingsError as error:
-        raise TableError(str(error)) from None
+        of_groups = error.name == "peers" and "peers" not in table and kinds
+        where = f"{file.place('groups')}: groups: all peers together {error.problem}"
+        raise TableError(where if of_groups else str(error)) from None
     if settings.step_time == MEASURED:
         why = f"a scenario says how long: write what `simulate TASK --step-time {MEASURED}` tells"
         raise TableError(f"{file.place('settings')}: step_time: {why}")

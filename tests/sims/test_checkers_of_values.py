@@ -69,8 +69,11 @@ def vector(*numbers: float) -> Tensor:
 # ---- local SGD
 
 
-def encoded(round: int, owed: float, left: float, *, generation: int = 2, sent: float = 1.0) -> Encoded:
-    return Encoded((generation, round), vector(sent + left - owed), vector(owed), vector(sent), vector(left))
+def encoded(
+    round: int, owed: float, left: float, *, generation: int = 2, sent: float = 1.0, grown: tuple[str, ...] = ()
+) -> Encoded:
+    change = vector(sent + left - owed)
+    return Encoded((generation, round), grown, change, vector(owed), vector(sent), vector(left))
 
 
 def committed(round: int, value: float = 0.0, generation: int = 2) -> Committed:
@@ -85,7 +88,7 @@ def test_what_a_codec_leaves_out_must_be_owed_and_sent_in_the_next_round() -> No
 
     assert found(encoded(1, 0.0, 0.5), committed(1), encoded(2, 0.5, 0.25)) == []
     assert len(found(encoded(1, 0.0, 0.5), committed(1), encoded(2, 0.0, 0.25))) == 1, "it is forgotten"
-    lost = Encoded((2, 1), vector(3.0), vector(0.0), vector(1.0), vector(0.0))
+    lost = Encoded((2, 1), (), vector(3.0), vector(0.0), vector(1.0), vector(0.0))
     assert len(found(lost)) == 1, "a part is neither sent nor owed"
 
 
@@ -94,6 +97,14 @@ def test_a_residual_must_be_dropped_when_the_members_have_changed() -> None:
     before = (encoded(1, 0.0, 0.5), committed(1))
     assert told(what_a_codec_leaves_out_is_sent_later, scenario, *before, encoded(2, 0.0, 0.0, generation=3)) == []
     assert len(told(what_a_codec_leaves_out_is_sent_later, scenario, *before, encoded(2, 0.5, 0.0, generation=3))) == 1
+
+
+def test_a_fragment_owes_nothing_after_the_model_has_grown_though_its_size_is_the_same() -> None:
+    scenario = of(codec="top_k", fragments=2)
+    before = (encoded(1, 0.0, 0.5), committed(1), encoded(2, 0.0, 0.5), committed(2))
+    after = encoded(3, 0.0, 0.5, grown=("bias",))
+    assert told(what_a_codec_leaves_out_is_sent_later, scenario, *before, after) == []
+    assert len(told(what_a_codec_leaves_out_is_sent_later, scenario, *before, encoded(3, 0.0, 0.5))) == 1
 
 
 def test_a_coded_mean_must_be_of_what_was_sent() -> None:
