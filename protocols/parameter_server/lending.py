@@ -43,8 +43,7 @@ class Borrow:
 @dataclass(frozen=True, slots=True)
 class Lent:
     """The answer to Borrow: the process `pid` has the memory open as the descriptor `fd`; `pid` 0: the sender has none.
-    `secret`: the bytes at its beginning. `clock`, `step`: how far the sender is (`Progress`); `from_clock`,
-    `from_step`: how far the worker was that made the memory, when it did so."""
+    `secret`: the bytes at its beginning. `clock`, `step`: how far the sender is (`Progress`)."""
 
     ask: int
     pid: int
@@ -52,8 +51,6 @@ class Lent:
     secret: bytes
     clock: int
     step: int
-    from_clock: int
-    from_step: int
 
 
 class Lending:
@@ -72,8 +69,6 @@ class Lending:
         self.vector, self._progress = initial, progress
         """The model [n]: in the memory, if this worker has it."""
         self._memory: CommonVector | None = None
-        self._begun: Progress = (0, 0)
-        """How far the worker was that made the memory, when it did so."""
         self._lender: Progress | None = None
         """How far the worker is that has lent the memory; None: none has in the present view."""
         self._furthest: PeerId | None = None
@@ -82,9 +77,9 @@ class Lending:
         """Why memory that was lent is not taken; "": it is, or none was lent."""
         channel.on(Borrow, self._on_borrow)
 
-    async def memory(self, *, late: bool) -> tuple[CommonVector, Progress]:
-        """Wait until this worker has the memory of all, and return it, and how far a worker of a run that is under way
-        is (`late`) or was when the memory was made. Raises ValueError where the others' memory is not on this machine,
+    async def memory(self) -> tuple[CommonVector, Progress]:
+        """Wait until this worker has the memory of all, and return it, and how far the worker is that has lent it, or
+        this worker if it has made it. Raises ValueError where the others' memory is not on this machine,
         OSError where this machine has none to share, and the errors of the membership."""
         while True:
             view = await self._presence.view()
@@ -95,10 +90,10 @@ class Lending:
             if self._lender is None and self._elsewhere:
                 raise ValueError(self._elsewhere)
             if self._memory is None and self._furthest == self._presence.me:
-                self._has(self._memories.create(self.vector), self._progress())
+                self._has(self._memories.create(self.vector))
             if self._memory is not None and (self._furthest or self._lender):
                 witness(Shares(view.generation, self._memory.where.secret))
-                return self._memory, (self._lender or self._progress()) if late else self._begun
+                return self._memory, self._lender or self._progress()
             await self._presence.pause()
 
     async def _ask(self, view: View) -> None:
@@ -130,13 +125,13 @@ class Lending:
                 why = f"the memory of peer {lender.name} at {lender.address} cannot be mapped here ({error})"
                 self._elsewhere = f"{why}: all workers that share it run on one machine, as one user; {_MEND}"
                 return False
-            self._has(memory, (lent.from_clock, lent.from_step))
+            self._has(memory)
         self._lender = lent.clock, lent.step
         return True
 
-    def _has(self, memory: CommonVector, begun: Progress) -> None:
+    def _has(self, memory: CommonVector) -> None:
         self.close()
-        self._memory, self._begun, self.vector = memory, begun, memory.vector
+        self._memory, self.vector = memory, memory.vector
 
     def _on_borrow(self, envelope: Envelope) -> None:
         borrow, view = envelope.message, self._presence.present
@@ -145,9 +140,9 @@ class Lending:
         elif envelope.sender not in view.ids:
             raise PeerMisbehaved(f"sent Borrow, which it may not send in view {borrow.epoch}")
         elif (memory := self._memory) is None:
-            self._channel.post(envelope.sender, Lent(borrow.ask, 0, 0, b"", *self._progress(), 0, 0))
+            self._channel.post(envelope.sender, Lent(borrow.ask, 0, 0, b"", *self._progress()))
         else:
-            self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress(), *self._begun))
+            self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress()))
 
     def close(self) -> None:
         """Lend the memory to nobody any more."""

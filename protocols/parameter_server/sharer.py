@@ -67,11 +67,11 @@ class Sharer:
         return "resumed" if resumed else "joined" if late else "started"
 
     async def _go_on_in_memory(self, *, late: bool) -> None:
-        """Go on in the memory of all, from where the others are if this worker is `late`, else from where they
-        began."""
+        """Go on in the memory of all. A worker that is `late` counts the steps that the others have taken as taken;
+        any other takes all that it has not taken itself."""
         self._returns = self._presence.returns
-        memory, told = await self._lending.memory(late=late)
-        self.progress = max(self.progress, told)
+        memory, theirs = await self._lending.memory()
+        self.progress = max(self.progress, theirs) if late else self.progress
         self._begin = self._options.algorithm.share(memory)
 
     async def next(self) -> Work | None:
