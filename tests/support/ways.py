@@ -127,6 +127,7 @@ MIXES = {
     EQUAL: "models are mixed with two others', and stay each peer's own",
 }
 BY_START = {LINK: "a peer that comes last may find others some rounds ahead, who do not need it yet"}
+BY_LINKS = dict.fromkeys((LINK, AS_A_TASK), "the first mixes are with the peers to which there is a link by then")
 IN_ROWS = {AS_A_TASK: "the last mix of two peers may be of each alone, by the order of their keys"}
 ESTIMATES = {
     RESUMED: "the estimates of a neighbour's model begin anew with the whole of it",
@@ -267,7 +268,7 @@ WAYS = (
     Way("gossip, tracking", GOSSIP | {"algorithm": "gradient_tracking"}, MIXES),
     Way("gossip, epidemic", GOSSIP | {"algorithm": "epidemic"}, MIXES),
     Way("gossip, swim", GOSSIP | {"membership": "swim"}, MIXES),
-    Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, nightly=True),
+    Way("gossip, swim, links", GOSSIP | {"membership": "swim:3"}, MIXES, BY_LINKS, nightly=True),
     Way("gossip, moshpit", GOSSIP | {"algorithm": "moshpit"}, MIXES, IN_ROWS, all_at_once=False),
     Way("servers, bsp", SERVERS, BY_CHANGE, ADDED),
     Way("servers, async", SERVERS | ASYNC, BY_CHANGE, ARRIVED),
