@@ -78,3 +78,25 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
     found = await asyncio.gather(*(estimates.found(giver, None, b"another's") for giver in givers))
     assert found == [None] * len(givers)
     assert len(hashed) == len(givers) + 1
+
+
+async def test_a_vector_whose_link_ended_while_it_was_decoded_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The giver may come back under its key from an older checkpoint: its round of that number is then another."""
+    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+        begun, goes_on, decode = asyncio.Event(), asyncio.Event(), taker.exchange.estimates.leads_to
+
+        async def slow(before: torch.Tensor, difference: torch.Tensor) -> torch.Tensor:
+            begun.set()
+            await goes_on.wait()
+            return await decode(before, difference)
+
+        monkeypatch.setattr(taker.exchange.estimates, "leads_to", slow)
+        await giver.exchange.publish(Published(1, 1, torch.ones(SIZE)), ["p1"])
+        taking = asyncio.create_task(taker.exchange.take("p0", 1))
+        async with asyncio.timeout(20):
+            await begun.wait()
+            for ended in taker.endpoint.on_ended:
+                ended("p0")
+            goes_on.set()
+            assert (await taking).round == 1
+        assert taker.exchange.estimates.round_of("p0") is None
