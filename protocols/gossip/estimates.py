@@ -16,6 +16,7 @@ Cost: memory for one vector of each giver, and a hash in rounds in which a peer 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -72,6 +73,8 @@ class Estimates:
         self._of: dict[PeerId, Estimate] = {}
         self._met: set[PeerId] = set()
         """The takers that have an estimate of this peer's vector, or were offered one."""
+        self._hashing = asyncio.Lock()
+        """Held while vectors are hashed: else several threads would hash the same ones."""
         self._spared: set[PeerId] | None = None
         """After this peer has gone on from another's model: the givers that it has spared since; None: it has not."""
 
@@ -129,9 +132,10 @@ class Estimates:
         if not base:
             known = self._of.get(giver)
             return known.vector if known is not None and before is not None and known.round == before else None
-        held = [*self._held(giver)]
-        most = sum(one.vector.nbytes for one in held)
-        return await off_loop(most, lambda: next((one.vector for one in held if one.hash() == base), None))
+        async with self._hashing:
+            held = [*self._held(giver)]
+            most = sum(one.vector.nbytes for one in held)
+            return await off_loop(most, lambda: next((one.vector for one in held if one.hash() == base), None))
 
     async def leads_to(self, before: Tensor, difference: Tensor) -> Tensor:
         """The estimate [n] to which `difference` leads from `before` [n]. Raises ValueError when the codec does not
@@ -170,6 +174,5 @@ class Estimates:
         self._met.discard(peer)
 
     def _held(self, giver: PeerId) -> Iterator[Estimate]:
-        """All estimates, that of `giver` first."""
-        own = [self._own] if self._begun is None else [self._own, self._begun]
-        yield from (one for one in (self._of.get(giver), *own, *self._of.values()) if one is not None)
+        """All estimates, those first whose hashes are made or are needed most often."""
+        yield from (one for one in (self._begun, self._of.get(giver), self._own, *self._of.values()) if one is not None)

@@ -65,8 +65,8 @@ class NeighbourExchange:
         neighbour is gone: that may be only this peer's belief, and the neighbour still has to hear of it."""
         self._inbox = Inbox(channel)
         self._vectors = Vectors(channel, self._inbox)
-        self._open: set[Question] = set()
-        """The questions whose vectors have not arrived yet."""
+        self._open: dict[Question, PeerId] = {}
+        """The questions whose vectors have not arrived yet, with the neighbours that were asked."""
         self._ahead: dict[PeerId, Question] = {}
         self.giving = Giving(channel, self._vectors, first, self.estimates, shares, by_rounds=self.by_rounds)
         channel.endpoint.on_lost.append(lambda peer, why: self._forget(peer))
@@ -137,7 +137,7 @@ class NeighbourExchange:
         for peer in peers:
             if peer not in self._ahead and not self.showing.shows(peer):
                 question = self._ahead[peer] = Question(round)
-                self._open.add(question)
+                self._open[question] = peer
                 if small:
                     question.whole = asyncio.create_task(self._answered(peer, question), name="gossip")
                 else:
@@ -165,7 +165,7 @@ class NeighbourExchange:
             self._shares.told(peer, 0)
 
     async def _answered(self, peer: PeerId, question: Question) -> Published | Shown:
-        self._open.add(question)
+        self._open[question] = peer
         try:
             if (one := await self._once(peer, question)) is None:
                 sometimes("a difference led from an unknown estimate")
@@ -176,7 +176,7 @@ class NeighbourExchange:
                 assert one is not None
         finally:
             self._close(question)
-        if self.estimates is not None and isinstance(one, Published) and one.vector.numel():
+        if self.estimates is not None and isinstance(one, Published) and one.vector.numel() and not question.is_cut:
             self.estimates.took(peer, one)
         return one
 
@@ -263,13 +263,15 @@ class NeighbourExchange:
             self._close(question)
 
     def _close(self, question: Question) -> None:
-        self._open.discard(question)
+        self._open.pop(question, None)
         if question.answer is not None and not _has_failed(question.answer) and question.answer.done():
             question.answer.result().done()
         last = question.number
         self._inbox.advance((stage_of(0)[0], min((one.number for one in self._open if one.number), default=last + 1)))
 
     def _forget(self, peer: PeerId) -> None:
+        for question in [question for question, asked in self._open.items() if asked == peer]:
+            question.is_cut = True
         if self.estimates is not None:
             self.estimates.forget(peer)
         self._give_up_ahead(peer)

@@ -136,7 +136,7 @@ class Giving:
         else:
             self._send(peer, want, one, self.showing.number(one) if want.looks else 0)
         if self._estimates is not None and want.form != Form.NOTHING:
-            self._estimates.gave(peer, one, want)
+            self._estimates.gave(peer, self.showing.original(one), want)
         if want.round != NEWEST:
             self._kept.taken(one, peer)
             if self._shares is not None:

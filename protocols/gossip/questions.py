@@ -20,8 +20,9 @@ _IDLE_ROUNDS = 64
 @dataclass(slots=True, eq=False)
 class Question:
     """An open question: see `Want`. `number`: its own, 0 until it is asked; `answer`, or `whole`: of one that was asked
-    ahead, the answer or all of the vector; `spares`: the vector
-    is not asked for whole; `given` is called when there is an answer."""
+    ahead, the answer or all of the vector; `spares`: the vector is not asked for whole; `is_cut`: the link has ended
+    since, and the peer may come back as another process, so no difference may lead from the vector; `given` is called
+    when there is an answer."""
 
     round: int
     form: Form = Form.DIFFERENCE
@@ -32,6 +33,7 @@ class Question:
     answer: asyncio.Task[Envelope] | None = None
     whole: asyncio.Task[Published | Shown] | None = None
     is_answered: bool = False
+    is_cut: bool = False
     given: Callable[[], None] = lambda: None
 
     @property

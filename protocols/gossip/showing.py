@@ -82,6 +82,11 @@ class Showing:
         """The number of a vector, as `show` returned it, on this peer's board; 0: it is not there."""
         return next((placed.number for placed in self._slots.values() if placed.there is one), 0)
 
+    def original(self, one: Published) -> Published:
+        """The vector that was given to `show` for `one`, which lies on this peer's board: its memory is not written to
+        again. `one` itself if it does not lie there."""
+        return next((placed.of for placed in self._slots.values() if placed.there is one), one)
+
     async def lend(self, peer: PeerId, one: Published) -> int:
         """Put a vector on this peer's board, if it is not there yet, and keep it there until `peer` has read it
         (`given_back`). Returns the number by which `peer` finds it. 0: there is no room, or `peer` does not read this
@@ -105,9 +110,8 @@ class Showing:
             there = board.clear(slot)
         except OSError:
             return None
-        self._slots[slot] = placed = _Placed(
-            one, Published(one.round, one.step, there, one.told, one.last, one.difference)
-        )
+        shown = Published(one.round, one.step, there, one.told, one.last, one.difference, one.before, one.base)
+        self._slots[slot] = placed = _Placed(one, shown)
 
         def write() -> None:  # to the end, also when this peer does not wait for it any more
             try:
