@@ -90,7 +90,7 @@ class Parcels:
 
     def reaches(self, peer: PeerId) -> bool:
         """Whether this peer and `peer` can read each other's boards."""
-        return peer in self._near and self._boards.window(peer) is not None
+        return peer in self._near and self._boards.reached(peer) is not None
 
     def put(self, to: PeerId, payload: Sequence[Buffer], of: Sequence[Tensor] = ()) -> int:
         """Lay these bytes on the board for `to`. Returns their number there; 0: they have to go over the link. `of`:

@@ -2,7 +2,8 @@
 
 Each peer makes one board, as soon as it meets another peer on its machine, and offers it to each of these once.
 Cost: a small message each way for each pair of peers.
-On failure: without a board of both peers of a pair, neither reads the other's.
+On failure: a peer knows by the other's mark whether that one can read its board. Where it cannot, because there is no
+descriptor or address space left, or no board, tensors for it go over the link.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .segment import SECRET_BYTES
 B = TypeVar("B", bound=Board)
 W = TypeVar("W", bound=Window)
 _TWICE = "offered its memory twice"
+_UNREAD = -1
+"""The mark for a peer whose board its owner cannot read."""
 
 
 @message("shared_memory")
@@ -88,9 +91,10 @@ class Boards(Generic[B, W]):
         return None if near is None else near.window
 
     def reached(self, peer: PeerId) -> int | None:
-        """How far `peer` has read this peer's board, by its mark; None: its board cannot be read."""
+        """How far `peer` has read this peer's board, by its mark; None: one of the two cannot read the other's."""
         near = self._near.get(peer)
-        return None if near is None or near.window is None else near.window.mark(near.their_row)
+        mark = _UNREAD if near is None or near.window is None else near.window.mark(near.their_row)
+        return None if mark < 0 else mark
 
     def mark(self, peer: PeerId, reached: int) -> None:
         """Mark on this peer's board that it has read that of `peer` up to `reached`."""
@@ -108,7 +112,7 @@ class Boards(Generic[B, W]):
             except OSError:
                 self._has_none = True
                 return
-        self.own.mark(row, 0)
+        self.own.mark(row, _UNREAD)
         self._near[peer] = _Near(row)
         self._channel.post(peer, BoardOffer(os.getpid(), self.own.fd, self.own.secret, row))
         if (offer := self._early.pop(peer, None)) is not None:
@@ -133,9 +137,12 @@ class Boards(Generic[B, W]):
             with contextlib.suppress(OSError):
                 near.window = self._look(offer.pid, offer.fd, offer.secret)
                 near.their_row = offer.row
+                if self.own is not None:
+                    self.own.mark(near.row, 0)
 
     def forget(self, peer: PeerId) -> None:
         """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
+        self.mark(peer, _UNREAD)
         self._near.pop(peer, None)
         self._early.pop(peer, None)
 

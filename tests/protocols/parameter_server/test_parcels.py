@@ -4,7 +4,7 @@ parcel that is written over is never taken."""
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
+from typing import Never, cast
 
 import one_server
 import pytest
@@ -201,5 +201,26 @@ def test_what_a_peer_that_ended_was_told_is_forgotten() -> None:
         await asyncio.sleep(0)
         assert not parcels.reaches("a")
         assert parcels.put("a", [bytes(SIZE)]) == 0
+
+    with_clients(scene)
+
+
+@pytest.mark.parametrize("blind", ["server", "worker"])
+def test_a_peer_that_cannot_map_anothers_board_is_sent_payloads_over_the_link(
+    blind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its sender would leave the same payload in memory for it again and again."""
+
+    def none(*given: object) -> Never:
+        raise OSError("there is no address space left")
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        server_side, worker_sides = server.parts.tenure.parcels, [client._exchanges.parcels for client in clients]
+        for parcels in [server_side] if blind == "server" else worker_sides:
+            monkeypatch.setattr(parcels._boards, "_look", none)
+        for number in range(1, 4):
+            async with asyncio.timeout(60):
+                for pulled in await turn(clients, number):
+                    assert torch.equal(pulled, due(number))
 
     with_clients(scene)
