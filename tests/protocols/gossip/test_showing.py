@@ -264,7 +264,7 @@ async def test_a_board_that_becomes_too_large_goes_on_over_links(monkeypatch: py
 
         monkeypatch.setattr(board_module, "reserve", none)
         for peer in peers:
-            peer.exchange.showing._boards.own._reserved.clear()
+            peer.exchange.showing._boards.own.reserved.clear()
         shared = peers[0].neighbours.bytes_shared
         for number in (4, 5):
             mixed = await asyncio.gather(*(peer.round(number, torch.full((SIZE,), 2.0)) for peer in peers))

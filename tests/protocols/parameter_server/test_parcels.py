@@ -2,6 +2,7 @@
 parcel that is written over is never taken."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Never, cast
@@ -222,5 +223,23 @@ def test_a_peer_that_cannot_map_anothers_board_is_sent_payloads_over_the_link(
             async with asyncio.timeout(60):
                 for pulled in await turn(clients, number):
                     assert torch.equal(pulled, due(number))
+
+    with_clients(scene)
+
+
+def test_a_board_takes_bounded_memory_whatever_the_sizes_and_the_order_of_its_parcels() -> None:
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 3):
+            await turn(clients, number)
+        parcels, taker = clients[0]._exchanges.parcels, server.parts.tenure.parcels
+        small, large = bytes(parcels_module._BYTES_MIN), bytes(PAYLOAD_BYTES_MAX)
+        for ahead in range(SLOTS - 1):
+            laid = [parcels.put("server", [small]) for _ in range(ahead)]
+            taker.took("a", max([*laid, parcels.put("server", [large])]), 0)
+        own = parcels._boards.own
+        assert own is not None
+        memory = os.fstat(own.fd).st_blocks * 512
+        assert parcels.put("server", [large]), "there is room for large ones still"
+        assert memory <= parcels_module.MEMORY_BYTES_MAX + parcels_module._FORM.head_bytes
 
     with_clients(scene)
