@@ -22,6 +22,7 @@ from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
 from samovar.protocols.parameter_server.parcels import BOARD_BYTES_MAX, SLOTS, Parcels
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.shared_memory import board as board_module
+from samovar.protocols.shared_memory.board import ROWS
 from samovar.protocols.shared_memory.segment import machine
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX
 
@@ -241,5 +242,24 @@ def test_a_board_takes_bounded_memory_whatever_the_sizes_and_the_order_of_its_pa
         memory = os.fstat(own.fd).st_blocks * 512
         assert parcels.put("server", [large]), "there is room for large ones still"
         assert memory <= parcels_module.MEMORY_BYTES_MAX + parcels_module._FORM.head_bytes
+
+    with_clients(scene)
+
+
+def test_workers_that_leave_free_their_places_and_their_memory_for_those_that_come() -> None:
+    """Their links do not end, and there are no more places on a board than peers that may share memory."""
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 3):
+            await turn(clients, number)
+        parcels = server.parts.tenure.parcels
+        here = one_server.view(2)
+        for generation in range(2, 2 * ROWS, 2):
+            many = tuple(replace(here.members[1], id=f"w{generation}.{at}") for at in range(8))
+            parcels.begin(View(generation, (*here.members, *many), True))
+            parcels._boards.meet(one.id for one in many)
+            parcels.begin(View(generation + 1, here.members, True))
+        assert {*parcels._boards.met()} == {*WORKERS}
+        assert parcels.reaches("a")
 
     with_clients(scene)
