@@ -16,6 +16,7 @@ from simulated import no_complaints  # noqa: F401
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import View
+from samovar.protocols.parameter_server import intake as intake_module
 from samovar.protocols.parameter_server import parcels as parcels_module
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
@@ -261,5 +262,30 @@ def test_workers_that_leave_free_their_places_and_their_memory_for_those_that_co
             parcels.begin(View(generation + 1, here.members, True))
         assert {*parcels._boards.met()} == {*WORKERS}
         assert parcels.reaches("a")
+
+    with_clients(scene)
+
+
+def test_a_push_beyond_those_that_may_wait_is_refused_before_its_parcel_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a small message without end, about one parcel, would cost the server a copy each time."""
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 4):
+            await turn(clients, number)
+        parcels, client = server.parts.tenure.parcels, clients[0]
+        before = parcels.bytes_shared
+        refused = asyncio.Event()
+
+        def crowded(*given: object) -> bool:
+            refused.set()
+            return True
+
+        monkeypatch.setattr(intake_module, "crowded", crowded)
+        client.push(4, Pushes(torch.ones(SIZE), {}), (0,) * 4)
+        await refused.wait()
+        assert client._exchanges.parcels._slots, "the push lies there"
+        assert parcels.bytes_shared == before
 
     with_clients(scene)
