@@ -86,7 +86,7 @@ class Parcels:
             near = (one.id for one in view.members if one.machine == here and one.id != self._me)
             self._near = frozenset(near if here else ())
             for gone in [peer for peer in self._boards.met() if peer not in self._near]:
-                self._boards.forget(gone)  # the link to a peer that leaves may stay, and its board keeps memory
+                self._boards.drop(gone)  # the link to a peer that leaves may stay, and its board keeps memory
 
     def is_near(self, peer: PeerId) -> bool:
         """Whether `peer` is on this machine."""

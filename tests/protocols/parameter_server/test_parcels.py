@@ -289,3 +289,30 @@ def test_a_push_beyond_those_that_may_wait_is_refused_before_its_parcel_is_copie
         assert parcels.bytes_shared == before
 
     with_clients(scene)
+
+
+@pytest.mark.parametrize("drops", ["server", "worker", "both"])
+def test_a_peer_that_was_out_of_the_view_and_comes_back_by_the_same_link_shares_memory_again(drops: str) -> None:
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 4):
+            await turn(clients, number)
+        view, sides = (
+            one_server.view(1),
+            {"server": server.parts.tenure.parcels, "worker": clients[0]._exchanges.parcels},
+        )
+        other = {"server": "a", "worker": "server"}
+        for generation in (2, 4, 6):
+            for side, parcels in sides.items():
+                if drops in (side, "both"):
+                    left = tuple(one for one in view.members if one.id != other[side])
+                    parcels.begin(View(generation, left, True))
+                    parcels.begin(replace(view, generation=generation + 1))
+            for number in range(2 * generation, 2 * generation + 4):
+                for pulled in await turn(clients, number):
+                    assert torch.equal(pulled, due(number))
+            assert sides["server"].reaches("a")
+            assert sides["worker"].reaches("server")
+        assert not server.endpoint.refused
+        assert not server.endpoints["a"].refused
+
+    with_clients(scene)
