@@ -105,10 +105,10 @@ class Intake:
     def _on_push(self, envelope: Envelope) -> None:
         push, worker = envelope.message, envelope.sender
         pusher = self._store.partitions[push.of - 1] if 0 < push.of <= len(self._store.partitions) else worker
-        whole = self._tenure.parcels.unpack(envelope, push.parcel)
-        if not whole or crowded(self._asked, worker):
+        many = crowded(self._asked, worker)  # of what is refused, nothing is copied
+        if many or not self._tenure.parcels.unpack(envelope, push.parcel):
             envelope.done()
-            self._channel.refuse(envelope, TOO_MANY if whole else "it has written over its push")
+            self._channel.refuse(envelope, TOO_MANY if many else "it has written over its push")
             return
         try:
             pieces = self._pieces(envelope)

@@ -11,7 +11,7 @@ On failure: small payloads, the first ones of each pair of peers, and those for 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,9 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 
 SLOTS, BOARD_BYTES_MAX = 64, 16 << 20
-"""The most parcels on a board, and the most bytes of them all. It takes memory for as many as are under way."""
+"""The most parcels on a board, and the most bytes of them all."""
+MEMORY_BYTES_MAX = 2 * BOARD_BYTES_MAX
+"""The most memory that a board takes for its parcels: a slot keeps the memory of its largest one."""
 _BYTES_MIN = 32 * 1024
 """A smaller payload takes less time over the link than a parcel."""
 _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS, facts=1)
@@ -83,6 +85,8 @@ class Parcels:
             here = next((one.machine for one in view.members if one.id == self._me), "")
             near = (one.id for one in view.members if one.machine == here and one.id != self._me)
             self._near = frozenset(near if here else ())
+            for gone in [peer for peer in self._boards.met() if peer not in self._near]:
+                self._boards.drop(gone)  # the link to a peer that leaves may stay, and its board keeps memory
 
     def is_near(self, peer: PeerId) -> bool:
         """Whether `peer` is on this machine."""
@@ -90,7 +94,7 @@ class Parcels:
 
     def reaches(self, peer: PeerId) -> bool:
         """Whether this peer and `peer` can read each other's boards."""
-        return peer in self._near and self._boards.window(peer) is not None
+        return peer in self._near and self._boards.reached(peer) is not None
 
     def put(self, to: PeerId, payload: Sequence[Buffer], of: Sequence[Tensor] = ()) -> int:
         """Lay these bytes on the board for `to`. Returns their number there; 0: they have to go over the link. `of`:
@@ -107,7 +111,7 @@ class Parcels:
             self._newest[to] = same.number
             return same.number
         self._clear()
-        slot = next((slot for slot in range(SLOTS) if slot not in self._slots), None)
+        slot = self._free(board.reserved, nbytes)
         if slot is None or sum(one.nbytes for one in self._slots.values()) + nbytes > BOARD_BYTES_MAX:
             return 0
         try:
@@ -130,6 +134,19 @@ class Parcels:
             return all((mark := reached[peer]) is None or mark >= laid.number for peer in laid.to)
 
         self._slots = {slot: laid for slot, laid in self._slots.items() if not is_taken(laid)}
+
+    def _free(self, reserved: Mapping[int, int], nbytes: int) -> int | None:
+        """The free slot in which a parcel of this size takes the least further memory, and the smallest of those.
+        `reserved`: by slot, the bytes for which it has memory. None: there is none, or it would take too much."""
+        least: tuple[int, int, int] | None = None
+        for slot in range(SLOTS):
+            has = reserved.get(slot, 0)
+            if slot not in self._slots and (least is None or (max(0, nbytes - has), has) < least[:2]):
+                least = max(0, nbytes - has), has, slot
+            if not has:
+                break  # those behind have none either
+        more = least is not None and least[0] > 0 and sum(reserved.values()) + least[0] > MEMORY_BYTES_MAX
+        return None if least is None or more else least[2]
 
     def find(self, sender: PeerId, number: int) -> Parcel | None:
         """The parcel with this number of `sender`. None: it is not there any more."""

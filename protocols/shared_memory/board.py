@@ -107,7 +107,9 @@ class Board:
             raise OSError(f"cannot have a board of {form.size} bytes: {error}") from error
         with contextlib.suppress(OSError):  # Linux before 5.1 has no such seal
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
-        self._here, self._reserved, self._slot_bytes = Mapped(mapped, form), dict[int, int](), form.slot_bytes
+        self._here, self._slot_bytes = Mapped(mapped, form), form.slot_bytes
+        self.reserved: dict[int, int] = {}
+        """By slot, the bytes for which it has memory; it keeps this memory."""
         self.secret = secrets.token_bytes(SECRET_BYTES)
         mapped[:SECRET_BYTES] = self.secret
 
@@ -116,11 +118,11 @@ class Board:
         until `number`, readers find no tensor in the slot. Raises OSError where there is no memory for it."""
         words, needed = self._here.words, self._slot_bytes if nbytes is None else nbytes
         words[self._here.notes[slot]] = 0
-        if self._reserved.get(slot, 0) < needed:
+        if self.reserved.get(slot, 0) < needed:
             words[_FULL] = 1
             reserve(self.fd, self._here.at(slot), needed)
             words[_FULL] = 0
-            self._reserved[slot] = needed
+            self.reserved[slot] = needed
         return self._here.tensor(slot)
 
     def number(self, slot: int, *facts: int) -> int:

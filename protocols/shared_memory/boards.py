@@ -1,14 +1,17 @@
 """Boards: how the peers of one machine tell each other where their boards are.
 
-Each peer makes one board, as soon as it meets another peer on its machine, and offers it to each of these once.
+Each peer makes one board, as soon as it meets another peer on its machine, and offers it to each of these once, and
+again after it has dropped that one's board.
 Cost: a small message each way for each pair of peers.
-On failure: without a board of both peers of a pair, neither reads the other's.
+On failure: a peer knows by the other's mark whether that one can read its board. Where it cannot, because there is no
+descriptor or address space left, or no board, tensors for it go over the link.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -21,7 +24,10 @@ from .segment import SECRET_BYTES
 
 B = TypeVar("B", bound=Board)
 W = TypeVar("W", bound=Window)
-_TWICE = "offered its memory twice"
+_AGAIN_MAX = 64
+"""A peer that was out of the view, and comes back by the same link, offers its board again; so often at most."""
+_UNREAD = -1
+"""The mark for a peer whose board its owner cannot read."""
 
 
 @message("shared_memory")
@@ -67,6 +73,8 @@ class Boards(Generic[B, W]):
         self._near: dict[PeerId, _Near[W]] = {}
         self._early: dict[PeerId, BoardOffer] = {}
         """Offers of peers that are not known to be here yet."""
+        self._again = Counter[PeerId]()
+        """By peer, how often it has offered its board again over one link."""
         channel.on(BoardOffer, self._on_offer)
 
     def meet(self, peers: Iterable[PeerId]) -> None:
@@ -88,9 +96,10 @@ class Boards(Generic[B, W]):
         return None if near is None else near.window
 
     def reached(self, peer: PeerId) -> int | None:
-        """How far `peer` has read this peer's board, by its mark; None: its board cannot be read."""
+        """How far `peer` has read this peer's board, by its mark; None: one of the two cannot read the other's."""
         near = self._near.get(peer)
-        return None if near is None or near.window is None else near.window.mark(near.their_row)
+        mark = _UNREAD if near is None or near.window is None else near.window.mark(near.their_row)
+        return None if mark < 0 else mark
 
     def mark(self, peer: PeerId, reached: int) -> None:
         """Mark on this peer's board that it has read that of `peer` up to `reached`."""
@@ -108,34 +117,51 @@ class Boards(Generic[B, W]):
             except OSError:
                 self._has_none = True
                 return
-        self.own.mark(row, 0)
+        self.own.mark(row, _UNREAD)
         self._near[peer] = _Near(row)
-        self._channel.post(peer, BoardOffer(os.getpid(), self.own.fd, self.own.secret, row))
+        self._tell(peer, row)
         if (offer := self._early.pop(peer, None)) is not None:
             self._attach(self._near[peer], offer)
 
     def _on_offer(self, envelope: Envelope) -> None:
-        """Raises PeerMisbehaved for a second board."""
-        peer = envelope.sender
+        """Raises PeerMisbehaved for a board that is offered again and again."""
+        peer, offer = envelope.sender, envelope.message
+        near = self._near.get(peer)
+        has_told = near is not None and near.has_told
+        if has_told or peer in self._early:  # it has dropped this peer's board meanwhile
+            self._again[peer] += 1
+            if self._again[peer] > _AGAIN_MAX:
+                raise PeerMisbehaved("offered its memory again and again")
         self.meet([peer])
-        if (near := self._near.get(peer)) is not None:
-            self._attach(near, envelope.message)
-        elif peer in self._early:
-            raise PeerMisbehaved(_TWICE)
-        elif len(self._early) < ROWS:
-            self._early[peer] = envelope.message
+        if (near := self._near.get(peer)) is None:
+            if len(self._early) < ROWS:
+                self._early[peer] = offer
+            return
+        self._attach(near, offer)
+        if has_told and near.window is not None and near.window.mark(near.their_row) == _UNREAD:
+            self._tell(peer, near.row)
+
+    def _tell(self, peer: PeerId, row: int) -> None:
+        if self.own is not None:
+            self._channel.post(peer, BoardOffer(os.getpid(), self.own.fd, self.own.secret, row))
 
     def _attach(self, near: _Near[W], offer: BoardOffer) -> None:
-        if near.has_told:
-            raise PeerMisbehaved(_TWICE)
-        near.has_told = True
+        near.has_told, near.window = True, None
         if len(offer.secret) == SECRET_BYTES and 0 <= offer.row < ROWS:
             with contextlib.suppress(OSError):
                 near.window = self._look(offer.pid, offer.fd, offer.secret)
                 near.their_row = offer.row
+        if self.own is not None:
+            self.own.mark(near.row, _UNREAD if near.window is None else 0)
 
     def forget(self, peer: PeerId) -> None:
         """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
+        self.drop(peer)
+        self._again.pop(peer, None)
+
+    def drop(self, peer: PeerId) -> None:
+        """Read the board of `peer` no more, until both have offered theirs again."""
+        self.mark(peer, _UNREAD)
         self._near.pop(peer, None)
         self._early.pop(peer, None)
 

@@ -264,7 +264,7 @@ async def test_a_board_that_becomes_too_large_goes_on_over_links(monkeypatch: py
 
         monkeypatch.setattr(board_module, "reserve", none)
         for peer in peers:
-            peer.exchange.showing._boards.own._reserved.clear()
+            peer.exchange.showing._boards.own.reserved.clear()
         shared = peers[0].neighbours.bytes_shared
         for number in (4, 5):
             mixed = await asyncio.gather(*(peer.round(number, torch.full((SIZE,), 2.0)) for peer in peers))
@@ -366,16 +366,20 @@ async def test_a_vector_that_is_written_over_while_it_is_mixed_is_not_used() -> 
         await mix(Summands(own, 0.5, {"a": nan}, {"a": 0.5}), own.vector, Bound())
 
 
-async def test_a_second_offer_of_memory_is_refused() -> None:
+async def test_an_offer_of_memory_again_and_again_is_refused() -> None:
     async with ring(3) as peers:
         for number in (1, 2):
             await asyncio.gather(*(peer.round(number, torch.ones(SIZE)) for peer in peers))
         refused = peers[0].endpoint.refused
         over_again = BoardOffer(os.getpid(), 0, bytes(32), 0)
+        for _ in range(boards_module._AGAIN_MAX):
+            peers[1].exchange.showing._boards._channel.post("p0", over_again)
+        mixed = await asyncio.gather(*(peer.round(3, torch.ones(SIZE)) for peer in peers))
+        assert "p1" not in refused, "a peer that comes back may offer it again"
         peers[1].exchange.showing._boards._channel.post("p0", over_again)
         await eventually(lambda: "p1" in refused)
-        assert "twice" in refused["p1"]
-        mixed = await asyncio.gather(*(peer.round(3, torch.ones(SIZE)) for peer in peers))
+        assert "again and again" in refused["p1"]
+        mixed += await asyncio.gather(*(peer.round(4, torch.ones(SIZE)) for peer in peers))
         assert all(torch.allclose(one, torch.ones(SIZE)) for one in mixed)
 
 

@@ -2,9 +2,10 @@
 parcel that is written over is never taken."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
+from typing import Never, cast
 
 import one_server
 import pytest
@@ -15,12 +16,14 @@ from simulated import no_complaints  # noqa: F401
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import View
+from samovar.protocols.parameter_server import intake as intake_module
 from samovar.protocols.parameter_server import parcels as parcels_module
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER
 from samovar.protocols.parameter_server.parcels import BOARD_BYTES_MAX, SLOTS, Parcels
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.shared_memory import board as board_module
+from samovar.protocols.shared_memory.board import ROWS
 from samovar.protocols.shared_memory.segment import machine
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX
 
@@ -201,5 +204,115 @@ def test_what_a_peer_that_ended_was_told_is_forgotten() -> None:
         await asyncio.sleep(0)
         assert not parcels.reaches("a")
         assert parcels.put("a", [bytes(SIZE)]) == 0
+
+    with_clients(scene)
+
+
+@pytest.mark.parametrize("blind", ["server", "worker"])
+def test_a_peer_that_cannot_map_anothers_board_is_sent_payloads_over_the_link(
+    blind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its sender would leave the same payload in memory for it again and again."""
+
+    def none(*given: object) -> Never:
+        raise OSError("there is no address space left")
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        server_side, worker_sides = server.parts.tenure.parcels, [client._exchanges.parcels for client in clients]
+        for parcels in [server_side] if blind == "server" else worker_sides:
+            monkeypatch.setattr(parcels._boards, "_look", none)
+        for number in range(1, 4):
+            async with asyncio.timeout(60):
+                for pulled in await turn(clients, number):
+                    assert torch.equal(pulled, due(number))
+
+    with_clients(scene)
+
+
+def test_a_board_takes_bounded_memory_whatever_the_sizes_and_the_order_of_its_parcels() -> None:
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 3):
+            await turn(clients, number)
+        parcels, taker = clients[0]._exchanges.parcels, server.parts.tenure.parcels
+        small, large = bytes(parcels_module._BYTES_MIN), bytes(PAYLOAD_BYTES_MAX)
+        for ahead in range(SLOTS - 1):
+            laid = [parcels.put("server", [small]) for _ in range(ahead)]
+            taker.took("a", max([*laid, parcels.put("server", [large])]), 0)
+        own = parcels._boards.own
+        assert own is not None
+        memory = os.fstat(own.fd).st_blocks * 512
+        assert parcels.put("server", [large]), "there is room for large ones still"
+        assert memory <= parcels_module.MEMORY_BYTES_MAX + parcels_module._FORM.head_bytes
+
+    with_clients(scene)
+
+
+def test_workers_that_leave_free_their_places_and_their_memory_for_those_that_come() -> None:
+    """Their links do not end, and there are no more places on a board than peers that may share memory."""
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 3):
+            await turn(clients, number)
+        parcels = server.parts.tenure.parcels
+        here = one_server.view(2)
+        for generation in range(2, 2 * ROWS, 2):
+            many = tuple(replace(here.members[1], id=f"w{generation}.{at}") for at in range(8))
+            parcels.begin(View(generation, (*here.members, *many), True))
+            parcels._boards.meet(one.id for one in many)
+            parcels.begin(View(generation + 1, here.members, True))
+        assert {*parcels._boards.met()} == {*WORKERS}
+        assert parcels.reaches("a")
+
+    with_clients(scene)
+
+
+def test_a_push_beyond_those_that_may_wait_is_refused_before_its_parcel_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a small message without end, about one parcel, would cost the server a copy each time."""
+
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 4):
+            await turn(clients, number)
+        parcels, client = server.parts.tenure.parcels, clients[0]
+        before = parcels.bytes_shared
+        refused = asyncio.Event()
+
+        def crowded(*given: object) -> bool:
+            refused.set()
+            return True
+
+        monkeypatch.setattr(intake_module, "crowded", crowded)
+        client.push(4, Pushes(torch.ones(SIZE), {}), (0,) * 4)
+        await refused.wait()
+        assert client._exchanges.parcels._slots, "the push lies there"
+        assert parcels.bytes_shared == before
+
+    with_clients(scene)
+
+
+@pytest.mark.parametrize("drops", ["server", "worker", "both"])
+def test_a_peer_that_was_out_of_the_view_and_comes_back_by_the_same_link_shares_memory_again(drops: str) -> None:
+    async def scene(server: Server, clients: list[Client]) -> None:
+        for number in range(1, 4):
+            await turn(clients, number)
+        view, sides = (
+            one_server.view(1),
+            {"server": server.parts.tenure.parcels, "worker": clients[0]._exchanges.parcels},
+        )
+        other = {"server": "a", "worker": "server"}
+        for generation in (2, 4, 6):
+            for side, parcels in sides.items():
+                if drops in (side, "both"):
+                    left = tuple(one for one in view.members if one.id != other[side])
+                    parcels.begin(View(generation, left, True))
+                    parcels.begin(replace(view, generation=generation + 1))
+            for number in range(2 * generation, 2 * generation + 4):
+                for pulled in await turn(clients, number):
+                    assert torch.equal(pulled, due(number))
+            assert sides["server"].reaches("a")
+            assert sides["worker"].reaches("server")
+        assert not server.endpoint.refused
+        assert not server.endpoints["a"].refused
 
     with_clients(scene)
