@@ -81,6 +81,7 @@ class Lending:
         """Wait until this worker has the memory of all, and return it, and how far the worker is that has lent it, or
         this worker if it has made it. Raises ValueError where the others' memory is not on this machine,
         OSError where this machine has none to share, and the errors of the membership."""
+        in_vain = False
         while True:
             view = await self._presence.view()
             self._lender, self._elsewhere, self._furthest = None, "", None
@@ -88,7 +89,11 @@ class Lending:
             if self._presence.has_left(view):
                 continue
             if self._lender is None and self._elsewhere:
-                raise ValueError(self._elsewhere)
+                if in_vain:
+                    raise ValueError(self._elsewhere)
+                in_vain = True  # the lender may have ended since, so ask all once more
+                await self._presence.pause()
+                continue
             if self._memory is None and self._furthest == self._presence.me:
                 self._has(self._memories.create(self.vector))
             if self._memory is not None and (self._furthest or self._lender):
@@ -146,5 +151,6 @@ class Lending:
 
     def close(self) -> None:
         """Lend the memory to nobody any more."""
-        if self._memory is not None:
-            self._memory.close()
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()
