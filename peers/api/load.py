@@ -43,7 +43,8 @@ def load(
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
     are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
     text that names the first difference, or says that the folder has no such file or several models, TypeError when
-    `model` is no module, and ValueError when `best` is given with `peer` or `mean`. Scripts and simulations leave no files.
+    `model` is no module, and ValueError when `best` is given with `peer` or `mean`. Scripts and simulations leave no
+    files.
     """
     errors_are_lines()
     if not isinstance(model, nn.Module):
@@ -51,16 +52,19 @@ def load(
     folder = run.folder if isinstance(run, Result) else Path(run)
     if best and (mean or peer is not None):
         raise ValueError("best=True loads one model, that of no peer in particular: leave out peer and mean")
-    if best:
-        file = _best(folder)
-    else:
-        file = _farthest(folder, mean=mean) if peer is None else _of_peer(folder, str(peer))
+    file = _chosen(folder, peer, mean=mean, best=best)
     saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
         raise CheckpointError(f"{file}: this is not the run's model: {wrong}")
     load_tensors(model, tensors)
     return model
+
+
+def _chosen(folder: Path, peer: str | int | None, *, mean: bool, best: bool) -> Path:
+    if peer is not None:
+        return _of_peer(folder, str(peer))
+    return _best(folder) if best else _farthest(folder, mean=mean)
 
 
 def _mean_of(files: list[Path], whose: Path) -> Mapping[str, Tensor]:

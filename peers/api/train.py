@@ -40,9 +40,9 @@ def train(
     use: functions, classes, imports and plain values, of the main module.
 
     `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run that is to
-    go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings`
-    (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The call also works
-    while an event loop runs, as one does in a notebook.
+    go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of
+    `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The
+    call also works while an event loop runs, as one does in a notebook.
 
     Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
     so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
