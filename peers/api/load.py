@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
+from ..checkpoints.best import best_path
 from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.checkpoint import load as load_checkpoint
 from ..launch.spec import checkpoint_path
@@ -23,7 +24,9 @@ _NAMES_MAX = 12
 """The most peers that an error names."""
 
 
-def load(model: Model, run: PathText | Result, peer: str | int | None = None, *, mean: bool = False) -> Model:
+def load(
+    model: Model, run: PathText | Result, peer: str | int | None = None, *, mean: bool = False, best: bool = False
+) -> Model:
     """Load the weights with which a run ended into `model`, and return it.
 
     `run`: a run folder, or its result. At the end of a run all peers have the same parameters and floating-point
@@ -35,22 +38,33 @@ def load(model: Model, run: PathText | Result, peer: str | int | None = None, *,
     the parameters and floating-point buffers of all peers' models in the folder; integer buffers are then those of
     `peer`.
 
+    `best`: load the best evaluated model of the run in place of the last one.
+
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
     are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
-    text that names the first difference, or says that the folder has no such file or several models, and TypeError
-    when `model` is no module. Scripts and simulations leave no files.
+    text that names the first difference, or says that the folder has no such file or several models, TypeError when
+    `model` is no module, and ValueError when `best` is given with `peer` or `mean`. Scripts and simulations leave no
+    files.
     """
     errors_are_lines()
     if not isinstance(model, nn.Module):
         raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))
     folder = run.folder if isinstance(run, Result) else Path(run)
-    file = _farthest(folder, mean=mean) if peer is None else _of_peer(folder, str(peer))
+    if best and (mean or peer is not None):
+        raise ValueError("best=True loads one model, that of no peer in particular: leave out peer and mean")
+    file = _chosen(folder, peer, mean=mean, best=best)
     saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
         raise CheckpointError(f"{file}: this is not the run's model: {wrong}")
     load_tensors(model, tensors)
     return model
+
+
+def _chosen(folder: Path, peer: str | int | None, *, mean: bool, best: bool) -> Path:
+    if peer is not None:
+        return _of_peer(folder, str(peer))
+    return _best(folder) if best else _farthest(folder, mean=mean)
 
 
 def _mean_of(files: list[Path], whose: Path) -> Mapping[str, Tensor]:
@@ -122,6 +136,13 @@ def _farthest(folder: Path, *, mean: bool) -> Path:
             f"one with peer=, of {_names(files)}"
         )
     return max(files, key=lambda file: numbers[file].get("steps", 0))
+
+
+def _best(folder: Path) -> Path:
+    _files(folder)  # raises where a run has left no model at all
+    if not (file := best_path(folder)).exists():
+        raise CheckpointError(f"{folder}: no best model is here: its task names no metric by which one is the best")
+    return file
 
 
 def _names(files: list[Path]) -> str:

@@ -16,6 +16,7 @@ from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord
 from ..records.run import Run, read_run
 from ..report.plot import plotted
+from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
 
 _NESTED = ("metrics", "metric_scales", "details", "received_from", "counts")
@@ -38,6 +39,7 @@ class Result(written.Result):
     def read(cls, folder: PathText) -> Self:
         """The result of the run in `folder`. Raises CheckpointError when that folder holds no run, a damaged one, or
         one without a result, which goes on or was killed."""
+        errors_are_lines()
         if (ended := _read(Path(folder)).result) is None:
             raise CheckpointError(f"{folder}: this run has no result: it goes on, or was killed")
         return cls.of(dataclasses.replace(ended, run=str(folder)))

@@ -63,6 +63,8 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
         if (file := getattr(module, "__file__", None)) is not None and not (main and in_notebook()):
             if main:
                 refuse_unguarded(call)
+            if task is None and not any(hasattr(module, name) for name in REQUIRED):
+                raise TaskError(f"{_from_here(Path(file))}: it has no {_wanted()}: name the task, {call}('task.py')")
             yield TaskFile(_from_here(Path(file)), None, named)
         else:
             with _checked(_of_main(module, asked()), "notebook", named) as found:

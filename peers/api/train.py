@@ -27,7 +27,7 @@ def train(
     task: TaskLike = None,
     *,
     arguments: Sequence[str] = (),
-    resume: PathText | None = None,
+    resume: PathText | Result | None = None,
     config: PathText | None = None,
     quiet: bool = False,
     **settings: Unpack[TrainSettings],
@@ -40,9 +40,9 @@ def train(
     use: functions, classes, imports and plain values, of the main module.
 
     `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run that is to
-    go on. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of `samovar.Settings`
-    (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The call also works
-    while an event loop runs, as one does in a notebook.
+    go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of
+    `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The
+    call also works while an event loop runs, as one does in a notebook.
 
     Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
     so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
@@ -51,6 +51,7 @@ def train(
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     read = None if config is None else Path(config)
+    resume = resume.folder if isinstance(resume, Result) else resume
     before = None if resume is None else Path(resume)
 
     def asked() -> Collection[str]:

@@ -134,8 +134,9 @@ class LocalRun:
         ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
         if stop.is_set():
             resumable = again and _has_checkpoint(folder, settings.founders)
-            display.say(f"stopped; go on with: {again}" if resumable else "stopped")
-            if ended.result and (line := left_behind_text(ended.result.elsewhere)):
+            nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"
+            display.say(f"stopped; go on with: {again}" if resumable else nothing)
+            if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
                 display.say(line)
         elif not ended.wrong and self.resumed and not launch.going:
             display.say(_over_before(_end(launch), settings))

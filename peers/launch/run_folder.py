@@ -65,7 +65,8 @@ def command_line() -> str:
     """This process's command line, without the run's secrets and its folder."""
     given = sys.argv[1:]
     own = given.index("--") if "--" in given else len(given)  # behind it are the task's, which keeps them as they are
-    words = [Path(sys.argv[0]).name.replace("__main__.py", "samovar"), *given[:own]]
+    program = Path(sys.argv[0]).name.replace("__main__.py", "samovar")
+    words = [*(["python"] if program.endswith(".py") else []), program, *given[:own]]
     # An invite is a password, and this file and the report may be shown to others.
     words = ["..." if before == "--invite" else word for before, word in zip(["", *words], words, strict=False)]
     words = ["--invite=..." if word.startswith("--invite=") else word for word in words]

@@ -104,7 +104,7 @@ class Result:
     """Mean training loss of the last exchange."""
     wall_s: float
     """Wall-clock seconds of the run, including the time before it was resumed and the starts of its processes, which
-    are before the times of its records."""
+    are before the times of its records. Of a script that no launcher started: up to its last record."""
     noun: Noun = "round"
     """The word for an exchange in texts about this run."""
     exchanges: int

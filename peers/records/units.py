@@ -129,16 +129,15 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
     return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
 
 
-def left_behind_text(elsewhere: Sequence[Elsewhere]) -> str:
-    """The line for a run that was stopped here: which of the peers elsewhere were its members then; "": none was."""
+def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:
+    """The line for a run that was stopped here: which of the peers elsewhere were its members then; "": none was.
+    `resumable`: the run can be resumed here, which that of a script cannot."""
     there = [plain(one.peer, 40) for one in elsewhere if not one.gone]
     if len(there) > MOST_NAMED:
         there = [*there[:MOST_NAMED], f"{len(there) - MOST_NAMED:,} more"]
     names = ", ".join(there)
-    return (
-        names
-        and f"{names} joined from elsewhere and may train on; a run that is resumed here begins without such peers"
-    )
+    without = "; a run that is resumed here begins without such peers" if resumable else ""
+    return names and f"{names} joined from elsewhere and may train on{without}"
 
 
 def capital(text: str) -> str:

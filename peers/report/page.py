@@ -38,7 +38,7 @@ code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; 
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 500; font-size: 13px;
   box-shadow: inset 0 -1px var(--line); }
-th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
+th, td { padding: 7px 10px; text-align: right; white-space: nowrap; }
 th.text, td.text { text-align: left; }
 td.name { white-space: normal; min-width: 80px; max-width: 240px; overflow-wrap: anywhere; }
 td.wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere; }

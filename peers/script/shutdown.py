@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from ...protocols.members.errors import Expelled, MembershipError
 from ..errors import one_line
 from ..launch.control import LEAVE_S
+from ..launch.run_folder import conclude, keep_result, spent_s
 from ..launch.session import Session
 from ..peer import Peer
+from ..records.tally import Tally
 
 BY_USER = "stopped by its user"
 """Why a peer leaves whose user stops it."""
@@ -34,11 +39,12 @@ async def shut_down(
     *,
     done: bool,
     error: BaseException | None,
-    measured: Mapping[str, object],
+    measured: Mapping[str, Any],
 ) -> None:
-    """Tell the other peers and the launcher why this peer leaves, and close its endpoint. `peer`: None when the script
-    ended before `wrap`; `done`: the run is over, and this peer has its last result; `error`: the script's failure;
-    `measured`: metrics and scales of its last model, which are in no record."""
+    """Tell the other peers and the launcher why this peer leaves, and close its endpoint. Without a launcher, write the
+    result to the run's folder. `peer`: None when the script ended before `wrap`; `done`: the run is over, and this peer
+    has its last result; `error`: the script's failure; `measured`: `metrics` and `scales` of its last model, which are
+    in no record."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
@@ -48,6 +54,18 @@ async def shut_down(
                 await peer.conversation.leave(why)
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
+        if session.control is None:
+            _keep_result(Path(session.orders.folder), measured)
     if error is not None:
         session.failed(error)
     await session.close()
+
+
+def _keep_result(folder: Path, measured: Mapping[str, Any]) -> None:
+    """Write `result.json` of this peer's records, and the trace, but no report, which takes seconds. If they cannot be
+    written, print a line on stderr."""
+    result = conclude(folder, Tally(), wall_s=spent_s(folder)[0], report=False, **measured)
+    try:
+        keep_result(result, Tally())
+    except (OSError, ValueError) as error:
+        print(f"samovar: {folder}: not all of the result could be written: {one_line(error)}", file=sys.stderr)

@@ -31,6 +31,13 @@ def functions(tree: ast.Module) -> set[str]:
     return names.union(alias.asname or alias.name for node in imports for alias in node.names)
 
 
+def starred(tree: ast.Module) -> str:
+    """The first module from which the file's top level imports all names, ``from MODULE import *``; "": none."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    modules = [node for node in imports if any(alias.name == "*" for alias in node.names)]
+    return "." * modules[0].level + (modules[0].module or "") if modules else ""
+
+
 def top_level_names(tree: ast.Module) -> set[str]:
     """The names that the file's top level defines: those of `functions`, and those of plain assignments to one name
     (``A = 1``; neither ``A: int = 1`` nor ``A, B = 1, 2``)."""

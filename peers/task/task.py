@@ -40,7 +40,7 @@ from ..records.metrics import fault
 from ..user_code import called_with, imported
 from .definitions import Definition, defined
 from .syntax import TaskError as TaskError
-from .syntax import calls_join, functions, imports_samovar, parsed, top_level_names
+from .syntax import calls_join, functions, imports_samovar, parsed, starred, top_level_names
 
 REQUIRED = ("model", "data", "loss")
 _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -128,6 +128,12 @@ def kind_of(path: Path) -> Literal["task", "script"]:
             instead = f"a task would have functions {_listed(REQUIRED)}"
             raise TaskError(f"{path}: this training script does not call samovar.join(): {add} ({instead})")
         return "task"
+    if module := starred(tree):
+        named = ", ".join(REQUIRED)
+        raise TaskError(
+            f"{path}: from {module} import * hides the names of a task: write from {module} import {named}, and so on "
+            "(a training script calls samovar.join() itself)"
+        )
     if imports_samovar(tree):
         return "script"
     raise TaskError(f"{path}: neither a task (it has no {_listed(REQUIRED)}) nor a script that calls samovar.join()")

@@ -97,16 +97,21 @@ def test_a_peer_elsewhere_does_not_belong_to_a_run_that_is_resumed_without_it() 
     stopped = [happened("started", 0, 1), happened("joined", 3, 2, LATE), round_(1, 2), happened("stopped", 9, 2)]
     (one,) = Tally(stopped).elsewhere
     assert (one.gone, one.exchanges) == ("", 1)
-    assert left_behind_text([one]).startswith(f"{LATE} joined from elsewhere and may train on")
+    assert left_behind_text([one], resumable=True).startswith(f"{LATE} joined from elsewhere and may train on")
     resumed = [*stopped, happened("resumed", 9.5, 1), round_(2, 1), happened("joined", 12, 2, "b"), round_(3, 2)]
     one, other = Tally(resumed).elsewhere
     assert (one.gone, one.gone_s, one.why) == ("left", 9.5, "the run was resumed without it")
     assert (one.exchanges, other.exchanges) == (1, 1)
-    assert left_behind_text([one]) == ""
+    assert left_behind_text([one], resumable=True) == ""
     again = Tally([*resumed, happened("joined", 15, 3, LATE), round_(4, 3)]).elsewhere
     assert [(each.gone, each.exchanges) for each in again] == [("", 2), ("", 2)]
 
 
 def test_the_line_of_peers_that_are_left_behind_names_three() -> None:
     many = [Elsewhere(peer=f"p{number}", exchanges=1, joined_s=1.0) for number in range(5)]
-    assert left_behind_text(many).startswith("p0, p1, p2, 2 more joined from elsewhere")
+    assert left_behind_text(many, resumable=True).startswith("p0, p1, p2, 2 more joined from elsewhere")
+
+
+def test_nothing_is_said_of_resuming_the_run_of_a_script() -> None:
+    one = Elsewhere(peer="late", exchanges=1, joined_s=1.0)
+    assert left_behind_text([one], resumable=False) == "late joined from elsewhere and may train on"

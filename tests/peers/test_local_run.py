@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import types
 from pathlib import Path
 from typing import cast
@@ -11,10 +12,11 @@ import pytest
 from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.local_run import Display, LocalRun, wished
-from samovar.peers.launch.run_folder import keep_settings
+from samovar.peers.launch.run_folder import command_line, keep_settings
 from samovar.peers.launch.spawned import Spawned
 from samovar.peers.launch.spec import checkpoint_path, founding_orders
 from samovar.peers.launch.ways_in import WaysIn
+from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.settings.settings import Settings, silently
@@ -26,6 +28,15 @@ class Said:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.heard = Tally()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def put(self, record: Record) -> None:
+        pass
 
     def end(self, result: Result) -> str:
         return ""
@@ -72,3 +83,25 @@ def test_a_run_is_resumed_with_its_own_protocol(tmp_path: Path, own: str) -> Non
         wished({"protocol": other}, None, tmp_path, silently)
     for given in ({}, {"protocol": own}):
         assert wished(given, None, tmp_path, silently).protocol.name == own
+
+
+def test_a_task_that_is_stopped_before_its_first_checkpoint_says_that_it_cannot_be_resumed(tmp_path: Path) -> None:
+    said, stop = Said(), asyncio.Event()
+    stop.set()
+    run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
+    assert asyncio.run(run.train(cast(Display, said), stop, "again")).stopped
+    assert said.lines == ["stopped before the first checkpoint: there is nothing to resume"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["/tmp/vae.py", "--epochs", "4"], "python vae.py --epochs 4"),
+        (["/usr/bin/samovar", "train", "t.py", "--run", "mine"], "samovar train t.py"),
+        (["/lib/samovar/__main__.py", "train", "t.py", "--", "--run", "x"], "samovar train t.py -- --run x"),
+    ],
+    ids=" ".join,
+)
+def test_the_command_of_a_run_can_be_typed_again(given: list[str], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", given)
+    assert command_line() == told

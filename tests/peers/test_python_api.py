@@ -8,6 +8,7 @@ import json
 import math
 import re
 import signal
+import subprocess
 import sys
 import threading
 import types
@@ -217,6 +218,19 @@ def test_bad_input_is_told_in_one_line_that_names_arguments_and_leaves_nothing(
     assert sorted(here.iterdir()) == before
 
 
+def test_a_script_without_functions_is_told_to_name_its_task(here: Path) -> None:
+    (here / "alone.py").write_text("import samovar\nif __name__ == '__main__':\n    samovar.train(steps=4)\n")
+    ended = subprocess.run([sys.executable, "alone.py"], capture_output=True, text=True, check=False)
+    said = " ".join(ended.stderr.split())
+    assert (ended.returncode, "it has no model(), data(" in said, "samovar.train('task.py')" in said) == (1, True, True)
+
+
+def test_a_result_that_a_script_cannot_read_is_told_without_a_traceback(here: Path) -> None:
+    (here / "back.py").write_text("import samovar\nsamovar.Result.read('nowhere')\n")
+    ended = subprocess.run([sys.executable, "back.py"], capture_output=True, text=True, check=False)
+    assert ended.stderr == "samovar: back.py, line 2: nowhere: there is no such run folder\n"
+
+
 def test_a_failed_peer_is_told_in_one_line_with_its_place(here: Path) -> None:
     (here / "line.py").write_text(TASK.replace("return model(batch)", "return 1 / 0 * model(batch)"))
     with pytest.raises(
@@ -250,7 +264,7 @@ def test_ctrl_c_stops_the_peers_in_good_order_and_the_run_can_be_resumed(here: P
     assert result.exchanges >= 2
     assert result.lost == ()
     taken = int(checkpoint.numbers_of(here / "run/checkpoint/peer-0.safetensors")["steps"])
-    resumed = samovar.train(STEADY, resume="run", steps=taken + 4, quiet=True)
+    resumed = samovar.train(STEADY, resume=result, steps=taken + 4, quiet=True)
     assert resumed.exchanges > result.exchanges
     told = [event.event for event in resumed.events if event.event in ("stopped", "resumed")]
     assert told == ["stopped"] * 2 + ["resumed"] * 2
@@ -314,6 +328,20 @@ def test_the_tied_and_frozen_weights_of_a_run_are_loaded_too(here: Path) -> None
     for name in averaged:
         assert torch.equal(loaded[0][name], loaded[1][name])
         assert torch.equal(loaded[1][name], loaded[2][name])
+
+
+def test_the_best_model_is_loaded_where_the_run_has_one(here: Path) -> None:
+    last, best, mine = Tied(), Tied(), Tied()
+    saved(here / "run", last)
+    with pytest.raises(samovar.CheckpointError, match=r"^run: no best model is here: its task names no metric"):
+        samovar.load(mine, "run", best=True)
+    saved(here / "other", best)
+    (here / "other/checkpoint/peer-0.safetensors").rename(here / "run/checkpoint/best.safetensors")
+    assert torch.equal(samovar.load(mine, "run", best=True).embed.weight, best.embed.weight)
+    assert torch.equal(samovar.load(mine, "run").embed.weight, last.embed.weight)
+    for other in ({"peer": 0}, {"mean": True}):
+        with pytest.raises(ValueError, match="leave out peer and mean"):
+            samovar.load(mine, "run", best=True, **other)
 
 
 def test_the_peer_that_came_farthest_is_loaded_unless_another_is_named(here: Path) -> None:

@@ -25,6 +25,7 @@ from samovar.peers.launch.script_target import JOIN_VARIABLE, ScriptTarget
 from samovar.peers.launch.session import Session
 from samovar.peers.peer import Peer
 from samovar.peers.records.run import read_run
+from samovar.peers.report.write import page
 from samovar.peers.script.shutdown import shut_down
 from samovar.peers.settings.settings import Settings
 from samovar.peers.task.model_copy import Diverged
@@ -138,6 +139,31 @@ def test_metrics_of_a_script_are_in_the_next_record_by_their_own_names(tmp_path:
     assert (first.metrics, third.metrics) == ({}, {}), "each is recorded once"
     assert [*second.metrics.items()] == [("perplexity", 8.0), ("top 3", 0.5)]
     assert second.metric_scales == scales
+
+
+def test_a_script_of_its_own_leaves_a_result_with_the_metrics_that_no_round_follows(tmp_path: Path) -> None:
+    model, scales = network(), {"perplexity": "lower"}
+    run = begin(tmp_path / "run", period=2)
+    optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model, metrics=scales)
+    for _ in range(4):
+        optimizer.step()
+    run.metrics({"perplexity": 7.0})
+    run.leave()
+    result = samovar.Result.read(run.folder)
+    assert (result.metrics, result.metric_scales, result.metrics_at) == ({"perplexity": 7.0}, scales, 2)
+    assert [(peer.peer, peer.steps) for peer in result.peers] == [("0", 4)]
+    assert result.wall_s == max(record.time_s for record in (*result.records, *result.events))
+    assert (result.report, "not finished" in page(read_run(run.folder), "")) == (None, False)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of luck")], ids=repr)
+def test_a_script_that_is_stopped_or_fails_leaves_a_result_too(error: BaseException, tmp_path: Path) -> None:
+    run, model = begin(tmp_path / "run", period=1), network()
+    with contextlib.suppress(type(error)), run:
+        optimizer = run.wrap(torch.optim.SGD(model.parameters()), model)
+        optimizer.step()
+        raise error
+    assert samovar.Result.read(run.folder).exchanges == 1
 
 
 def test_a_plain_number_of_a_script_is_its_accuracy(tmp_path: Path) -> None:

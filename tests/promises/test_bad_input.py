@@ -86,6 +86,10 @@ REFUSED = [
         "--peers must be a whole number from 1 to 10000, got 0",
     ),
     ("simulate good.py --link fast", "--link must be BANDWIDTH,LATENCY or BANDWIDTH,LATENCY,JITTER, such as"),
+    (
+        "train starred.py --steps 9",
+        "starred.py: from good import * hides the names of a task: write from good import model, data, loss, and so on",
+    ),
     ("simulate script.py", "script.py: this is a training script, and here a task is due, with model(), "),
     ("simulate raises.py", "raises.py, line 6: cannot be imported: ZeroDivisionError: division by zero"),
     ("simulate exits.py", "exits.py, line 6: cannot be imported: SystemExit: 3"),

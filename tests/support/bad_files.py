@@ -35,6 +35,7 @@ FILES = {
     "detached.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean().detach()\n",
     "chained.py": MODEL + DATA + "def loss(model, batch):\n    try: return {}[1]\n"
     "    except KeyError as error: raise TypeError('mine') from error\n",
+    "starred.py": "from good import *\n",
     "script.py": "import samovar\nmodel = 3\nrun = samovar.join()\n",
     "near.toml": 'seed = 3\nperid = "adaptive"\n',
     "wrong.toml": "peers = 0\n",
