@@ -146,11 +146,11 @@ class Live:
         self.peers()
         self.process.send_signal(number)
 
-    def end(self) -> Ended:
-        """Wait for the end; never leaves a process behind."""
+    def end(self, limit_s: float = LIMIT_S) -> Ended:
+        """Wait for the end, for `limit_s` at most; never leaves a process behind."""
         self.peers()
         try:
-            out, err = self.process.communicate(timeout=LIMIT_S)
+            out, err = self.process.communicate(timeout=limit_s)
         finally:
             if self.process.poll() is None:
                 self.process.kill()
