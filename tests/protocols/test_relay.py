@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from conformance import Parcel, World, ask, collect, eventually, numbers, over, solve
 from promises_of_relays import PROMISES_OF_RELAYS, pair
+from tiers import soaked
 from town import Town, left, no_more_than
 from worlds import CurveRelays, InsecureRelays, SimulatedRelays
 
@@ -33,7 +34,7 @@ async def town() -> AsyncIterator[Town]:
 
 
 @pytest.mark.parametrize("promise", PROMISES_OF_RELAYS, ids=lambda promise: promise.__name__)
-@pytest.mark.parametrize("world", [SimulatedRelays, CurveRelays, InsecureRelays])
+@pytest.mark.parametrize("world", [SimulatedRelays, CurveRelays, soaked(InsecureRelays)])
 def test_relays_keep_their_promises(world: type[World], promise) -> None:
     world(lossy=False).try_promise(promise, long=False)
 
