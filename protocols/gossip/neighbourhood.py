@@ -276,7 +276,7 @@ class Neighbourhood:
         splits = taken.splits
         weights = dict.fromkeys(vectors, 1.0) if splits else self._graph.weights(taken.weights, self._links, vectors)
         mine = 1.0 if splits else 1.0 - sum(weights.values())
-        return Taken(vectors, weights, mine, taken.waited_s, taken.waited_for, taken.splits)
+        return replace(taken, vectors=vectors, weights=weights, own=mine)
 
     def _came(self, came_s: dict[PeerId, float], peer: PeerId) -> None:
         came_s[peer] = self._now()

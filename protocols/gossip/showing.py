@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -110,8 +110,7 @@ class Showing:
             there = board.clear(slot)
         except OSError:
             return None
-        shown = Published(one.round, one.step, there, one.told, one.last, one.difference, one.before, one.base)
-        self._slots[slot] = placed = _Placed(one, shown)
+        self._slots[slot] = placed = _Placed(one, replace(one, vector=there))
 
         def write() -> None:  # to the end, also when this peer does not wait for it any more
             try:
