@@ -35,13 +35,15 @@ class EvaluationFailed(ValueError):
 
 
 def is_plain(error: BaseException) -> bool:
-    """Whether the text of `error` alone tells a user what to mend. Any other error is a defect in the library or in the
+    """Whether the text of `error` alone tells a user what to mend: it is a ValueError, an OSError or a loss of contact,
+    has a text, and does not come from a call by the user's code. Any other error is a defect in the library or in the
     user's code: it is reported with its type, and a defect in the user's code also with file and line number."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether `error` says that this peer has lost contact with peers that it needs to continue."""
+    """Whether `error` says that this peer has lost contact with peers that it needs to continue. A refusal to let it in
+    does not count."""
     return isinstance(error, _CUT_OFF) and not isinstance(error, JoinRefused)
 
 

@@ -75,8 +75,9 @@ def parse_membership(text: str) -> Kind:
 def made(
     kind: Kind, endpoint: Endpoint, me: Member, terms: Terms, store: Store | None, invitation: Invitation | None
 ) -> tuple[RunMembers, Way]:
-    """One peer's membership, and the object that takes the peer into the run. `store`: keeps the peer's votes on views
-    across restarts; None: they are not kept."""
+    """One peer's membership, and the object that takes the peer into the run. `me`: the peer as a member; `terms`: the
+    run's; `store`: keeps the peer's votes on views across restarts; None: they are not kept; `invitation`: the run's,
+    from its founder; None: of any other peer."""
     if isinstance(kind, BySwim):
         swim = SwimMembership(Channel(endpoint, SWIM), me, terms, kind.links(terms.founders), invitation)
         return swim, SwimEntry(endpoint, swim)

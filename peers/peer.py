@@ -99,11 +99,12 @@ class Peer:
 
     @property
     def noun(self) -> Noun:
-        """The word for an exchange in texts."""
+        """The word for an exchange in texts: "round", or "exchange" where peers do not exchange in common rounds."""
         return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
-        """Begin to record members, and record `how` this peer has entered the run. Called once, when it has entered."""
+        """Write the event `how`, such as "joined", by which this peer has entered the run, and record other members
+        from now on. Called once, when it has entered."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
 
@@ -159,18 +160,19 @@ class Peer:
         return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """By name, the declared scale of each of these `metrics` of the replica."""
+        """By name, the scale of each of `metrics` as the task declares it, e.g. "higher %"; "": it declares none."""
         return scales_told(metrics, self._facts.scales)
 
     def tell(self, event: EventName, **said: str) -> None:
-        """Write an event to this peer's records, with the present time and view. `said`: `about`, `why`, `work` and
-        `key`, as in `comings.Tell`."""
+        """Write an event to this peer's records, with the present time and view. `said`: of `about`, the name of the
+        peer that it concerns (left out: this peer), `why`, the reason, `work`, the work of a stalled peer, and `key`,
+        the public key of `about`."""
         now_s, generation = self.clock.elapsed_s, self.membership.view.generation
         role = self._place.role
         self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, role=role, **said))
 
     def tell_once(self, event: EventName, why: str) -> None:
-        """Write an event for the reason `why`, unless this peer has written one of that name before."""
+        """Write an event for the reason `why`, unless this method has written one of that name before."""
         if event not in self._told:
             self._told.add(event)
             self.tell(event, why=why)

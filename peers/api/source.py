@@ -42,7 +42,8 @@ class Source:
         self._begun: set[str] = set()
 
     def text(self, title: str, *last: str) -> str:
-        """The whole file. `title`: its docstring; `last`: its last lines."""
+        """The text of the task file: imports, then the definitions that were added, then the lines `last`. `title`: the
+        file's docstring."""
         paths = [f"sys.path.append({path!r})" for path in self._paths]
         head = [f'"""{title}"""', "from __future__ import annotations"]
         parts = [*head, *(["import sys", *paths] if paths else []), *self._imports.values()]

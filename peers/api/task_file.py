@@ -48,11 +48,11 @@ class TaskFile:
 
 @contextlib.contextmanager
 def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = tuple) -> Iterator[TaskFile]:
-    """While in this context, the task is a file, whose description is yielded. `task`: a path, a module, a class or
-    namespace with the task's functions, or None for the functions of the main module; `call`: the function that the
-    user called, for messages; `asked`: returns the names of other definitions of the main module that collected source
-    gets too, if they are there. Collected source is imported once to check it. Raises TaskError, and the errors of
-    `asked`."""
+    """While in this context, `task` is in a file, which the yielded `TaskFile` describes. `task`: a path, a module, a
+    class or namespace with the task's functions, or None for the functions of the main module. A path, or a module that
+    has a file, is used as it is. A class, a namespace or a notebook is collected as source in a temporary file, which
+    is imported once to check it. `call`: the function that the user called, for messages. `asked`: returns the names of
+    further definitions of a notebook to collect, if they are there. Raises TaskError, and the errors of `asked`."""
     refuse_within_import(call)
     if isinstance(task, str | os.PathLike):
         yield TaskFile(Path(task), None, repr(os.fspath(task)))

@@ -61,16 +61,16 @@ class BestModel:
         self._path, self._headline, self._better, self._own, self._keep = path, headline, better, own, keep
 
     def improved(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the model with these metrics is better than the one in the file, or there is none of this metric.
-        False where the metric is missing or not finite."""
+        """Whether a model with these `metrics` is to be written: its headline metric is finite, and is better than that
+        in the file, or there is no file with this metric."""
         value, kept = metrics.get(self._headline, math.nan), kept_best(self._path)
         if not math.isfinite(value):
             return False
         return kept is None or kept.metric != self._headline or self._better(value, kept.value)
 
     def write(self, model: Snapshot, metrics: Mapping[str, float], version: int) -> None:
-        """Write the tensors of `model`, the model after exchange `version`, unless another peer has written a better
-        one meanwhile. `metrics` must hold the headline. Raises CheckpointError, OSError."""
+        """Write the tensors of `model`, the model after exchange `version`, unless the file holds one that is as good
+        or better when the writing is done. `metrics` must hold the headline. Raises CheckpointError, OSError."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
         try:

@@ -46,8 +46,9 @@ _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
 def write_file(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """Write `tensors` and `numbers` to the file, and flush it to the disk. Raises OSError, ValueError, and any error of
-    PyTorch on a broken tensor."""
+    """Write `tensors` and `numbers` to the file at `path`, in place, and flush it to the disk. Raises OSError;
+    ValueError for a dtype or layout that safetensors has not, a tensor among the numbers, or a header above 100 MB; and
+    any error of PyTorch on a broken tensor."""
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # for alignment
     header = _header(ordered, numbers)
     head = _HEAD.match(header)

@@ -21,14 +21,14 @@ DEPTH_MAX = 100
 def to_plain(value: Any) -> tuple[dict[str, Tensor], Any]:
     """The tensors in `value`, named by their place in it (``state/0/exp_avg``), and the other values as JSON values.
     Raises ValueError, which names the place, for a value that is none of tensor, None, bool, int, float, str, list,
-    tuple and dict."""
+    tuple and dict, and for a nesting of more than 100 levels."""
     tensors: dict[str, Tensor] = {}
     return tensors, _encode(value, "", 0, tensors)
 
 
 def from_plain(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """The value that `to_plain` split into `tensors` and `plain`. Raises ValueError when the two are not of one
-    value."""
+    """The value that `to_plain` split into `tensors` and `plain`. Raises ValueError when `plain` names a tensor that
+    `tensors` lacks, or is not as `to_plain` writes it."""
     return _decode(plain, 0, tensors)
 
 

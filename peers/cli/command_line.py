@@ -35,7 +35,8 @@ _COMMAND: Final = re.compile(r"samovar (?:--|[a-z]+ ).*")
 
 
 def fail(line: str) -> int:
-    """Print an error on stderr, as one line unless that is a terminal; returns the exit code, 2."""
+    """Print ``samovar: `` and the error `line` on stderr; a terminal shows it broken between words. Returns the exit
+    code of an error, 2."""
     click.echo(between_words(f"samovar: {line}", sys.stderr), err=True)
     return 2
 
@@ -79,7 +80,9 @@ class CommandLine(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` begin with. For a completion, without the import of its module if possible."""
+        """The name and the command with which `args` begin, and the words that follow. While a shell asks for
+        completions, the command is made from the completion table where that has it, so that the command's module is
+        not imported."""
         if ctx.resilient_parsing and args[0] in self._verbs:
             completion = import_module(".completion", __package__)  # by name: other command lines need no table
             if (sketch := completion.known(args[0], args[1:])) is not None:
@@ -110,8 +113,8 @@ class CommandLine(click.Group):
 @contextlib.contextmanager
 def meanwhile(told: str, stream: TextIO) -> Iterator[None]:
     """A context in which a terminal shows the text `told`, for work that may take seconds; the text is erased at its
-    end. Nothing is shown with ``--quiet``, where `stream` is no terminal, and while a shell completes a command line,
-    because its terminal shows that line."""
+    end. Nothing is shown with ``--quiet``, where `stream` is no terminal or TERM is "dumb", and while a shell completes
+    a command line, because its terminal shows that line."""
     silent = "--quiet" in sys.argv or os.environ.get("TERM") == "dumb" or _COMPLETION in os.environ
     if silent or not stream.isatty():
         yield

@@ -19,8 +19,10 @@ TABLE: Final = Path(__file__).with_name("completions.json")
 
 
 def known(command: str, args: Sequence[str]) -> click.Command | None:
-    """A command with the parameters of `command`, which only completes. `args`: its words so far. None: they name a
-    conversation that is not the library's, whose settings only its own code knows."""
+    """A command of click with the parameters of the command named `command`, which serves to complete a command line
+    and does nothing when called. `args`: the words typed after the name so far; they choose the conversation whose
+    settings are among the parameters. None: they choose one that is not the library's, whose settings only its own code
+    knows."""
     table = json.loads(TABLE.read_text(encoding="utf-8"))
     protocol = _named(args) or table["usual"].get(command, table["protocols"][0])
     if protocol not in table["protocols"]:

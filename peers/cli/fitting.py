@@ -32,8 +32,7 @@ def natural_width(table: Table) -> int:
 class Folded:
     """A table that folds: columns that do not fit beside the others stand in further blocks below.
 
-    `repeated`: the first so many columns identify a row, and every block repeats them.
-    """
+    `repeated`: the number of first columns that identify a row, such as its name; every block begins with them."""
 
     def __init__(self, *columns: Column, repeated: int = 1) -> None:
         self._columns, self._repeated = columns, repeated
@@ -63,7 +62,8 @@ class Folded:
 
 
 class Phrases:
-    """Phrases in one bold line. If that is too long for the terminal, it is broken between phrases."""
+    """Phrases in one bold line. If that is too long for the terminal, it is broken between phrases. A phrase longer
+    than a line is cut."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._phrases = phrases

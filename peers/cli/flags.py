@@ -48,7 +48,8 @@ class GroupedCommand(click.Command):
         self._first = first
 
     def groups(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """Heading -> options under it, in the order of the help."""
+        """Heading -> options under it, in the order of the help: "To begin with", then the other purposes, and "Help"
+        for those that no group names. Hidden options and empty groups are left out."""
         left = {
             option.name: option
             for option in self.get_params(ctx)
@@ -95,12 +96,13 @@ def click_options(*names: str) -> Callable[[Command], Command]:
 
 
 class SettingsCommand(GroupedCommand):
-    """A command whose options are the settings of the conversation that its command line chooses: those settings that
-    have `verb` among their `verbs`. The command's function receives None for each option that is not given. A setting's
-    former name is a hidden option."""
+    """A command whose options are settings: those of the conversation that the command line chooses, and the common
+    ones, of each the ones whose declaration lists `verb`, the command's name, among its `verbs`. The command's function
+    receives None for each option that is not given. A setting's former name is a hidden option."""
 
     def __init__(self, *arguments: Any, verb: str, protocol: str = "", **options: Any) -> None:
-        """`protocol`: the conversation where the command line chooses none; "": the usual one."""
+        """`protocol`: the name of the conversation that is taken where the command line chooses none; "": the default
+        of `--protocol`."""
         super().__init__(*arguments, **options)
         self._verb, self._protocol = verb, protocol
 
@@ -153,8 +155,9 @@ def chosen_protocol() -> Spoken:
 
 
 def of_task(task: Path, arguments: Sequence[str]) -> str | None:
-    """The words of a command line that are for the `task`, joined into one text for the setting `arguments`; None:
-    there are none. Raises UsageError when the command line has no ``--`` before them: such a word may be a mistake."""
+    """`arguments`, the words of a command line that are for the `task` itself, quoted as for a shell and joined into
+    one text; None: there are none. Raises UsageError when there are words, but no ``--`` stands in the command line:
+    such a word may be a mistake."""
     ctx = click.get_current_context()
     if arguments and not ctx.meta[_DASHED]:
         raise click.UsageError(f"{task}: a task's own arguments go after --: {' '.join(arguments):.80}", ctx)

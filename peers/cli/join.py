@@ -79,8 +79,9 @@ def join(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How a command line says that a peer enters a run. `invite`: its text, a file that has it, or "-". `role`: as in
-    `open_at`."""
+    """The arguments of a command line by which a peer enters a run. `address`: of a peer of the run, whose public key
+    is `peer_key`; `arguments`: the words for the task itself; `invite`: the invite's text, a file that has it, or "-"
+    for stdin; `name`: of the new peer, None: made of the machine's; `role`: as in `open_at`."""
 
     address: str
     task: Path

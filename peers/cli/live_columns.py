@@ -29,7 +29,9 @@ def with_own(own: Iterable[str]) -> Mapping[str, int]:
 
 
 def fitted(columns: Mapping[str, int], rows: Sequence[Mapping[str, RenderableType]], width: int) -> Table:
-    """The table with as many of `columns` as fit into `width` terminal columns. `rows`: the cells by column."""
+    """The live table in `width` terminal columns. `columns`: name -> the width from which it is shown; `rows`: the
+    cells by column. When the rows do not fit, peers' names are cut first, and then columns left out, those with the
+    greatest widths first."""
     drawn, letters = [name for name, at_least in columns.items() if width >= at_least], NAME_LETTERS
     while _room_needed(drawn, rows, letters) > width:
         if letters > NAME_LETTERS_LEAST:

@@ -41,7 +41,7 @@ LATELY_S: Final = 10.0
 """The window, in seconds, over which the speed is measured to estimate the remaining time."""
 
 MOST_NAMED: Final = 3
-"""The greatest number of awaited peers that the headline names."""
+"""The greatest number of stalled peers that the headline names."""
 INK: Final[Mapping[str, str]] = {
     "training": "green",
     "done": "green",
@@ -58,7 +58,8 @@ class Board:
     """The live state of a run. `update` takes the records of its peers in any order; `render` gives the table."""
 
     def __init__(self, *, steps: int, columns: Columns = ROUNDS) -> None:
-        """`columns`: name -> title of the conversation's columns."""
+        """`steps`: local steps that each peer is to take, 0: unknown; `columns`: name -> title of the conversation's
+        columns."""
         self.steps = steps
         """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
@@ -80,7 +81,8 @@ class Board:
         give a speed that may no longer hold."""
 
     def joins(self) -> None:
-        """Show, before the first exchange, that the peer whose records come joins a run that began elsewhere."""
+        """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the headline
+        says so."""
         self._begins = "joining the run"
 
     def update(self, record: Record) -> None:
@@ -214,7 +216,7 @@ class Board:
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
-        terminal columns."""
+        terminal columns. While peers wait because too few are there, a last line tells why."""
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
         rows = [self._cells(peer) for peer in self._rows()]

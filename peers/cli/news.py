@@ -14,13 +14,14 @@ from ..records.records import EventRecord
 from ..records.units import event_text
 
 ROUTINE: Final = ("started", "checkpoint", "silent")
-"""Events that are not printed. The reason of `waiting` names the silent members."""
+"""Events that are not printed. Silent members are named by the reason of the event `waiting`, which is printed."""
 _ENDS: Final = ("error", "left", "lost")
 _NUMBER: Final = re.compile(r"\d+")
 
 
 class News:
-    """Chooses the events of one run to print, each fact once. `text` is to be called with them in order."""
+    """Chooses the events of one run to print, and leaves out reasons that were printed. `text` is to be called with
+    each event, in order."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, str]] = {}
@@ -33,12 +34,14 @@ class News:
         """The text that is printed by other means."""
 
     def tell(self, why: str) -> None:
-        """Note that the text `why`, which may contain reasons, is printed by other means; events with these reasons are
-        not printed."""
+        """Note that the text `why`, which may contain reasons, is printed by other means. Events that end a peer for
+        one of these reasons are printed without it."""
         self._elsewhere += f"{_alike(why)}\n"
 
     def text(self, event: EventRecord) -> str:
-        """The text to print for `event`; "": it is routine, or was told already, e.g. as seen by another peer."""
+        """The text to print for `event`; "": it is routine, repeats the last event of its peer, or is an error for a
+        reason with which that peer's end was printed before. The reason is left out of the text of an end (`error`,
+        `left`, `lost`) if it was printed before: of this peer, of any peer's error, or by other means."""
         now = event.event, event.why if event.event == "stalled" else ""
         known, self._last[event.subject] = self._last.get(event.subject), now
         if event.event in ROUTINE or now == known:

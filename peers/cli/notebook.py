@@ -19,7 +19,7 @@ def in_notebook() -> bool:
 
 
 def html(shown: RenderableType) -> str:
-    """`shown` as HTML."""
+    """An HTML element that shows `shown`, an object that rich can print."""
     console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
     console.print(shown)
     page = console.export_html(inline_styles=True, code_format="{code}")

@@ -31,8 +31,9 @@ P = ParamSpec("P")
 
 
 def exits(command: Callable[P, int]) -> Callable[P, None]:
-    """A decorator for a command's function. The command then exits with the code that the function returns. An error is
-    printed as one line, with exit code 2. A traceback is printed only for a defect of this library."""
+    """A decorator for a command's function. The command then exits with the code that the function returns, and after
+    Ctrl-C with 130. An error is printed as one line, with exit code 2. A traceback is printed only for a defect of this
+    library."""
 
     @wraps(command)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
@@ -83,8 +84,9 @@ class Output:
         quiet: bool = False,
         words: Callable[[str], str] = str,
     ) -> None:
-        """`steps`, `columns`, `quiet`: as in `Progress`. `as_json`: print the result as JSON. `words`: rewords a line
-        for the user for the command line or for Python."""
+        """`steps`: local steps of each peer, 0: unknown. `columns`: name -> title of the conversation's columns.
+        `as_json`: print the result as JSON. `quiet`: show no progress and no table. `words`: rewords each line that
+        `say` prints, e.g. for a user of Python, who knows no flags."""
         self._as_json, self._quiet, self._words = as_json, quiet, words
         self.heard = Tally()
         self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
@@ -99,7 +101,8 @@ class Output:
         self._progress.__exit__(kind, error, trace)
 
     def joins(self) -> None:
-        """As `Board.joins`."""
+        """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the progress
+        says so."""
         self._progress.joins()
 
     def put(self, record: Record) -> None:
@@ -116,7 +119,8 @@ class Output:
                     click.echo(between_words(self._words(line), stream), file=stream)
 
     def tells(self, why: str) -> None:
-        """Note that the caller prints `why`, so that no event is printed whose reason it contains."""
+        """Note that the caller prints `why`. Events that end a peer for a reason in `why` are then printed without
+        it."""
         self._progress.tells(why)
 
     def end(self, result: Result) -> str:

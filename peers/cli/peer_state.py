@@ -58,5 +58,5 @@ class PeerState:
 
     @property
     def shown_state(self) -> str:
-        """The state in the table. A server serves where others train."""
+        """`state` as the table shows it: a peer with a role, such as a server, is "serving" and not "training"."""
         return "serving" if self.role and self.state == "training" else self.state

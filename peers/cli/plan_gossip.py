@@ -24,10 +24,10 @@ SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class GossipPlan:
-    """A topology's predicted cost. `neighbours`: of the peer that has most; `gap`: 1 - `rho`, the greater, the faster
-    models come together; `rounds`: exchanges until 1 % of the models' distance from their mean is left, infinite:
-    never; `round_s`: seconds of one exchange; `seconds`: of all `rounds`; `bytes`: sent in all rounds by the peer that
-    sends most; `note`: a remark for the user, "": none."""
+    """A topology's predicted cost. `neighbours`: of the peer that has most; `gap`: 1 minus the factor by which a round
+    of mixing shrinks the models' distance from their mean, so the greater, the faster; `rounds`: exchanges until 1 % of
+    that distance is left, infinite: never; `round_s`: seconds of one exchange; `seconds`: of all `rounds`; `bytes`:
+    sent in all rounds by the peer that sends most; `note`: a remark for the user, "": none."""
 
     topology: str
     neighbours: int

@@ -84,9 +84,10 @@ class _Load(NamedTuple):
 def planned(
     servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
 ) -> ServerPlan:
-    """The plan with `servers` servers for a model of `size` bytes. `workers`: the links of all workers; `of_servers`:
-    links of servers, of which the first `servers` are taken. `names`: the servers' names in each of several placements;
-    the plan is for that whose busiest server has a middle load; empty: names are made up."""
+    """The plan with `servers` servers for a model of `size` bytes, where workers wait for each other (`bsp`).
+    `workers`: the links of all workers; `of_servers`: links of servers, of which the first `servers` are taken.
+    `names`: the servers' names in several runs, which decide where ranges are placed; the plan is for the placement
+    whose busiest server has the median load; empty: five placements of made-up names."""
     copies, parts = min(copies, servers), _parts(size)
     count = parts[-1].stop
     load = median_low(max(loads) for loads in _loads(servers, copies, parts, names))
@@ -117,8 +118,8 @@ def planned(
 def planned_async(
     servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
 ) -> ServerPlan:
-    """The same for workers that wait for nobody (`async`). `seconds`: of a worker's turn without its local steps, where
-    all workers take turns at the same pace."""
+    """The plan for workers that wait for nobody (`async`), from the arguments of `planned`. `seconds`: of a worker's
+    turn without its local steps, where all workers take turns at the same pace."""
     copies, parts, many = min(copies, servers), _parts(size), workers.world
     up_Bps, down_Bps = min(of_servers.up_Bps[:servers]), min(of_servers.down_Bps[:servers])
 
@@ -141,7 +142,7 @@ def planned_async(
 
 
 def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in_step: bool = True) -> list[ServerPlan]:
-    """The plans for 1, 2, 4, ... servers, as many as there are links in `of_servers`; see `planned`. `in_step`: workers
+    """The plans for 1, 2, 4, ... servers, up to the number of links in `of_servers`; see `planned`. `in_step`: workers
     wait for each other (`bsp`); False: they wait for nobody (`async`)."""
     counts = [2**power for power in range(of_servers.world.bit_length())]
     plan = planned if in_step else planned_async
@@ -149,7 +150,8 @@ def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in
 
 
 def enough(plans: Sequence[ServerPlan]) -> ServerPlan:
-    """The plan with the fewest servers that more of them do not make faster."""
+    """The first of `plans` that more servers do not make notably faster: the fastest plan takes at least 95 % of its
+    time."""
     least = min(plan.seconds for plan in plans)
     return next(plan for plan in plans if least >= _HELPS * plan.seconds)
 
@@ -200,7 +202,7 @@ def notes(plans: Sequence[ServerPlan], size: int) -> list[str]:
 
 
 def as_json(plans: Sequence[ServerPlan]) -> dict[str, object]:
-    """The plans as plain values, and the number of servers of which more do not help (`enough`)."""
+    """The plans as plain values, and the number of servers in the plan that is `enough`."""
     return {"enough": enough(plans).servers, "plans": [asdict(plan) for plan in plans]}
 
 

@@ -68,7 +68,8 @@ class Progress:
         errors: TextIO | None = None,
     ) -> None:
         """`steps`: local steps of each peer, 0: unknown; `columns`: name -> title of the conversation's columns;
-        `json`: stdout is for the result alone."""
+        `quiet`: show nothing; `json`: stdout is for the result alone; `clock`: the present time in seconds; `console`:
+        of stdout; `errors`: the stream of the lines where there is no terminal; None: stderr."""
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
@@ -92,7 +93,8 @@ class Progress:
         return "lines"
 
     def joins(self) -> None:
-        """As `Board.joins`."""
+        """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the display
+        says so."""
         self._board.joins()
 
     def update(self, record: Record) -> None:
@@ -143,8 +145,8 @@ class Progress:
         return True
 
     def tells(self, why: str) -> None:
-        """Note that `why` is printed by other means, so that from now on no event is printed whose reason it
-        contains."""
+        """Note that `why` is printed by other means. Events that end a peer for a reason in `why` are then printed
+        without it."""
         with self._lock:
             self._news.tell(why)
 

@@ -17,8 +17,8 @@ _SOURCES: Final = ("protocol", "config", "scenario", "resume")
 
 
 def sources(args: Sequence[str]) -> dict[str, str]:
-    """The options of a command line that may choose the conversation, with their values, in the order in which they
-    are asked."""
+    """The options ``--protocol``, ``--config``, ``--scenario`` and ``--resume`` that the command line `args` has: name
+    -> value, in this order. The first that names a conversation decides."""
     look = click.Command(
         None,
         params=[click.Option([f"--{name}"]) for name in _SOURCES],
@@ -30,8 +30,9 @@ def sources(args: Sequence[str]) -> dict[str, str]:
 
 
 def named_by(source: str, value: str) -> object:
-    """The conversation's name by one of the `sources`, as it is written there; None: it names none. Raises OSError and
-    ValueError for a file that cannot be read."""
+    """The name of the conversation, unchecked, that the option `source` with this `value` gives: `value` itself for
+    "protocol", else the setting `protocol` in the file or run folder `value`; None: there is no such setting. Raises
+    OSError and ValueError for a file that cannot be read."""
     if source == "protocol":
         return value
     if source == "resume":

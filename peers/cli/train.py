@@ -44,7 +44,8 @@ def train(
 
 
 def trained(run: LocalRun, output: Output, verb: str) -> int:
-    """Train until the run ends or a signal stops it, and return the exit code. `verb`: the command that resumes it."""
+    """Train until the run ends or a signal stops it. Returns the exit code: 0, 2 for a failure, 130 for a stop. `verb`:
+    the command that resumes the run, "train" or "serve"."""
     ended = asyncio.run(_until_signalled(run, output, verb))
     code = fail(ended.wrong) if ended.wrong else 0
     return STOPPED if ended.stopped else code

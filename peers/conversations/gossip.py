@@ -22,8 +22,8 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Gossip:
-    """One peer's conversation. Raises ValueError when its checkpoint is of another algorithm, or has more local steps
-    than the run is to take."""
+    """The gossip conversation of one peer. Raises ValueError when its checkpoint is of another algorithm, or has more
+    local steps than the run is to take."""
     settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
     algorithm, parameters = wished.algorithm.value.suited(wished.difference_codec), facts.parameters
     if parameters is None:
@@ -63,8 +63,8 @@ def build(setup: Setup) -> Gossip:
 
 
 def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
-    """The graph in which one peer mixes: its links, where SWIM gives each peer links to a few; else the algorithm's
-    topology."""
+    """The graph whose neighbours one peer mixes with. Where SWIM gives each peer only a few links, it is these links;
+    else it is the algorithm's own graph if it has one, or the topology that the settings choose."""
     algorithm = wished.algorithm.value
     if wished.membership.value.links(setup.settings.peers) is not None:
         return OfLinks(setup.membership, algorithm.drawn)

@@ -30,8 +30,8 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> LocalSGDConversation:
-    """One peer's conversation. Raises ValueError when its checkpoint was made with another outer step, or has more
-    local steps than the run is to take."""
+    """The local SGD conversation of one peer. Raises ValueError when its checkpoint was made with another outer step,
+    or has more local steps than the run is to take."""
     settings, wished = setup.settings, LocalSGDSettings.of(setup.settings)
     assert isinstance(setup.membership, Membership), "its members agree on views"
     facts, steps = setup.facts, setup.steps

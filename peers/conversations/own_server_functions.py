@@ -37,8 +37,9 @@ class OfTask:
     options: tuple[float, ...] = ()
 
     def made(self, found: object) -> ServerFunction:
-        """The server function. `found`: the task's function or class. It is tried on a few numbers. Raises ValueError
-        when it is no server function, and the errors of the user's code."""
+        """The server function that `found`, the task's function or class, defines. It takes two steps on a few numbers
+        to be tried. Raises ValueError when it has not the form that this module describes, writes into its arguments,
+        or does not act on each element by itself; and the errors of the user's code."""
         if isinstance(found, type):
             function = self._of_class(found(*self.options))
         elif callable(found):
@@ -68,8 +69,8 @@ class OfTask:
 
 
 def chosen_server_function(text: str) -> ServerFunction | OfTask:
-    """As `parse_server_function`; a name that is not of the library is one of the task file. Raises ValueError for a
-    text that is no name with options."""
+    """The server function that `text`, ``NAME`` or ``NAME:NUMBER:...``, chooses: one of the library's, or by any other
+    name an `OfTask`, which the task file has to define. Raises ValueError for a text that is no name with options."""
     name, *options = spelled(text.strip()).split(":")
     if name in SERVER_FUNCTIONS or not name.isidentifier() or len(text) > TEXT_MAX:
         return parse_server_function(text)

@@ -138,7 +138,7 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def bound(self) -> Consistency:
-        """The consistency that reads have: the chosen one, or else the algorithm's usual one."""
+        """How stale the values of a pull may be: the chosen consistency, or else the algorithm's usual one."""
         usual = self.algorithm.value.usual[0]
         return parse_consistency(usual) if self.consistency is None else self.consistency.value
 
@@ -147,8 +147,9 @@ class ParameterServerSettings(OwnSettings):
         return None if self.server_update is None else self.server_update.value
 
     def function(self, defined: Mapping[str, Definition]) -> ServerFunction:
-        """The server function: the chosen one, or else the algorithm's usual one. `defined`: the task's own. Raises
-        ValueError when the task's is none, or the algorithm has no use for it."""
+        """The server function: the chosen one, or else the algorithm's usual one. `defined`: the task's own
+        definitions, by name. Raises ValueError when the task's is no server function, or does not go with the algorithm
+        or the filters."""
         algorithm, chosen = self.algorithm.value, self._chosen
         if isinstance(chosen, OfTask):
             function = chosen.made(defined[chosen.name].value)
@@ -163,7 +164,8 @@ class ParameterServerSettings(OwnSettings):
 
     @property
     def held(self) -> int:
-        """The number of servers that hold a copy of each value, once there are as many: the chosen one, or else 2."""
+        """The number of servers that are to hold a copy of each value: the setting `copies`, or else 2. While fewer
+        servers are there, fewer do."""
         return _COPIES if self.copies is None else self.copies
 
     def server_count(self) -> int:

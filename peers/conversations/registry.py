@@ -70,12 +70,12 @@ ENTRY_POINTS: Final = "samovar.conversations"
 
 
 def conversation(settings: Settings) -> Registered:
-    """The declaration of the conversation that the settings choose."""
+    """The declaration of the conversation that the setting `protocol` chooses."""
     return declared_by(settings.protocol)
 
 
 def declared_by(spoken: Spoken) -> Registered:
-    """The declaration of the conversation `spoken`, which a setting names."""
+    """The declaration of the conversation that `spoken`, the value of a setting, stands for."""
     found = spoken.registered
     assert isinstance(found, Registered)
     return found

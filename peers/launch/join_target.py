@@ -140,12 +140,13 @@ class JoinTarget:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """Ask the contact about its run, and return the answer: the run's id and settings. Raises JoinFailed."""
+        """Ask the contact about its run, again and again while it is there but busy. Returns the answer: the run's id
+        and settings. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
-        """The error to raise when the contact was lost. The host's name is looked up here, because ZeroMQ reports an
-        unknown host as a port without a listener."""
+        """The error to raise for `lost`, the loss of the contact. It tells an unknown host name apart, which is looked
+        up here, because ZeroMQ reports an unknown host as a port without a listener."""
         host, port = split_address(self.address)
         try:
             await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port)
@@ -177,10 +178,10 @@ async def open_at(
     tell: Tell | None = None,
 ) -> Session:
     """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
-    go on in the folder of an earlier process of this peer. `stop`: the session's; `name`: the peer's display name;
-    `task`: its task file or script. `role`: of this peer in the run; "": it trains. `tell`: called with a line when
-    this peer's arguments are not the run's; None: that raises SettingsError. Raises JoinFailed and other ValueErrors,
-    OSError."""
+    go on in the folder of an earlier process of this peer. `stop`: the request to stop this peer, which the session
+    keeps; `name`: the peer's display name; `task`: its task file or script. `role`: of this peer in the run; "": it
+    trains. `tell`: called with a line when this peer's arguments are not the run's; None: that raises SettingsError.
+    Raises JoinFailed and other ValueErrors, OSError."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:

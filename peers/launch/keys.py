@@ -40,8 +40,8 @@ class InviteError(ValueError):
 def write_key(path: Path) -> KeyPair:
     """Write a new key pair to `path`.key, readable only by its owner from the first byte on, and `path`.pub.
 
-    Raises KeyFileError, also when one of the two files exists: a key is never overwritten. No file is then left behind.
-    """
+    Raises KeyFileError, also when one of the two files exists, because a key is never overwritten, or when `path`
+    itself ends in .key or .pub. No file is then left behind."""
     keys, name = KeyPair.new(), path.name
     if not name or name.endswith((".key", ".pub")):
         raise KeyFileError(f"{str(path)!r}: give a name without an ending; .key and .pub are added to it")
@@ -56,7 +56,8 @@ def write_key(path: Path) -> KeyPair:
 
 
 def read_key(path: Path) -> KeyPair:
-    """The key pair whose secret half is in `path`. Raises KeyFileError, also when others can read the file."""
+    """The key pair whose secret half is in `path`. Raises KeyFileError, also when others can read or change the
+    file."""
     try:
         raw, mode = _read(path, _KEY_FILE_BYTES_MAX, "key file")
     except KeyFileError as error:

@@ -59,7 +59,7 @@ class Display(Protocol):
         """Show a line to the user."""
 
     def tells(self, why: str) -> None:
-        """Note that the user is told `why` by other means, so that a record with the same reason need not be shown."""
+        """Note that the user is told `why` by other means, so that an event need not tell that reason again."""
 
     def end(self, result: Result) -> str:
         """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
@@ -67,8 +67,8 @@ class Display(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a run. `result`: None when the peers were never all up. `wrong`: the failure in one line; "": none.
-    `stopped`: the user stopped it."""
+    """The end of a run. `result`: None when the run as a whole failed, or the peers were never all up. `wrong`: the
+    failure in one line; "": none. `stopped`: the user stopped it."""
 
     result: Result | None = None
     wrong: str = ""
@@ -211,8 +211,9 @@ def prepared(
 ) -> LocalRun:
     """Check a run's task and settings, and make the folder of a new run. `given`: settings by name (None: not given),
     which override those of the file `config`; `resume`: folder of a stopped run, which goes on there; None: a new run;
-    `command`: how the run was started, for its report; None: by this process's command line. Raises TaskError,
-    SettingsError, CheckpointError and other ValueErrors, each with one line of text."""
+    `command`: how the run was started, for its report; None: by this process's command line; `tell`: called with each
+    remark on the settings. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each with one line
+    of text."""
     script = kind_of(task) == "script"
     own = shlex.join(arguments)
     given = {**given, "arguments": None if script else own or None}

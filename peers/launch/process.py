@@ -38,8 +38,9 @@ from .spec import checkpoint_path
 
 
 async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
-    """Train the session's task to its end, or until the session is stopped, and close its endpoint. `record` is called
-    with each record. Raises the errors of the task, the conversation and the checkpoint."""
+    """Train the session's task until the run ends or the session is stopped, and close the endpoint. Returns how the
+    training ended. `record` is called with each record. Raises the errors of the task, the conversation and the
+    checkpoint."""
     with called_with(Path(session.orders.task), session.settings.arguments):
         return await _run_peer(session, record)
 

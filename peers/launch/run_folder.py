@@ -51,7 +51,8 @@ def _empty_folder(wished: str | None, task: Path) -> Path:
 
 
 def keep_resuming(folder: Path, command: str) -> None:
-    """Write the command that resumes the run in `folder` behind the one that started it. Raises OSError."""
+    """Append `command`, by which the run in `folder` is resumed, to the file with the command that started it. Does
+    nothing if there is no such file. Raises OSError."""
     if (file := folder / COMMAND_FILE).exists():
         with file.open("a", encoding="utf-8") as commands:
             commands.write(_line(command))

@@ -30,7 +30,8 @@ class ScriptTarget:
     role: str = ""
 
     def environment(self) -> dict[str, str]:
-        """The environment of the script's process."""
+        """The environment for the script's process: that of this process, and the variable that hands the target
+        over."""
         return {**os.environ, JOIN_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod

@@ -42,9 +42,10 @@ _ORPHAN_S = 2.0
 
 
 def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
-    """A ZeroMQ endpoint by the settings, not yet open. `secret`: the peer's secret key, hexadecimal; None: an insecure
-    endpoint. Raises OSError when this process has too few file descriptors, ValueError when its memory cannot be
-    limited."""
+    """A ZeroMQ endpoint by the settings, not yet open; its traffic is slowed down to ``--link`` and kept within
+    ``--budget``, where these are set. The memory of this process is limited as the settings say. `secret`: the peer's
+    secret key, hexadecimal; None: an insecure endpoint. Raises OSError when this process has too few file descriptors,
+    ValueError when its memory cannot be limited."""
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
@@ -153,7 +154,8 @@ class Session:
             tell_failure(self.control, self.orders, error)
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
-        """The peer's record file, and a function that writes a record to it and sends the record to the launcher."""
+        """The peer's record file, and a function that writes a record to it and sends the record to the launcher. The
+        records of a peer that was restarted begin with an event that says so."""
         columns = conversation(self.settings).columns
         file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
 

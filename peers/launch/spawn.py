@@ -194,7 +194,8 @@ class ForkServer:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """Fork one peer; one call at a time. Raises SpawnError when the fork server has ended."""
+        """Fork one peer; one call at a time. Raises SpawnError when the fork server has ended, ForkServerKilled if a
+        signal ended it."""
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])

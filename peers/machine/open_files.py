@@ -24,8 +24,8 @@ def raise_file_limit() -> None:
 
 
 def require_files() -> None:
-    """Raises OSError, with one line of text, when the limit is too low for a peer. ZeroMQ would abort the process, or
-    hang silently."""
+    """Raises OSError, with one line of text, unless this process can open 20 more files, which a peer needs. With
+    fewer, ZeroMQ would abort the process, or hang silently."""
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_FILES_OF_A_PEER))

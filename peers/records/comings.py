@@ -106,7 +106,8 @@ class Comings:
 
 
 def reinvited(before: Invitation | None, now: Invitation | None) -> str:
-    """The change of the run's invite between two views, in words; "" when at most new keys were admitted."""
+    """The change of the run's invite from `before` to `now`, in words; "": there is none, or only further keys were let
+    in by it. None: there is no invite."""
     if now is None:
         return "" if before is None else "it was revoked: nobody joins by an invite now"
     keys = "any number of keys" if now.keys_max is None else f"{now.keys_max} keys"

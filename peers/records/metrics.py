@@ -50,7 +50,8 @@ def scale_of(name: str, scales: Mapping[str, str]) -> Scale:
 
 
 def scales_told(names: Mapping[str, float], declared: Mapping[str, str]) -> dict[str, str]:
-    """Name -> declared scale of these metrics, for a record; "" where none is declared."""
+    """Name -> declared scale of these metrics, for a record. Without a declaration, the metric `accuracy` has "higher
+    %", and any other ""."""
     return {name: declared.get(name, _DEFAULT.get(name, "")) for name in names}
 
 

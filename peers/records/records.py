@@ -135,7 +135,7 @@ class ExchangeRecord:
 
     @property
     def noun(self) -> Noun:
-        """The word for this exchange in texts."""
+        """The word for this exchange in texts: "round", or "exchange" where peers do not exchange in common rounds."""
         return noun(self.details)
 
     def to_json(self) -> str:
@@ -226,7 +226,8 @@ def read_record(text: str) -> Record:
 
 
 def record_of(row: Mapping[str, Any], place: str) -> Record:
-    """The record in a row. Raises a ValueError of one line that names the place."""
+    """The record in `row`, the JSON object of a line in schema 1 or 2. Raises a ValueError of one line that names
+    `place`."""
     kind = row.get("kind")
     if kind in ("round", "exchange"):
         return build(ExchangeRecord, _named(row, place) if "version" in row else _of_schema_1(row), place)

@@ -87,7 +87,8 @@ class Result:
     metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
     """Metrics of the latest evaluated model, by name; empty when none was evaluated. The first is the headline."""
     metric_scales: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """As in the records (`ExchangeRecord.metric_scales`)."""
+    """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
+    unit. Empty text: not declared."""
     metrics_at: int | None = None
     """Number of the exchange that gave this model."""
     metrics_of: str = ""

@@ -23,7 +23,8 @@ from .scene import Scene, read_scene
 RESULT_FILE: Final = "result.json"
 SETTINGS_FILE: Final = "settings.json"
 COMMAND_FILE: Final = "command.txt"
-"""The command line that started the run, as a person would type it, and a line for each that resumed it. Optional."""
+"""A file with the command line that started the run, as a person would type it, and a line for each that resumed it. It
+may be missing."""
 _QUOTED_MAX: Final = 120
 """Length of a peer's quoted name in a file name, before it is shortened."""
 
@@ -51,13 +52,15 @@ class Run:
 
     @property
     def scales(self) -> Mapping[str, str]:
-        """Scales of all metrics, by name (`metrics`)."""
+        """By name, the scales of all metrics in the records, as the task declares them, e.g. "higher %"; "": not
+        declared."""
         told = [record.metric_scales for record in self.exchanges]
         return {name: text for scales in told for name, text in scales.items()}
 
     @property
     def noun(self) -> Noun:
-        """The word for an exchange in texts about this run."""
+        """The word for an exchange in texts about this run: "round", or "exchange" where peers do not exchange in
+        common rounds."""
         return noun(self.columns)
 
 

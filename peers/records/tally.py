@@ -143,7 +143,7 @@ class Tally:
 
 
 def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Whether the metrics that both have are the same, those that are not numbers included."""
+    """Whether the metrics that both mappings have are equal; NaN counts as equal to NaN."""
     return all(repr(metrics[name]) == repr(others[name]) for name in metrics.keys() & others.keys())
 
 

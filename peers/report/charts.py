@@ -122,7 +122,7 @@ def base_layout(axis: Axis) -> Figure:
 
 
 def plain_layout(title: str) -> Figure:
-    """The layout of a chart whose horizontal axis is neither of time nor of bytes."""
+    """The plotly layout of a chart whose horizontal axis, called `title`, is neither of time nor of bytes."""
     layout = base_layout(size_axis(1.0))
     layout["xaxis"] = {**layout["xaxis"], "title": {"text": title, "standoff": 8}}
     del layout["xaxis"]["range"]
@@ -130,7 +130,7 @@ def plain_layout(title: str) -> Figure:
 
 
 def legend() -> Figure:
-    """A legend in a row above a chart."""
+    """The plotly settings of a legend in a row above a chart."""
     return {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
 
 

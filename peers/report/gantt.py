@@ -27,8 +27,8 @@ BACK_INK: Final = "#2f7d5f"
 
 
 def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
-    """The names of the peers that get a row: all, or of more than `MOST_ROWS` those that were missing, then those with
-    the slowest steps."""
+    """The names of the peers that get a row, in the order of `peers`: all, or of more than `MOST_ROWS` those that were
+    missing, then those with the slowest steps."""
     names = [peer.peer for peer in peers]
     if len(names) <= MOST_ROWS:
         return names

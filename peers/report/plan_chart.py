@@ -35,7 +35,8 @@ class Bar(NamedTuple):
 
 
 def plan_chart(title: str, bars: Sequence[Bar], peers: int, sent: Iterable[Sent]) -> str:
-    """The chart as the text of an SVG file. ``bars``: the fastest first; ``sent``: the messages of the fastest."""
+    """The chart as the text of an SVG file. `bars`: the fastest first; `peers`: the number of peers, of which the first
+    32 are drawn; `sent`: the messages of the fastest schedule."""
     shapes = [*_bars(bars, 64.0)]
     top = 64.0 + len(bars) * _BAR + 40.0
     rows = min(peers, _ROWS_MOST)

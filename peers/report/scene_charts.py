@@ -95,7 +95,7 @@ def bytes_chart(scene: Scene, names: Sequence[str]) -> Figure:
 
 
 def name_axis(names: Sequence[str]) -> Figure:
-    """A vertical axis with a row for each of these names, the first at the top."""
+    """The plotly settings of a vertical axis with a row for each of these names, the first at the top."""
     return {
         "range": [len(names) - 0.45, -0.55],
         "tickvals": list(range(len(names))),

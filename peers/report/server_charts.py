@@ -21,7 +21,7 @@ _STALE_INK, _COPIED_INK = "#7a5ea8", "#b6924a"
 
 
 def served(run: Run) -> bool:
-    """Whether the records are those of a parameter server."""
+    """Whether the run had a parameter server, whose records count the bytes that were pushed to it."""
     return any("pushed" in record.counts for record in run.exchanges)
 
 

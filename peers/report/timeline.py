@@ -46,7 +46,8 @@ class Slot:
 
 def slots(exchanges: Iterable[ExchangeRecord], *, most: int | None = None) -> list[Slot]:
     """One slot for each exchange, peer by peer, each peer's in order of time. If these are more than `most`, successive
-    exchanges of a peer are merged into one slot. None: never."""
+    exchanges of a peer are merged, so that at most `most` slots are left, but at least one for each peer. None: nothing
+    is merged."""
     by_peer: dict[str, list[Slot]] = {}
     for record in exchanges:
         earlier = by_peer.setdefault(record.peer, [])

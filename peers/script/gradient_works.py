@@ -1,4 +1,5 @@
-"""The works of a script's gradients: each backward brings its gradient to the replica while it computes it."""
+"""The gradients of a script's model on their way to the other peers: each backward brings its gradient to the replica
+while it computes it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from .reports import Reports
 
 
 class GradientWorks:
-    """The works of the gradients of `model`, whose hooks run within the context `guarded`. `background`: runs the event
-    loop; `wait`: waits for the replica's next work."""
+    """Brings the gradients of `model` to the replica, as an update for each backward, and writes the mean over the
+    peers back to them. `gradients`: the hooks on the model by which it does so, which run within the context `guarded`.
+    `background`: runs the event loop; `reports`: has the batch's loss and weight; `wait`: waits for the replica's next
+    work, which has the mean."""
 
     def __init__(
         self,

@@ -144,7 +144,8 @@ class ScriptReplica:
         self.losses.begin()
 
     def before_step(self) -> None:
-        """Correct the gradients. Called between backward and the optimizer's step."""
+        """Apply the work's correction to the gradients, if it has one. Called between backward and the optimizer's
+        step."""
         self._copy.before_step()
 
     def stepped(self) -> bool:

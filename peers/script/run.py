@@ -81,7 +81,7 @@ class Run:
 
     @property
     def period(self) -> int:
-        """The number of this peer's step() calls in the present round; 0 before `wrap`."""
+        """The number of step() calls that this peer makes in the present round; 0 before `wrap`."""
         return 0 if self._replica is None else self._replica.period
 
     @property

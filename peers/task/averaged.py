@@ -68,7 +68,7 @@ class Averaged:
         return tensors | ({} if self._inner_state is None else self._inner_state.tensors())
 
     def trained(self) -> list[Tensor]:
-        """The parameters, in the vector's order."""
+        """The trained parameters, in the vector's order."""
         return list(self._parameters().values())
 
     def _parameters(self) -> dict[str, Tensor]:
@@ -102,13 +102,15 @@ class Averaged:
 
     @property
     def can_lie_in(self) -> bool:
-        """Whether the model can lie in one vector (`lie_in`): all of it are parameters of one type, on the CPU."""
+        """Whether the model can lie in one vector (`lie_in`): all of it are trained parameters of one type, on the CPU,
+        but for integer buffers."""
         tensors, dtype = self._tensors(), self.layout.dtype
         movable = all(one.dtype == dtype and one.device.type == "cpu" for one in tensors.values())
         return movable and self.parameters == self.layout.size and not (self._tables or self._constants.names)
 
     def lie_in(self, vector: Tensor) -> None:
-        """Have the model's parameters lie in `vector` [n] from now on: nothing is copied."""
+        """Make the model's parameters views of `vector` [n]: they take its values, and each later change of one is a
+        change of the other."""
         parameters = self._parameters()
         for slot in self.layout.slots:
             parameters[slot.name].data = vector[slot.start : slot.stop].view(slot.shape)

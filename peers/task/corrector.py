@@ -9,8 +9,8 @@ from ...protocols.work import AfterStep, Correction, OnGradient
 
 
 class Corrector:
-    """Applies one correction to each local step. The `parameters` that its methods are given are always in the vector's
-    order."""
+    """Applies `correction` to each local step: an `OnGradient` before the optimizer's step, an `AfterStep` after it.
+    The `parameters` that its methods are given are always in the vector's order."""
 
     def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
         self.correction = correction
@@ -22,7 +22,9 @@ class Corrector:
                 self._center = None if center is None else _split(center, parameters)
 
     def before_step(self, parameters: list[Tensor]) -> None:
-        """Each gradient g becomes g + shift + pull (x - center). A missing gradient counts as zeros."""
+        """With an `OnGradient`, each parameter's gradient g becomes g + shift + pull (x - center), where x is the
+        parameter. A missing gradient counts as zeros, and a term without its vector is left out. Else nothing is
+        done."""
         if not isinstance(self.correction, OnGradient):
             return
         with torch.no_grad():
@@ -35,7 +37,7 @@ class Corrector:
                     parameter.grad.add_(parameter - self._center[index], alpha=self.correction.pull)
 
     def after_step(self, parameters: list[Tensor]) -> None:
-        """Each parameter x becomes x + change."""
+        """With an `AfterStep`, each parameter x becomes x + change. Else nothing is done."""
         if isinstance(self.correction, AfterStep):
             with torch.no_grad():
                 for parameter, change in zip(parameters, self._change, strict=True):

@@ -43,7 +43,8 @@ def check_defined(path: Path, asked: Mapping[str, str]) -> None:
 
 
 def agreed(agreement: Agreement, definitions: Mapping[str, Definition]) -> Agreement:
-    """`agreement`, on these definitions too."""
+    """`agreement`, extended so that all peers must also have equal `definitions`: its digest and its words cover
+    them."""
     if not definitions:
         return agreement
     text = "".join(f" {name} {one.digest}" for name, one in definitions.items())

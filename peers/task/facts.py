@@ -39,10 +39,11 @@ class Facts:
     defined: Mapping[str, Definition] = field(default_factory=dict)
 
     def without_model(self) -> Facts:
-        """The facts of a peer that trains nothing and holds the model for the others."""
+        """These facts for a peer that trains nothing, such as a server: it can do no work, and does not evaluate."""
         return replace(self, can=frozenset(), headline=None)
 
     def on(self, defined: Mapping[str, Definition]) -> Facts:
-        """These facts with the definitions `defined`, of which all peers must have the same."""
+        """These facts with the task's definitions `defined`, which become part of the properties that must be equal on
+        all peers."""
         agreement = agreed(self.agreement or Agreement.on(self.layout), defined)
         return replace(self, defined=defined, agreement=agreement)

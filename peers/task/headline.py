@@ -11,7 +11,7 @@ from .task import Task
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A metric's name and scale."""
+    """The name and scale of the metric by which a task's models are compared."""
 
     name: str
     scale: Scale

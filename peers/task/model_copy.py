@@ -128,8 +128,8 @@ class ModelCopy:
         return vector
 
     def update(self, **more: Any) -> Update:
-        """The update that brings the model to the conversation. `more`: further fields of the update. Raises as
-        `bring`."""
+        """The update that brings the model to the conversation. `more`: further fields of the update. Raises Diverged
+        and ValueError, as `bring` does."""
         vector, unfrozen = self.bring(), self.unfrozen
         rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
         return Update(vector=vector, learning_rate=rate, grown=grown, base=base, rows=self._rows(), **more)
@@ -180,7 +180,8 @@ class ModelCopy:
 
     @property
     def lock(self) -> AbstractContextManager[None]:
-        """Within it each local step is taken."""
+        """A context within which each local step is taken: the lock of a vector in which the models of several peers
+        lie (`Share`), if the last begin was one; else a context that does nothing."""
         return self._begun.lock if isinstance(self._begun, Share) else NO_LOCK
 
     @contextmanager

@@ -60,7 +60,8 @@ class RowTables:
         return {name: weight.detach().to("cpu", self.dtype) for name, weight in self._tables.items()}
 
     def agreed(self, agreement: Agreement) -> Agreement:
-        """`agreement`, on names, shapes and types of the tables too."""
+        """`agreement`, extended so that all peers' tables must also have equal names, shapes and types: its digest and
+        its words cover them."""
         text = "".join(f" {name} {tuple(one.shape)} {one.dtype}" for name, one in self._tables.items())
         digest = hashlib.blake2b(f"{agreement.digest}{text}".encode(), digest_size=16).hexdigest()
         sizes = (f"{name!r} of {one.shape[0]} x {one.shape[1]}" for name, one in self._tables.items())

@@ -35,8 +35,9 @@ class ThreadCompute:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute", initializer=torch.get_num_threads)
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """As `Compute.run`. Raises what `work` raises; but Quit in place of SystemExit and KeyboardInterrupt, which
-        would end the event loop, and of StopIteration, which no future can carry."""
+        """Run `work` on the thread and return its result; `steps` has no effect here. Raises what `work` raises; but
+        Quit in place of SystemExit and KeyboardInterrupt, which would end the event loop, and of StopIteration, which
+        no future can carry."""
 
         def whole() -> T:
             try:

@@ -30,7 +30,8 @@ def pick_device(wish: str, index: int) -> torch.device:
 
 
 def check_devices(wish: str, peers: int) -> None:
-    """Raises TaskError when a device that one of these `peers` would get does not exist."""
+    """Raises TaskError when this machine lacks a device that one of so many `peers` would get by `wish`
+    (`pick_device`)."""
     for index in range(min(peers, len(wish.split(",")))):  # later indexes repeat these choices
         pick_device(wish, index)
 

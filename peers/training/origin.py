@@ -18,13 +18,14 @@ from ..task.tensors import load_tensors
 
 
 def origin_of(task: Task, layout: Layout, optimizer: Optimizer) -> dict[str, Any]:
-    """The numbers of a checkpoint that `check_origin` reads."""
+    """The numbers by which a checkpoint tells its origin: the task's file name, the optimizer's class and the layout of
+    the averaged vector."""
     return {"task": task.path.name, "optimizer_kind": type(optimizer).__name__, "layout": layout.to_plain()}
 
 
 def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimizer: Optimizer) -> None:
-    """Raises CheckpointError when the checkpoint with these `numbers` is of another model or optimizer than the task's,
-    which have `layout` and are `optimizer`."""
+    """Raises CheckpointError when the checkpoint with these `numbers` (`origin_of`) is of a model with another layout
+    than `layout`, or of an optimizer of another class than `optimizer`."""
     plain = numbers["layout"]
     if (difference := layout.compare(Layout.from_plain(plain) if plain else NO_LAYOUT)) is not None:
         what = "optimizer or --inner" if difference.startswith("tensor 'optimizer/") else "model"
@@ -35,8 +36,8 @@ def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimiz
 
 
 def restore_model(snapshot: Snapshot, task: Task, model: nn.Module, copy: ModelCopy) -> None:
-    """Copy the model in a checkpoint into the task's `model`, of which `copy` is the copy. Raises CheckpointError when
-    it is another model, or of another optimizer."""
+    """Copy the tensors of the model in a checkpoint into `model`, and tell `copy`, the `ModelCopy` of that model, which
+    parameters were unfrozen. Raises CheckpointError when the checkpoint is of another model or optimizer."""
     tensors, numbers = snapshot.tensors, snapshot.numbers
     try:
         copy.unfrozen.restore(tensors, numbers)

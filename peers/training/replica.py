@@ -39,7 +39,7 @@ class Replica(Protocol):
         ...
 
     def note(self, record: ExchangeRecord) -> None:
-        """Take note that an exchange is over, and has this record."""
+        """Note that an exchange is over, with its record. The task's hook gets the record later, by `end_round`."""
         ...
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
@@ -53,10 +53,14 @@ class Replica(Protocol):
         ...
 
     async def end_round(self, position: Position) -> None:
-        """Apply the begin of `position` to the model, and call the task's hooks for the exchanges that led to it."""
+        """Apply the begin of `position`, which is the change of the model with which the conversation's next work
+        begins, and call the task's hooks for the exchanges that led to it. Nothing is done while an exchange is under
+        way: the begin is then this peer's own update."""
         ...
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """Apply the begin of `position` to the model, and write a checkpoint of it; `write` None: write none. `failed`:
-        the training failed; a model that is not finite, or whose loss is not, is then replaced by the agreed model."""
+        """Apply the begin of `position` to the model, and write a checkpoint of it; `write` None: write none. Where the
+        begin is this peer's update, because an exchange is under way, the checkpoint has the model of that update.
+        `failed`: the training failed; a model that is not finite, or whose loss is not, is then replaced by the agreed
+        model."""
         ...

@@ -115,7 +115,8 @@ class Trainer:
         return self.update() if whole else None
 
     def foresee(self, steps: int) -> Update:
-        """The update of a `Foresee`. Raises TaskError."""
+        """The update for a `Foresee` job, without a model: its `needed` names, by table, the rows of sparse embeddings
+        that the batches of the next `steps` local steps need. Raises TaskError."""
         self.at = "rows()"
         self.batches.chance.take()
         needed = self.copy.needed(self.batches.ahead(steps * self.task.accumulate))
@@ -202,7 +203,9 @@ class Trainer:
             self.steps, self._counts, passes.in_round = steps, now, made
 
     def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """See `Replica.save`."""
+        """Apply the begin of `position`, and write a checkpoint by `write`; None: write none. Where the begin is an
+        update, whose exchange is not over, the checkpoint has the model of that update, and nothing is applied.
+        `failed`: the training failed; if the model or its loss is not finite, the agreed model is loaded first."""
         if isinstance(position.begin, Update):
             with self._as_brought(position.begin):
                 if write is not None:

@@ -1,5 +1,6 @@
 """The promises of local SGD on rounds, generations, committed results, their means and weights, as predicates over the
-event log of a simulation. A predicate yields a line for each way in which its promise is broken."""
+event log of a simulation. A predicate yields a line for each way in which its promise is broken. A view is a list of
+members that all agree on, its generation is its number, and an attempt is one try to average a round."""
 
 from __future__ import annotations
 
