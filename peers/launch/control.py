@@ -18,8 +18,8 @@ CONTROL_VARIABLE = "SAMOVAR_CONTROL"
 """The environment variable that tells a spawned process the file descriptor of its control line."""
 LINE_BYTES_MAX = 1 << 20
 LEAVE_S = 4.0
-"""Seconds that a peer that was stopped or has failed waits for the others to release it. That takes two round trips
-unless a peer is stuck."""
+"""Seconds that a peer that was stopped or has failed spends on leaving in good order, in which the others confirm that
+they do without it. That takes two round trips unless a peer is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,7 @@ class Orders:
     key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's guest key.
     `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; `resumed_s`: the time of the
     run's last record before that, in seconds since it began. `threads`: number of PyTorch threads. `restarted`: why
-    this peer was restarted; "": it was not. `role`: its role in the run (`Attributes`).
-    """
+    this peer was restarted; "": it was not. `role`: its role in the run, as "server"; "": it trains."""
 
     task: str
     settings: str

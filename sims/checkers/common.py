@@ -116,7 +116,8 @@ def a_peer_that_breaks_rules_is_hardly_read(scenario: Scenario, entries: Sequenc
 
 def silence_is_counted_only_by_a_peer_that_listens(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A peer gives up a link because of silence only after it has itself run for half a patience without hearing of the
-    other: the time of a pause of its own process does not count. Not judged while buggify lasts."""
+    other: the time of a pause of its own process does not count. Not judged while the library does unlikely things on
+    purpose (`Scenario.buggify`)."""
     pauses: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for time_s, life, event in entries:
         if isinstance(event, Fell) and event.kind is Kind.PAUSE:
@@ -130,7 +131,8 @@ def silence_is_counted_only_by_a_peer_that_listens(scenario: Scenario, entries: 
 
 
 def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults, and without buggify, each peer that was there from the start finishes the run."""
+    """In a run without faults and without `Scenario.buggify`, each peer that was there from the start finishes the
+    run."""
     late = _latecomers(scenario, entries)
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
@@ -140,12 +142,11 @@ def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[E
 
 
 def peers_end_together(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults, and without buggify, all peers end within one patience of the first. Conversations that
-    end for all peers at once list this promise among their own.
+    """In a run without faults and without `Scenario.buggify`, all peers end within one patience of the first.
+    Conversations that end for all peers at once list this promise among their own.
 
     The promise is not made to a latecomer that no member has answered, because all had ended before its first message
-    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet.
-    """
+    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet."""
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
     late, answered = _latecomers(scenario, entries), {life for _, life, event in entries if isinstance(event, Moved)}

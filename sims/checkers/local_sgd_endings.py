@@ -15,7 +15,8 @@ from ..world.event_log import Began, Entry, Fell, Gone, peer_of
 
 
 def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """The violations of the promise `living_peers_finish` (`local_sgd`)."""
+    """A line for each way in which the promise `living_peers_finish` (`local_sgd`) is broken: nobody finished, or a
+    member gave up, although enough peers could continue together."""
     always = scenario.brief and _more_than_half_live(scenario, entries)
     # A peer under buggify may declare all others dead, for as long as buggify lasts.
     since_s = scenario.buggify_until_s if always else _healed_s(scenario, entries)

@@ -43,8 +43,8 @@ def a_given_up_peer_fetches_nothing(scenario: Scenario, entries: Sequence[Entry]
 
 
 def no_earlier_state_is_taken_than_is_wanted(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer that fetches the agreed state, or one that is newer than its own, takes no state of an earlier round,
-    whichever a donor has: such as a donor that has begun anew."""
+    """A peer that fetches the agreed state, or one that is newer than its own, takes no state of an earlier round than
+    it wants, even if its donor has only such a one, e.g. because the donor has begun anew."""
     wanted: dict[str, Fetches] = {}
     for _, life, event in entries:
         if isinstance(event, Fetches):

@@ -1,4 +1,6 @@
-"""Checks of adopted means against the contributions to them."""
+"""Checks of adopted means against the contributions to them. A view is a list of members that all agree on, its
+generation is its number, an attempt is one try to average a round, and a turn is a point of a round at which the peers
+of a site average among themselves."""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ def all_who_compute_an_attempt_compute_the_same(scenario: Scenario, entries: Seq
 
 
 def no_vote_counts_after_a_promise(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A member that has promised to follow a ballot, and with it told which result it holds, lets no vote and no
-    verdict of its generation count any more."""
+    """A member that has promised to follow a ballot for the next view, and with it told which result it holds, lets no
+    vote and no verdict of its generation count any more."""
     promised: dict[str, int] = {}
     for time_s, life, event in entries:
         if isinstance(event, Promised):

@@ -73,8 +73,8 @@ def a_contact_hears_by_which_view_a_newcomer_was_removed(scenario: Scenario, ent
 
 
 def the_time_of_gathering_keeps_nobody_out(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """The seconds that a change of the view takes are counted, so that newcomers wait after slow changes; those of
-    changes before the run has started are not."""
+    """Once the run has started, the seconds that a change of the view takes are counted, and newcomers wait after slow
+    changes. Those of changes before the start are not counted."""
     started: dict[str, bool] = {}
     for time_s, life, event in entries:
         if isinstance(event, Decided):

@@ -18,8 +18,9 @@ _GOES_ON = (State.MEMBER, State.CHANGING, State.LEADING, State.LEARNER)
 
 
 def an_answer_shows_that_its_sender_is_there(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A member that answers a proposer of its view, to whichever ballot, is taken to be there, so that two proposers
-    whose members answer late do not lead against each other for ever."""
+    """When a member promises the proposer of its next view to follow a ballot, whichever ballot that is, the proposer
+    takes the member to be there. Else two proposers whose members answer late would lead against each other for
+    ever."""
     views: dict[str, int] = {}
     members: dict[int, tuple[str, ...]] = {}
     due: dict[str, str] = {}

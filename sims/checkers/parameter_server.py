@@ -188,7 +188,7 @@ def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[En
 
 
 def the_workers_of_a_view_share_one_memory(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In an algorithm in shared memory."""
+    """With an algorithm in shared memory, all workers of one view compute in the same memory."""
     secrets: dict[int, bytes] = {}
     for _, life, event in entries:
         if isinstance(event, Resumed):

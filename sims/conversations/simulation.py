@@ -26,15 +26,14 @@ class Simulation:
     `Registered.simulation` names that module. A user's own file that defines both gives ``simulation=__name__``.
 
     `checkers`: its promises, beside those of `checkers.common`; with a hostile member, only those of them are checked
-    that are in `whatever_a_member_says`. `places`:
-    its `sometimes` places (`protocols.testpoints`) that a sweep of 300 seeds of this conversation must reach;
-    `too_rare`: its other ones; `sites`: its `buggify` sites. `out_of_reach`: common places that it never reaches.
-    `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`:
-    number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these settings unfreezes a
-    parameter during the run. `of_large`: settings of a scenario with a large model, without which a
-    message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
-    scenario is minimised.
-    """
+    that are in `whatever_a_member_says`. `places`: names of the rare situations (`testpoints.sometimes`) in its code
+    that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones; `sites`: names of the spots
+    in its code that do something unlikely under `Scenario.buggify`. `out_of_reach`: common places that it never
+    reaches. `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings.
+    `steps_an_exchange`: number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these
+    settings unfreezes a parameter during the run. `of_large`: settings of a scenario with a large model, without which
+    a message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
+    scenario is minimised."""
 
     checkers: tuple[Check, ...] = ()
     whatever_a_member_says: tuple[Check, ...] = ()

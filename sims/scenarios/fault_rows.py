@@ -125,7 +125,7 @@ def _drift(value: object) -> float:
 
 
 def peer_number(value: object, peers: int) -> int:
-    """The number of one of `peers` peers. Raises ValueError."""
+    """`value`, if it is the number of one of `peers` peers, from 0 to `peers` - 1. Raises ValueError if it is not."""
     if type(value) is not int or not 0 <= value < peers:
         raise ValueError(f"there is no peer {shown(value)}, only 0 to {peers - 1}")
     return value

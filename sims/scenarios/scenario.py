@@ -118,9 +118,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of equal peers: their number, their site, their role (`Attributes`), and for each its link, the virtual
-    seconds of a local step, its memory (0: unlimited), whether others can dial it, and its budget: bytes a second in
-    each direction, and bytes a day of both (0: any)."""
+    """A group of equal peers: their number, their site, their role ("server"; "": they train), and for each its link,
+    the virtual seconds of a local step, its memory (0: unlimited), whether others can dial it, and its budget: bytes a
+    second in each direction, and bytes a day of both (0: any)."""
 
     peers: int
     site: str = ""

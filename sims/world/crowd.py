@@ -60,11 +60,12 @@ class Bystander:
         self.let_in.discard(peer)
 
     def joined(self, member: Member) -> None:
-        """Do nothing."""
+        """Do nothing: in a crowd nobody waits to hear of a new member."""
         pass
 
     def departed(self, member: Member, why: str, *, left: bool) -> None:
-        """Append to `departures`."""
+        """Note in `departures` that `member` is no member any more, with the reason, and whether it `left` of its own
+        will."""
         self.departures.append((member.name, why, left))
 
     def unknown_to(self, peer: PeerId) -> None:
@@ -72,11 +73,11 @@ class Bystander:
         self._crowd.network.at(self.now(), self._crowd.let_in, self, self._crowd.by_id[peer])
 
     def distrusts(self, peer: PeerId) -> None:
-        """Append to `distrusted`."""
+        """Note in `distrusted` that this process distrusts `peer`."""
         self.distrusted.append(peer)
 
     def starts(self) -> None:
-        """Do nothing."""
+        """Do nothing: in a crowd nobody waits for the start of the run."""
         pass
 
 

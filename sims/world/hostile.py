@@ -40,7 +40,7 @@ EVERY_S = 0.05
 _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
 FLOODS, _FLOOD = 0.05, 40
-"""One message in 20 is sent so many times at once."""
+"""One message in 20 is sent 40 times at once."""
 LIES = 0.15
 """The share of a member's messages that tell one other of a view that was never decided."""
 _HEARD_MAX = 256
@@ -72,7 +72,8 @@ class Speech:
         return ["", *dict.fromkeys(self._channel_of.values())]
 
     def hear(self, header: bytes, payload_bytes: int) -> None:
-        """Record a message of an honest peer."""
+        """Keep the message of an honest peer in the frame with that `header`, for altering it. A frame that breaks the
+        wire's rules is passed over."""
         try:
             frame = decode(header, payload_bytes)
         except PeerMisbehaved:
@@ -177,7 +178,8 @@ def vars_of(message: object) -> dict[str, object]:
 
 
 def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
-    """Send the message, unless it would have to wait for credit or is one of the link's own."""
+    """Send the message, unless it would have to wait for credit or is one of the link's own. If it is too large, or
+    `to` is lost, nothing is sent and no error raised."""
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)

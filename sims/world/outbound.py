@@ -192,5 +192,5 @@ class OutboundTransport(SimulatedTransport):
 
 
 def transport_of(network: Network, id: PeerId) -> SimulatedTransport:
-    """The transport of a peer of `network`."""
+    """The transport of a peer of `network`: an `OutboundTransport` for one that cannot be dialled."""
     return SimulatedTransport(network, id) if network.can_be_dialled(id) else OutboundTransport(network, id)

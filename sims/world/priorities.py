@@ -48,7 +48,8 @@ class Priorities:
         self._sent = 0
 
     def extra_s(self, sender: PeerId, to: PeerId, header: bytes) -> float:
-        """The extra latency, in seconds, of a frame that is sent now."""
+        """Count a frame that is sent now, and return its extra latency in seconds: that of its way, which becomes the
+        longest first if this is one of the drawn changes. A heartbeat is not counted, and has none."""
         if kind_of(header) == Pulse.__name__:
             return 0.0
         self._sent += 1

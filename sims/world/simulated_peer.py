@@ -143,9 +143,9 @@ class Life:
         stepped: Callable[[int, int], None],
         on_end: Callable[[Life], None],
     ) -> None:
-        """`records`: it keeps its votes on `disk` for its next process. `again`: `VirtualLoop.again`. `group`: its
-        group. `record` is called with each record, `stepped` with (index, local step) when the peer takes that step,
-        `on_end` when the process has ended."""
+        """`records`: it keeps its votes on `disk` for its next process. `again`: makes a callback ready that its
+        machine has held back. `group`: its group. `record` is called with each record, `stepped` with (index, local
+        step) when the peer takes that step, `on_end` when the process has ended."""
         self.index, self.number, self.disk = index, number, disk
         self.machine = Machine(f"{index}.{number}", again, settings.seed)
         self.ended = asyncio.Event()
@@ -170,7 +170,7 @@ class Life:
 
     @property
     def role(self) -> str:
-        """The peer's role in the run: see `Attributes`."""
+        """The peer's role in the run, as "server"; "": it trains."""
         return self.peer.membership.me.attributes.role
 
     @property
