@@ -61,7 +61,8 @@ def begin_with(budget: Budget | None, saved: Mapping[str, Any]) -> None:
 
 
 def budget_of(settings: CommonSettings) -> Budget | None:
-    """The budget that the settings give a peer; None: none at all."""
+    """The limits that the settings set to a peer: on bytes a second, on bytes a day, and, with `edge`, on the arrived
+    data that it holds. None: they set none of these."""
     if not settings.edge and settings.budget is None and settings.budget_per_day is None:
         return None
     day = None if settings.budget_per_day is None else Day(parse_size(settings.budget_per_day))

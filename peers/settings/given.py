@@ -10,7 +10,7 @@ from .names import fields_of, present_names, unknown
 from .toml_file import Entry
 
 Tell = Callable[[str], None]
-"""Called with one line for the user when a setting was given by its former name."""
+"""Called with one line for the user, such as that a setting was given by its former name."""
 
 
 class Given(NamedTuple):
@@ -44,7 +44,10 @@ def of_entries(entries: Iterable[Entry], spoken: Spoken, tell: Tell) -> dict[str
 
 
 def of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[str, Given]:
-    """As `of_entries`, of the flags of a command line by setting name; a value of None is a flag that was not given."""
+    """The settings in a command line's `flags`, which are named as settings are, by present name; a value of None is a
+    flag that was not given. `spoken`: the run's conversation, whose own settings are valid too. Calls `tell` for each
+    former name. Raises SettingsError for an unknown name and for a setting that is given twice. Values are not
+    checked."""
     found: dict[str, Given] = {}
     fields = fields_of(spoken)
     present = present_names(fields)

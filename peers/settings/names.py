@@ -20,12 +20,13 @@ PROTOCOL = COMMON["protocol"]
 
 
 def fields_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
-    """All settings of a run with this conversation: the common ones, then its own."""
+    """Name -> declaration of all settings of a run with this conversation: the common ones, then its own."""
     return COMMON | {field.name: field for field in dataclasses.fields(spoken.value)}
 
 
 def agreed_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
-    """The settings of a run with this conversation whose values must be the same at all peers."""
+    """Name -> declaration of the settings of a run with this conversation whose values must be the same at all
+    peers."""
     return {name: field for name, field in fields_of(spoken).items() if field.metadata["agreed"]}
 
 

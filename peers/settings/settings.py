@@ -41,8 +41,8 @@ _OF_TASKS = {
 
 
 def of_tasks(given: Mapping[str, object]) -> str:
-    """The advice to a user whose `given` settings (None: not given) have one that a training script decides in its own
-    code, in one line; "": there is none."""
+    """The advice to leave out the first of the `given` settings (None: not given) that a training script decides in its
+    own code, such as `steps`, in one line; "": there is none."""
     found = next((name for name in _OF_TASKS if given.get(name) is not None), None)
     return "" if found is None else f"leave out {flag_of(found)}: {_OF_TASKS[found]}"
 
@@ -112,7 +112,8 @@ class Settings(CommonSettings):
 
     @classmethod
     def from_entries(cls, entries: Iterable[Entry], flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
-        """Settings as `read` makes them, from the entries of a TOML file or of one table of it."""
+        """Settings from the `entries` of a TOML file or of one table of it. Flags (None: not given) override them, and
+        what neither gives has its default. `tell` is called with a line for each former name. Raises SettingsError."""
         return cls()._with([*entries], flags, tell)
 
     def with_flags(self, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:
@@ -132,7 +133,7 @@ class Settings(CommonSettings):
             raise SettingsError(error.problem, error.name, place) from None
 
     def of_peer(self, index: int) -> Settings:
-        """The settings of the peer with number `index`: where they give several links or sites, that peer's one."""
+        """These settings for the peer with number `index`: of several links or sites they have that peer's alone."""
         return self.changed(**{name: one_of(kinds, index) for name, kinds in self._of_each_peer() if kinds is not None})
 
     def not_usual(self) -> dict[str, Any]:

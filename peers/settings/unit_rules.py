@@ -62,7 +62,8 @@ def span(high_s: float) -> Rule:
 
 
 def rate() -> Rule:
-    """The rule for a bandwidth above 0 as text, such as ``10mbit``. The value stays text."""
+    """The rule for a bandwidth above 0 as text, such as ``10mbit``. The value stays text, without spaces at its
+    ends."""
 
     def take(value: object) -> str:
         if not isinstance(value, str) or parse_rate(value) <= 0:
@@ -73,7 +74,8 @@ def rate() -> Rule:
 
 
 def size() -> Rule:
-    """The rule for a number of bytes above 0 as text, such as ``8GB``. The value stays text."""
+    """The rule for a number of bytes above 0 as text, such as ``8GB``. The value stays text, without spaces at its
+    ends."""
 
     def take(value: object) -> str:
         if not isinstance(value, str) or parse_size(value) <= 0:

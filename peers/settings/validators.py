@@ -70,8 +70,7 @@ def peers() -> Rule:
 
 
 def seconds(high: float, *, zero: bool = False) -> Rule:
-    """The rule for a number of seconds above 0 (with `zero`: or 0) and at most `high`. The value keeps its type, int or
-    float."""
+    """The rule for a number of seconds above 0 (with `zero`: or 0) and at most `high`. Its value is a float."""
 
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
@@ -96,7 +95,7 @@ def times(low: float, high: float) -> Rule:
 
 
 def share() -> Rule:
-    """The rule for a share of a whole: a number from 0, included, to 1, excluded."""
+    """The rule for a share of a whole: a number from 0, included, to 1, excluded. Its value is a float."""
 
     def take(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
@@ -118,8 +117,8 @@ def flag() -> Rule:
 
 
 def text(said: str, metavar: str, pattern: str) -> Rule:
-    """The rule for text that matches the regular expression `pattern` as a whole; it stays as it is. `said` and
-    `metavar`: see `Rule`."""
+    """The rule for text that matches the regular expression `pattern` as a whole; it stays as it is. `said`: the valid
+    values, in words for an error; `metavar`: the word for the value in a usage line."""
 
     def take(value: object) -> str:
         if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:

@@ -20,8 +20,9 @@ _SIZES = struct.Struct(">II")
 
 
 class MemoryPipes:
-    """The pipes of one transport: see `protocols.transport.Pipes`. For each inlet, `called` is called with the end of
-    the pipe that is the transport's."""
+    """The pipes of one simulated transport, by which relays carry its frames to other peers that cannot be dialled, and
+    theirs to it (`protocols.transport.Pipes`). When an inlet is asked for, a pipe is made, and `called` is called with
+    the end that the transport keeps."""
 
     def __init__(self, called: Callable[[Pipe], None]) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()
