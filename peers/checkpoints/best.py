@@ -22,7 +22,7 @@ from .file import read_numbers
 
 
 def best_path(folder: Path) -> Path:
-    """The path of the best model in a run folder."""
+    """The path of the file of the best model in a run folder, whether or not there is one."""
     return folder / "checkpoint" / "best.safetensors"
 
 

@@ -96,9 +96,9 @@ def click_options(*names: str) -> Callable[[Command], Command]:
 
 
 class SettingsCommand(GroupedCommand):
-    """A command whose options are settings: those of the conversation that the command line chooses, and the common
-    ones, of each the ones whose declaration lists `verb`, the command's name, among its `verbs`. The command's function
-    receives None for each option that is not given. A setting's former name is a hidden option."""
+    """A command whose options are settings: of the common ones, and of those of the conversation that its command line
+    chooses, each one whose declaration lists `verb` among its `verbs`. The command's function receives None for each
+    option that is not given. A setting's former name is a hidden option."""
 
     def __init__(self, *arguments: Any, verb: str, protocol: str = "", **options: Any) -> None:
         """`protocol`: the name of the conversation that is taken where the command line chooses none; "": the default
@@ -149,7 +149,8 @@ class SettingsCommand(GroupedCommand):
 
 
 def chosen_protocol() -> Spoken:
-    """The conversation that the command line of the present `SettingsCommand` chooses, by itself or by a file."""
+    """The conversation that the command line of the present `SettingsCommand` chooses: by ``--protocol``, or by a file
+    that it names, or else the usual one."""
     chosen: Spoken = click.get_current_context().meta[__name__]
     return chosen
 

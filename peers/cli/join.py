@@ -81,7 +81,8 @@ def join(
 class Entry:
     """The arguments of a command line by which a peer enters a run. `address`: of a peer of the run, whose public key
     is `peer_key`; `arguments`: the words for the task itself; `invite`: the invite's text, a file that has it, or "-"
-    for stdin; `name`: of the new peer, None: made of the machine's; `role`: as in `open_at`."""
+    for stdin; `name`: of the new peer, None: made of the machine's; `role`: of the new peer in the run, "": it
+    trains."""
 
     address: str
     task: Path

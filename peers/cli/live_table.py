@@ -138,7 +138,7 @@ class Board:
 
     @property
     def version(self) -> int:
-        """The number of the last exchange."""
+        """The highest number of an exchange that a peer has recorded; 0: there is none."""
         return max((peer.version for peer in self.peers.values()), default=0)
 
     @property

@@ -25,8 +25,8 @@ SHARE = 0.01
 @dataclass(frozen=True, slots=True)
 class GossipPlan:
     """A topology's predicted cost. `neighbours`: of the peer that has most; `gap`: 1 minus the factor by which a round
-    of mixing shrinks the models' distance from their mean, so the greater, the faster; `rounds`: exchanges until 1 % of
-    that distance is left, infinite: never; `round_s`: seconds of one exchange; `seconds`: of all `rounds`; `bytes`:
+    of mixing multiplies the models' distance from their mean, so the greater, the faster; `rounds`: exchanges until 1 %
+    of that distance is left, infinite: never; `round_s`: seconds of one exchange; `seconds`: of all `rounds`; `bytes`:
     sent in all rounds by the peer that sends most; `note`: a remark for the user, "": none."""
 
     topology: str
@@ -59,7 +59,8 @@ def all_planned(names: Sequence[str], links: Links, size: int) -> list[GossipPla
 
 
 def names_of(text: str) -> list[str]:
-    """The topologies that the user asks for: ``all``, or one with its options. Raises ValueError."""
+    """The names of the topologies that `text` asks for: ``all`` stands for those that need no options, any other text
+    for one topology, with its options. Raises ValueError when there is none of that name."""
     if text == "all":
         return [*GIVEN_BY_NAME]
     parse_topology(with_edges(text))

@@ -132,7 +132,8 @@ def outer_step(wished: LocalSGDSettings, facts: Facts, state: State) -> OuterSte
 
 
 def first_state(wished: LocalSGDSettings, vector: Tensor) -> State:
-    """The state in which a run begins: round 0 and step 0, with `vector` [n] as the model."""
+    """The state in which a run begins: round 0 and step 0, with `vector` [n] as the model, and the first states of the
+    outer step and the period policy."""
     return State(0, 0, vector, wished.outer.value.start(vector), wished.period.value.start())
 
 

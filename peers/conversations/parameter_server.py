@@ -38,8 +38,9 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Conversation:
-    """One peer's conversation: a server's or a worker's, by its role. Raises ValueError for a checkpoint that does not
-    fit, and for a task that does not fit the algorithm."""
+    """One peer's conversation: a server's or a worker's, by its role, or that of a worker without servers if the
+    algorithm runs in shared memory. Raises ValueError for a checkpoint that does not fit, and for a task that does not
+    fit the algorithm."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     rule = wished.algorithm.value.under(wished.bound)
     if isinstance(rule, Shared):

@@ -1,8 +1,8 @@
-"""The registry of the conversations that `--protocol` chooses between. One line in `CONVERSATIONS` adds one.
+"""The registry of the conversations that `--protocol` chooses between. A conversation is an algorithm that peers run
+together, such as gossip. One line in `CONVERSATIONS` adds one.
 
 A conversation's module defines `CONVERSATION`, a `Registered`; so does a user's own file (`--protocol FILE.py`). An
-installed package declares its conversations as entry points of the group `ENTRY_POINTS`.
-"""
+installed package declares its conversations as entry points of the group `ENTRY_POINTS`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from ..task.facts import Facts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The arguments of a conversation's builder: the peer's endpoint, membership and stalls, the run's clock and
-    settings, and the facts of the replica. `way`: takes the peer into the run, for a conversation without a state that
-    all agree on. `memories`: the memory of its machine. `steps`: local steps of the run; None: a script decides.
-    `resumed`: a checkpoint that holds the conversation's position; None: the run begins anew."""
+    """The arguments of a conversation's builder: the peer's endpoint, its membership, its watch for peers whose work
+    stalls, the run's clock and settings, and the facts of the replica. `way`: takes the peer into the run, for a
+    conversation without a state that all agree on. `memories`: opens memory that it shares with other peers of its
+    machine. `steps`: local steps of the run; None: a script decides. `resumed`: a checkpoint that holds the
+    conversation's position; None: the run begins anew."""
 
     endpoint: Endpoint
     membership: RunMembers

@@ -94,7 +94,8 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """The peer's name, data shard, site and link in the run."""
+        """The peer's place in the run: its name, data shard, site, link and role, the founder's invitation, and its
+        votes."""
         orders, settings = self.orders, self.settings
         return Place(
             name=orders.name,

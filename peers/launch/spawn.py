@@ -60,7 +60,7 @@ class Process(Protocol):
                 os.kill(self.pid, signal)
 
     def kill(self) -> None:
-        """Send SIGKILL, as `send_signal`."""
+        """Send SIGKILL to the process, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
 

@@ -115,8 +115,8 @@ def _taken_bytes() -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that an allocation failed. It is recognised by its text, because PyTorch has no exception
-    type for that, and neither has Python when there is no memory for the stack of a thread."""
+    """Whether `error` says that an allocation failed: a MemoryError, or an error with PyTorch's text for that, which
+    has no exception type for it, or one that no thread can be started in a process with a memory limit."""
     words = str(error)
     no_stack = "can't start new thread" in words and bool(memory_hint())
     return isinstance(error, MemoryError) or "can't allocate memory" in words or no_stack

@@ -14,7 +14,7 @@ Columns = Mapping[str, str]
 Noun = Literal["round", "exchange"]
 
 ACCURACY: Final = "accuracy"
-"""The name of a metric that a task gives as a plain number."""
+"""The name of a metric that a task gives as a plain number without declaring one."""
 
 KNOWN: Final = "known"
 """The column of the number of members that the recording peer knows, where fewer of them take part in an exchange."""
@@ -24,7 +24,8 @@ ROUNDS: Final[Columns] = {"round": "Round", "generation": "", "period": "Averagi
 
 
 def noun(columns: Iterable[str]) -> Noun:
-    """The word for an exchange in texts, for records with these columns."""
+    """The word for an exchange in texts, for records with these columns: "round" if one is called `round`, else
+    "exchange"."""
     return "round" if "round" in columns else "exchange"
 
 

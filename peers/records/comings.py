@@ -37,7 +37,7 @@ class Comings:
         self._members = 0
 
     def begin(self) -> None:
-        """Begin to record members."""
+        """Begin to follow the members: from now on `follow` writes events."""
         self._known = self._membership.view
 
     def missing(self) -> tuple[Missing, ...]:

@@ -15,7 +15,7 @@ class Consensus:
     time_s: float
     """Seconds since the run started."""
     version: int
-    """Number of the exchange that most of them had made."""
+    """Number of the exchange that at least half of them had made: the median of their last ones."""
     peers: int
     """Number of models."""
     distance: FloatOrNaN

@@ -16,7 +16,7 @@ _WAITING_MAX = 10_000
 
 
 def line_of(record: Record) -> bytes:
-    """The record's line in the file."""
+    """The record's line in the file, as bytes, with the newline."""
     return record.to_json().encode("ascii") + b"\n"
 
 

@@ -95,9 +95,9 @@ class ExchangeRecord:
     evaluate_s: float = 0.0
     """Seconds of evaluating this exchange's model, before `time_s`, on the peer that evaluates."""
     bytes_sent: int
-    """Bytes on the wire in this exchange."""
+    """Bytes sent over the network since this peer's last record."""
     bytes_received: int
-    """Bytes on the wire in this exchange."""
+    """Bytes received over the network since this peer's last record."""
     model_bytes: int = 0
     """Bytes of the model that this peer averaged with others in this exchange, before a codec makes them fewer: with
     `--fragments` those of the fragment, with `--average gradients` those of the gradients. Frozen parameters are not
@@ -115,7 +115,7 @@ class ExchangeRecord:
     members: int
     """Number of peers that took part."""
     missing: tuple[Missing, ...] = ()
-    """The members that did not take part."""
+    """The peers that were given up as lost since this peer's last record."""
     waited_for: str = ""
     """The peer whose late contribution caused most of `wait_s`; empty if this peer does not know of one."""
     caught_up: bool = False
@@ -139,7 +139,7 @@ class ExchangeRecord:
         return noun(self.details)
 
     def to_json(self) -> str:
-        """One line, without the newline."""
+        """The record as one line of JSON, without the newline."""
         row = {"kind": self.noun, "peer": self.peer, **self.details, **dataclasses.asdict(self)}
         row |= {
             "details": [*self.details],
@@ -177,11 +177,11 @@ class EventRecord:
 
     @property
     def subject(self) -> str:
-        """The peer to which the event happened."""
+        """The peer to which the event happened: `about`, or else the recording peer."""
         return self.about or self.peer
 
     def to_json(self) -> str:
-        """One line, without the newline."""
+        """The record as one line of JSON, without the newline."""
         return line({"kind": "event"} | dataclasses.asdict(self))
 
 
@@ -199,7 +199,7 @@ class Header:
     not shown."""
 
     def to_json(self) -> str:
-        """One line, without the newline."""
+        """The header as one line of JSON, without the newline."""
         return line({"kind": "schema"} | dataclasses.asdict(self))
 
 

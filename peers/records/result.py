@@ -95,7 +95,8 @@ class Result:
     """The peer that reported these metrics, where peers reported different ones of the same exchange, as they do where
     each has a model of its own; empty: there is one model."""
     best: Best | None = None
-    """None when no model was evaluated, and in a simulation, which writes no checkpoints."""
+    """The best evaluated model by the task's headline metric. None: no model was evaluated, the task does not say which
+    values are better, or the run writes no checkpoints, as that of a script or a simulation."""
     ended_by: str | None = None
     """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or its conversation does not report
     it."""
@@ -107,7 +108,7 @@ class Result:
     """Wall-clock seconds of the run, including the time before it was resumed and the starts of its processes, which
     are before the times of its records. Of a script that no launcher started: up to its last record."""
     noun: Noun = "round"
-    """The word for an exchange in texts about this run."""
+    """The word for an exchange in texts about this run: "round" or "exchange"."""
     exchanges: int
     """Number of exchanges."""
     peers: tuple[PeerSummary, ...] = ()
@@ -132,8 +133,8 @@ class Result:
     """Simulations only: the promise that did not hold, and how."""
 
     def to_json(self) -> str:
-        """One line, without the newline. The fields of simulations are omitted for a real run. The number of exchanges
-        has the key `rounds` or `exchanges`, by the word for an exchange in this run."""
+        """The result as one line of JSON, without the newline. The fields of simulations are omitted for a real run.
+        The number of exchanges has the key `rounds` or `exchanges`, by the word for an exchange in this run."""
         row = {"schema": SCHEMA} | _renamed(dataclasses.asdict(self), "exchanges", f"{self.noun}s")
         if self.noun == "round":  # as in schema 1, which scripts of users may read
             row |= {ACCURACY: self.metrics.get(ACCURACY), "accuracy_round": self.metrics_at}

@@ -42,7 +42,7 @@ class Run:
     """The exchanges of all peers, in order of time."""
     events: tuple[EventRecord, ...]
     result: Result | None = None
-    """None while the run goes on, and for a run that was killed."""
+    """Its result; None while the run goes on, and for a run that was killed."""
     command: str = ""
     """The command line that started it; empty when unknown."""
     resumed_by: tuple[str, ...] = ()

@@ -148,12 +148,12 @@ def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
 
 
 def saved_text(version: int, noun: Noun = "round") -> str:
-    """The text by which a checkpoint's event names its exchange."""
+    """'round 12': the text by which a checkpoint's event names its exchange."""
     return f"{noun} {version}"
 
 
 def nothing(peer: str) -> PeerSummary:
-    """The totals of a peer without an exchange."""
+    """The totals of a peer without an exchange: zeros, and NaN as its loss."""
     none: dict[str, Any] = dict.fromkeys(_SUMMED, 0)
     return PeerSummary(peer=peer, steps=0, exchanges=0, loss=math.nan, **none)
 

@@ -30,7 +30,8 @@ MOST_WORKERS: Final = 40
 """The most workers that are drawn: of more, so many, evenly spaced in the order of their names."""
 MOST_AWAITED: Final = 24
 NOBODY: Final = "nobody"
-"""The column of the waiting for servers and messages, and not for a worker's push."""
+"""The name of a column in the chart of who waited for whom: the waits for servers and messages, and not for a worker's
+push."""
 _INKS: Final = ("#3f6fb0", "#c05a2b", "#3d8b6e", "#7a5ea8", "#b07a3f", "#66788a", "#a8487a", "#4f9aa8")
 
 

@@ -174,7 +174,8 @@ class ScriptReplica:
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))
 
     def take_mean(self) -> Tensor | None:
-        """The mean gradient [n] with which the last work began; None: there is no other peer to average with."""
+        """Take, once, the mean gradient [n] with which the last work began; None: there is no other peer to average
+        with."""
         mean, self._mean = self._mean, None
         return mean
 

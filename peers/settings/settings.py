@@ -48,7 +48,7 @@ def of_tasks(given: Mapping[str, object]) -> str:
 
 
 def aloud(line: str) -> None:
-    """Print the line on stderr."""
+    """Print ``samovar: `` and the line on stderr."""
     print(f"samovar: {line}", file=sys.stderr)
 
 

@@ -18,7 +18,8 @@ from .syntax import TaskError, parsed
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One definition of a task file. `value`: the object; `digest`: hash of its text."""
+    """One definition of a task file. `value`: the object; `digest`: hash of its text, and of the text of all that it
+    uses of its file."""
 
     value: object
     digest: str

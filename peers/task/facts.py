@@ -1,4 +1,5 @@
-"""The properties of its replica that a peer needs before it joins a run."""
+"""The properties of a peer's replica, which is its model, data and optimizer, that the peer needs before it joins a
+run."""
 
 from __future__ import annotations
 

@@ -116,8 +116,9 @@ class ModelCopy:
         self._averaged.begin()
 
     def bring(self) -> Tensor:
-        """The model as a new vector [n] for the conversation. Raises Diverged when an element is not finite, and
-        ValueError for a parameter that was unfrozen although it may not be."""
+        """The model as a new vector [n] for the conversation, or the shared vector in which it lies (`Share`). Raises
+        Diverged when an element is not finite, and ValueError for a parameter that was unfrozen although it may not
+        be."""
         self.notice()
         vector = self._begun.vector if isinstance(self._begun, Share) else self.vector
         if not all_finite(vector):
@@ -146,8 +147,9 @@ class ModelCopy:
             raise Diverged(f"{error} (learning rate {self.learning_rate:g}); {MEND}") from None
 
     def begin(self, begin: Begin) -> bool:
-        """Apply `begin` to the model, unless this very object was the last one applied. Returns whether a new round
-        begins with it. Raises ValueError for a gradient, because this replica steps by itself."""
+        """Apply `begin`, the change of the model with which a work of the conversation begins (`protocols.work`),
+        unless this very object was the last one applied. Returns whether a new round begins with it. Raises ValueError
+        for a gradient, because this replica steps by itself."""
         if begin is self._begun:
             return False
         self._begun = begin

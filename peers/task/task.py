@@ -230,7 +230,8 @@ def _binds(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether `function` can be called with this number of positional arguments."""
+    """Whether `function` can be called with this number of positional arguments; False where that is unknown, as of
+    some functions in C."""
     try:
         return _binds(inspect.signature(function), ("",) * arguments)
     except ValueError:

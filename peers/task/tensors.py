@@ -44,7 +44,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of `model` by their names in a checkpoint."""
+    """The parameters and buffers of `model` by their names in a checkpoint, ``model/NAME``."""
     return {f"model/{name}": tensor.detach() for name, tensor in tensors_of(model).items()}
 
 

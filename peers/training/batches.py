@@ -47,8 +47,8 @@ class Batches:
             self._begin()
 
     def next(self) -> Any:
-        """The next batch, on the device. The peer's generators must have been taken. Raises TaskError when there is
-        none."""
+        """The next batch, on the device. The peer's random generators must be the installed ones (`Chance.take`).
+        Raises TaskError when the data give no batches."""
         batch, begins = self._ahead.popleft() if self._ahead else self._drawn()
         if begins:
             if self.passes.batch:
@@ -58,13 +58,13 @@ class Batches:
         return batch
 
     def first(self) -> Any:
-        """A copy of the batch that `next` returns next. The peer's generators must have been taken. Raises
+        """A copy of the batch that `next` returns next. The peer's random generators must be the installed ones. Raises
         TaskError."""
         return cloned(self.ahead(1)[0])
 
     def whole(self) -> list[Any]:
-        """All batches of one pass, on the device. This shard's generators stay taken. Raises TaskError when there are
-        none."""
+        """All batches of one pass over the data, on the device. This shard's random generators stay installed. Raises
+        TaskError when there are none."""
         self.chance.take()
         batches = [moved(batch, self._device) for batch in self._epochs_data()]
         if not batches:
@@ -72,8 +72,8 @@ class Batches:
         return batches
 
     def ahead(self, count: int) -> list[Any]:
-        """The batches that the next `count` calls of `next` return. The peer's generators must have been taken. Raises
-        TaskError."""
+        """The batches that the next `count` calls of `next` return. The peer's random generators must be the installed
+        ones. Raises TaskError."""
         if not self._ahead:
             self._before = self.chance.to_plain()
         while len(self._ahead) < count:

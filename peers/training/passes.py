@@ -18,14 +18,15 @@ class Passes:
         self._began = 0.0
 
     def begin(self, data: Iterable[Any]) -> None:
-        """Note that a pass over `data` begins."""
+        """Note that a pass over `data` begins, which has ``len(data)`` batches if that is known, else as many as the
+        pass before."""
         try:
             self._batches = len(data)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):  # a generator, or a DataLoader of one: as many as the last time
             return
 
     def end(self) -> None:
-        """Note that the pass is over."""
+        """Note that the pass is over, and how many batches it had."""
         self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
 
     def begin_round(self) -> None:
@@ -47,7 +48,8 @@ class Passes:
         return self.epoch + (min(1.0, self.batch / self._batches) if self._batches else 0.0)
 
     def to_plain(self) -> list[float]:
-        """The numbers of a checkpoint, for `restore`."""
+        """The numbers of a checkpoint, for `restore`: the batches in a pass, 0: unknown; and the passes since the round
+        began."""
         return [self._batches, self.in_round]
 
     def restore(self, plain: list[float] | None) -> None:

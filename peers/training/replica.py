@@ -1,4 +1,4 @@
-"""Replica: the port between the training loop (`loop`) and one peer's model, data and optimizer. Three classes
+"""Replica: the interface between the training loop (`loop`) and one peer's model, data and optimizer. Three classes
 implement it: for a task file's trainer (`task_replica`), for a user's own training loop (`script.replica`), and for a
 peer that trains nothing, such as a server (`no_model`)."""
 
@@ -43,8 +43,9 @@ class Replica(Protocol):
         ...
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
-        """Do `work` and return its update; None: `stop` was set before it was done. When `work.begin` is the same
-        object as that of the last work, it is not applied again."""
+        """Do `work`: apply its begin to the model, and then its job, such as local steps or an evaluation. Returns the
+        update, e.g. the new model; None: `stop` was set before it was done. When `work.begin` is the same object as
+        that of the last work, it is not applied again."""
         ...
 
     async def write_model(self, vector: Tensor, write: Write) -> None:

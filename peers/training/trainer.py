@@ -87,7 +87,8 @@ class Trainer:
         return self.copy.vector
 
     def facts(self) -> Facts:
-        """The facts of this trainer as a replica. Slow for a model with large constants: all of them are hashed."""
+        """The properties of the task and its model that a peer needs before it joins. Slow for a model with large
+        constants: all of them are hashed."""
         headline, scales = headline_of(self.task), self.task.metrics or {}
         can = [name for name, has in (("evaluation", headline), ("queries", self.task.query)) if has is not None]
         facts = self.copy.facts(self.vector, "steps", *can).on(self.task.defined)
@@ -100,8 +101,8 @@ class Trainer:
         self.hooks.run.part, self.hooks.run.parts = data_shard, data_shards
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
-        """Do `work` and return its update; None: `stopping()` became true before it was done. Raises Diverged,
-        EvaluationFailed and TaskError, and ValueError for a job that is neither local steps nor an evaluation."""
+        """Do `work`: apply its begin, and then take its local steps or evaluate. Returns its update; None: `stopping()`
+        became true before. Raises Diverged, EvaluationFailed and TaskError, and ValueError for any other job."""
         self.end_round(work.begin)
         job = work.job
         if isinstance(job, Evaluate):
@@ -123,8 +124,8 @@ class Trainer:
         return Update(vector=torch.empty(0), needed=needed)
 
     def begin(self, begin: Begin) -> None:
-        """Apply `begin` to the model, unless it was the last one applied. Reset the counts if a round begins with
-        it."""
+        """Apply `begin`, the change with which a work of the conversation begins, to the model, unless it was the last
+        one applied. Reset the counts if a round begins with it."""
         if self.copy.begin(begin):
             self.begin_round()
 

@@ -1,9 +1,9 @@
 """The promises of every conversation, as predicates over the event log of a simulation. A predicate yields a line for
-each way in which its promise is broken.
+each way in which its promise is broken. A patience is the time of the setting `patience_s`, after which a silent peer
+is lost.
 
 Two further promises are checked elsewhere, because one log does not show them: a run comes to its end
-(`sweeps.verdict`), and equal seeds give equal runs (`sweeps.sweep`).
-"""
+(`sweeps.verdict`), and equal seeds give equal runs (`sweeps.sweep`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ promise, as a sentence."""
 
 
 def each_message_is_handed_on_once_and_in_order(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """An endpoint delivers each message of a lane once, in the order in which the messages were sent."""
+    """An endpoint delivers each message of a lane, which is one of the ordered sequences of messages on a link, once,
+    and in the order in which the messages were sent."""
     for _, life, event in entries:
         if isinstance(event, Misdelivered):
             yield f"{life} got {event.what} {event.number} of {event.sender} where {event.due} was due"
@@ -60,8 +61,8 @@ def what_waits_to_be_used_is_bounded(scenario: Scenario, entries: Sequence[Entry
 
 
 def what_is_consumed_makes_room_for_as_much(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A message that was consumed gives its sender as much credit back as it has taken, so that a link never runs out
-    of it."""
+    """A message that was consumed gives its sender back as much credit, which is the bytes that it may still send, as
+    the message has taken, so that a link never runs out of it."""
     for _, life, event in entries:
         if isinstance(event, Unpaid):
             yield f"{life} gave {event.sender} {event.credit} of {event.cost} bytes of credit back"

@@ -1,4 +1,5 @@
-"""The promises of peers that fetch a state from others, as predicates over the event log of a simulation."""
+"""The promises of peers that fetch a state from another peer, the donor, in parts, as predicates over the event log of
+a simulation."""
 
 from __future__ import annotations
 

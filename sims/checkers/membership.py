@@ -1,4 +1,5 @@
-"""The promises of the membership by views, as predicates over the event log of a simulation."""
+"""The promises of the membership by views, which are lists of members that all agree on, as predicates over the event
+log of a simulation. A patience is the time of the setting `patience_s`, after which a silent peer is lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The promises of the membership by SWIM, as predicates over the event log of a simulation. In a run whose members
-agree on views they hold trivially, because there are no such events."""
+agree on views they hold trivially, because there are no such events. A patience is the time of the setting
+`patience_s`, after which a silent peer is lost."""
 
 from __future__ import annotations
 

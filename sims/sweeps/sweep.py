@@ -1,4 +1,6 @@
-"""The sweep: many scenarios, each drawn from a seed and judged in a world of its own, on all cores of the machine."""
+"""The sweep: many scenarios, each drawn from a seed and judged in a world of its own, on all cores of the machine. A
+place is a rare situation that the library's code names where it occurs (`testpoints.sometimes`); a sweep counts how
+often each is reached."""
 
 from __future__ import annotations
 

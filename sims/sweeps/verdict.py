@@ -25,8 +25,9 @@ def bound_s(scenario: Scenario) -> float:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on one scenario. `broken`: the promise that did not hold, and the way in which it was broken; None:
-    all held. `digest`: digest of the run; `delivered`: number of delivered frames. `reached`: place -> how often it was
-    reached. `last`: the last events, one a line, if a promise was broken."""
+    all held. `digest`: digest of the run; `delivered`: number of delivered frames. `reached`: name of a rare situation
+    that the library's code counts -> how often it was reached. `last`: the last events, one a line, if a promise was
+    broken."""
 
     scenario: Scenario
     broken: str | None

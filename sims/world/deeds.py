@@ -32,11 +32,11 @@ class Stage(Protocol):
         ...
 
     def expect(self, index: int) -> None:
-        """Announce that the peer with this number will be started (`World.expect`)."""
+        """Announce that the peer with this number will be started, so that the world does not end before that."""
         ...
 
     def begin(self, index: int) -> None:
-        """Start a process of the peer with this number (`World.begin`)."""
+        """Start a process of the peer with this number, unless one is running or the run is over."""
         ...
 
     def lose_disk(self, index: int) -> None:
@@ -44,7 +44,8 @@ class Stage(Protocol):
         ...
 
     def outage(self, for_s: float) -> None:
-        """Crash all peers, which resume the run after `for_s` virtual seconds (`World.outage`)."""
+        """Crash all peers, if the run has begun and none has finished it. They resume the run after `for_s` virtual
+        seconds."""
         ...
 
 

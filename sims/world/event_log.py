@@ -30,8 +30,8 @@ def peer_of(life: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fell:
-    """Event: the nemesis has applied a fault of this `kind` to the lives `who`. `until_s`: virtual time of its end;
-    None: it does not end."""
+    """Event: the nemesis has applied a fault of this `kind` to the processes `who`, each named as a `life`. `until_s`:
+    virtual time of its end; None: it does not end."""
 
     kind: str
     who: tuple[str, ...]
@@ -188,9 +188,10 @@ _FIRST_FIRES = 0.25
 
 
 class Observer:
-    """The `testpoints.Witness` of one process of a peer. Until the virtual time `buggify_until_s` a quarter of all
-    `buggify` sites are active in a run. An active site fires at its first visit with a probability of 1/4, because some
-    sites are rarely visited, and at each later visit with one of 1/20."""
+    """Takes the reports of one process of a peer (`testpoints.Witness`): its events, the rare places that it reaches,
+    and its questions whether a `buggify` site, a spot of the code that may do something unlikely, is to do so. Until
+    the virtual time `buggify_until_s` a quarter of all sites are active in a run. An active site fires at its first
+    visit with a probability of 1/4, because some sites are rarely visited, and at each later visit with one of 1/20."""
 
     def __init__(self, log: Log, life: str, seed: int, *, buggify_until_s: float) -> None:
         self._log, self._life, self._seed, self._until_s = log, life, seed, buggify_until_s

@@ -157,7 +157,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)  # type: ignore[arg-type]
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Run `func` at once, on this thread; the future is done when this returns."""
+        """Run `func` at once, on this thread, and return a future that is done already, with the result or the
+        exception. `executor` is not used."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

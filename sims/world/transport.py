@@ -8,7 +8,7 @@ from .network import LINGER_S, Network
 
 
 class SimulatedTransport:
-    """The transport of the peer `id` on `network`: the port of transports (`protocols.transport`)."""
+    """The transport of the peer `id` on `network`, with the interface of all transports (`protocols.transport`)."""
 
     pipes: Pipes | None = None
     budget = None
