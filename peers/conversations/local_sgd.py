@@ -1,4 +1,5 @@
-"""Building local SGD over allreduce from the settings."""
+"""Building local SGD over allreduce from the settings: its first state, its outer step, and the conditions of its
+end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Run folders: their creation, and their contents at the end of a run."""
+"""Run folders: their creation, their lock, the files that tell how the run was started and with which settings, and the
+run's result at its end."""
 
 from __future__ import annotations
 

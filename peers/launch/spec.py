@@ -1,4 +1,5 @@
-"""The plan of a new run: the keys, names and data shards of its founding peers, and the invite for later ones."""
+"""The plan of a new run: the keys, names and data shards of its founding peers, and the invite for later ones; and
+where a peer's checkpoint and its log are."""
 
 from __future__ import annotations
 

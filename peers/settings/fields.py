@@ -1,4 +1,5 @@
-"""The declaration of a setting: its default, its rule, a line of help, and the commands that have a flag for it."""
+"""The declaration of a setting: its default, its rule, a line of help, and the commands that have a flag for it. Also
+the base class of a conversation's own settings, and the value of ``--protocol``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The endpoint of a simulated peer. It records each delivery of a message that is not the next one of its lane."""
+"""The endpoint of a simulated peer. It records where its own delivery breaks a rule, such as a message that is not the
+next one of its lane, and alters the parts of a state that come from liars."""
 
 from __future__ import annotations
 

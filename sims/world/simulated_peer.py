@@ -94,7 +94,8 @@ class Disk:
         self.record = Shelf(self)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Save a checkpoint. Raises CheckpointError on a full disk; the previous checkpoint is then still there."""
+        """Save a copy of a checkpoint; the last four are kept. Raises CheckpointError on a full disk; the previous ones
+        are then still there."""
         if self.full:
             raise CheckpointError("cannot save the checkpoint: no space left on device")
         if dead():
@@ -108,8 +109,8 @@ class Disk:
         return self._checkpoints[-1] if self._checkpoints else None
 
     def resume(self, older: int) -> None:
-        """Prepare the disk for a resumed run: drop the last `older` checkpoints, as if this peer had saved less often
-        than the others, and drop the votes, because they belong to the former run."""
+        """Prepare the disk for a resumed run: drop the last `older` checkpoints, but keep one, as if this peer had
+        saved less often than the others; and drop the votes, because they belong to the former run."""
         for _ in range(min(older, len(self._checkpoints) - 1)):
             self._checkpoints.pop()
         self.record = Shelf(self)
