@@ -15,7 +15,8 @@ from .machine.open_files import files_hint
 from .machine.process_memory import memory_hint, ran_out
 
 MODULE_PREFIX = "samovar_task_"
-"""Prefix of the module name of a task's code, by which a traceback is recognised as the task's."""
+"""Prefix of the module name of a user's file, a task or a conversation, by which a traceback is recognised as the
+user's."""
 _LIBRARY = __name__.partition(".")[0]
 _CUT_OFF = (MembershipError, PeerLost, CatchUpFailed)
 _PLAIN = (ValueError, OSError, *_CUT_OFF)

@@ -26,7 +26,7 @@ import torch
 from ..task.task import TaskError
 
 LITERAL_LETTERS_MAX = 100_000
-"""The length, in characters, of the longest literal that is written into a task file."""
+"""The length, in characters, of the longest literal that is written into a task file. A longer one raises TaskError."""
 _MAIN = "__main__"
 
 

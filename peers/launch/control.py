@@ -18,8 +18,8 @@ CONTROL_VARIABLE = "SAMOVAR_CONTROL"
 """The environment variable that tells a spawned process the file descriptor of its control line."""
 LINE_BYTES_MAX = 1 << 20
 LEAVE_S = 4.0
-"""Seconds that a peer that was stopped or has failed spends on leaving in good order, in which the others confirm that
-they do without it. That takes two round trips unless a peer is stuck."""
+"""The most seconds that a peer that was stopped or has failed spends on leaving in good order, in which the others
+confirm that they do without it. That takes two round trips unless a peer is stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,8 @@ class Launch:
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
         """Run the peers until all have ended, or until `stop` is set. `met` is called with the peers' ids and addresses
-        when all are up, and again when these change. Raises RunFailed when a peer fails before the first exchange is
-        over, when evaluate() fails, or when no peer finishes the run; and any error of `met`."""
+        when all are up, and again when these change. Raises RunFailed when a process cannot be started, a peer fails
+        before the first exchange is over, evaluate() fails, or no peer finishes the run; and any error of `met`."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))

@@ -1,4 +1,4 @@
-"""The request to stop a peer."""
+"""The request to stop a peer, and the exception by which a user's program learns that its run was stopped."""
 
 from __future__ import annotations
 

@@ -189,4 +189,4 @@ WHATEVER_A_MEMBER_SAYS: tuple[Check, ...] = (
     a_peer_that_breaks_rules_is_hardly_read,
     silence_is_counted_only_by_a_peer_that_listens,
 )
-"""The promises that hold even if a member is hostile."""
+"""Those of the common promises that hold even if a member is hostile."""

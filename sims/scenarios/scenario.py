@@ -41,8 +41,8 @@ class Kind(StrEnum):
 
 
 ROLES = ("coordinator", "founder", "newest", "second")
-"""Targets of a fault that are named by their role in the run. `second`: the peer that would coordinate if the
-coordinator were gone."""
+"""Targets of a fault that are named by their role in the run. `founder`, `newest`: the running peer whose process was
+started first, or last; `second`: the peer that would coordinate if the coordinator were gone."""
 SPEAKERS = ("sender", "receiver")
 """Targets of a fault that strikes at a message: the peers at its two ends."""
 SEPARATING = (Kind.CUT_OFF, Kind.DEAFEN, Kind.RING, Kind.PAUSE, Kind.CLOG, Kind.NOISE, Kind.LINK, Kind.SEPARATE)

@@ -266,4 +266,5 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "priorities": (0.35, _priorities),
     "undialable": (0.08, undialable),
 }
-"""Name -> its probability, and the function that adds these faults to a scenario, from a generator."""
+"""Name -> the probability that a seed draws this harshness, and the function that adds it to a scenario, by faults,
+latecomers or the like, with random choices from a generator."""

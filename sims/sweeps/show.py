@@ -23,7 +23,7 @@ from .sweep import SAME_AGAIN, sweep, unmet
 from .verdict import Verdict
 
 TOLD = 3
-"""The number of failures that are printed in full. Of further ones only the seed and the promise are printed."""
+"""The number of failures that are printed in full. For each further one, or each with --quiet, a line is printed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ REQUIRED = (
     *(f"fault: {kind}" for kind in Kind),
     *(f"buggify: {site}" for site in SITES),
 )
-"""The places that a large sweep must reach, whatever its conversation. A sweep that misses a place has not tested
-it."""
+"""The names of the places, kinds of faults and `buggify` sites that a large sweep must reach, but for those that are
+out of reach of all its conversations. A sweep that misses one has not tested it."""
 REQUIRED_FROM = 300
 """The number of seeds from which on a sweep must reach all of `REQUIRED`, and the number of seeds of one conversation
 from which on it must reach the places of that conversation."""
