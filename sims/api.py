@@ -58,15 +58,15 @@ def simulate(
 ) -> Result:
     """Train `task` with many peers in virtual time, in this process, and return the result.
 
-    `task`: as for `samovar.train`, but no script. `scenario`: TOML file with peers, links and faults, and perhaps a
-    task, which `task` replaces; then promises are checked, and `result.broken` names the first that did not hold.
-    `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`: show
+    `task`: the path of a task file, but not of a script; a module; a class or namespace with the task's functions;
+    None: the functions of the running script or notebook. `scenario`: TOML file with peers, links and faults, and
+    perhaps a task, which `task` replaces; then promises are checked, and `result.broken` names the first that did not
+    hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`: show
     nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed gives the
     same run, to the last bit; `result.digest` is then equal. The caller's random generators are not changed.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; RunFailed when the result cannot be
-    written; Stopped on Ctrl-C.
-    """
+    written; Stopped on Ctrl-C."""
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     own = None if config is None else Path(config)

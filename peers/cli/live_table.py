@@ -86,7 +86,7 @@ class Board:
         self._begins = "joining the run"
 
     def update(self, record: Record) -> None:
-        """Take a record of any peer into account."""
+        """Bring the state up to date by a record of any peer, an exchange or an event."""
         if isinstance(record, EventRecord):
             self._event(record)
         else:

@@ -145,9 +145,9 @@ def conclude(
     `wall_s`: seconds of real time. `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in
     `Result`; without them the result has those of the records. `end`: why the run is over; None: it is not over, or no
     peer reports why. `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records,
-    because peers record that another one went silent but cannot know why. `consensus`: of the peers' models at the end;
-    `virtual_s`, `digest`, `broken`: see `Result`. `report`: the result names a report.
-    """
+    because peers record that another one went silent but cannot know why. Of a simulation only: `consensus`: how close
+    the peers' models were at the end; `virtual_s`: the seconds of the simulated world; `digest`: of its events;
+    `broken`: the promise that did not hold. `report`: the result names a report."""
     try:
         run = read_run(folder)
         read, noun = Tally(sorted((*run.events, *run.exchanges), key=lambda record: record.time_s)), run.noun

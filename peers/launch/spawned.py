@@ -91,7 +91,8 @@ class Spawned:
             del self._asked[ask]
 
     def answered(self, ask: int, answer: dict[str, Any]) -> None:
-        """Handle the peer's answer to the request with number `ask`."""
+        """Hand the peer's answer to the call of `ask` that sent the request with number `ask`. An answer for which none
+        waits is dropped."""
         if (asked := self._asked.get(ask)) is not None and not asked.done():
             asked.set_result(answer)
 

@@ -136,10 +136,10 @@ class Run:
         self._reports.weigh(count)
 
     def metrics(self, measured: Measured) -> None:
-        """Report metrics of the model: a number, which is an accuracy, or numbers by name, as a task's `evaluate`
-        returns them. The record of the next exchange has those of the last call before it. Those that no exchange
-        follows are in the run's result. Raises ValueError for names that `wrap` was not given, before `wrap`, and after
-        `leave`."""
+        """Report metrics of the model: a number, which is the one declared metric or else an accuracy, or numbers by
+        name, as a task's `evaluate` returns them. The record of the next exchange has those of the last call before it.
+        Those that no exchange follows are in the run's result. Raises ValueError for names that `wrap` was not given,
+        before `wrap`, and after `leave`."""
         self._reports.measure(measured)
 
     @contextlib.contextmanager

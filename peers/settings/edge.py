@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ANYWHERE: Final = "tcp://*:0"
 """The address at which a peer listens if none is given: any free port of all interfaces."""
 HELD_BYTES: Final = 4 << 20
-"""The most bytes of arrived data that an edge peer holds before it uses them: see `Budget`."""
+"""The most bytes of arrived data that an edge peer holds before it uses them; with more, their senders have to wait."""
 BUDGET_LEFT: Final = "budget_left_bytes"
 """The name, in a checkpoint, of the number of bytes that are left of the day."""
 _DAY_BYTES_MIN: Final = 1_000_000

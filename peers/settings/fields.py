@@ -44,7 +44,8 @@ def setting(
 
 
 def checked(field: dataclasses.Field[Any], value: object) -> Any:
-    """The normal form of a setting's value, by its rule. Raises SettingsError for an invalid value."""
+    """The normal form of a setting's value, by its rule; None stays None where that is the default. Raises
+    SettingsError for an invalid value."""
     rule: Rule = field.metadata["rule"]
     if value is None and field.default is None:
         return None
@@ -171,5 +172,6 @@ class Spoken(Parsed[type[OwnSettings]]):
 
     @property
     def agreed(self) -> str:
-        """The text by which peers compare their conversations: the name, and the digest if there is one."""
+        """The text by which peers compare their conversations: the name, and, behind a #, the digest if there is
+        one."""
         return f"{self.name}#{self.digest}" if self.digest else self.name

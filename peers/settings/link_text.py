@@ -44,7 +44,8 @@ def one_of(kinds: str, index: int) -> str:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes a second in a text such as ``10mbit``. Raises ValueError, in one line, for any other text."""
+    """Bytes a second in a text such as ``10mbit``. Raises ValueError, in one line, for any other text, and for a rate
+    of 0."""
     rate = _quantity(text, _RATES, "a bandwidth", "10mbit")
     if rate == 0:
         raise ValueError(f"a bandwidth of {text!r} carries nothing")

@@ -54,7 +54,8 @@ class TomlFile:
 
 def read_toml(path: Path, what: str = "settings file") -> TomlFile:
     """Read a TOML file; a byte order mark and CRLF are accepted. `what`: its kind, for the error. Raises ValueError, in
-    one line with the place, for a file that cannot be read, is larger than 1 MiB, or is not TOML."""
+    one line with the place, for a file that cannot be read, is larger than 1 MiB, has a line of more than 5000
+    characters, or is not TOML."""
     text = read_text(path, what)
     all_lines = text.rstrip().split("\n")
     for number, line in enumerate(all_lines, 1):

@@ -18,7 +18,7 @@ _SHOWN_CHARS = 60
 
 
 class TableError(ValueError):
-    """An invalid value in a TOML file. The text is one line for the user."""
+    """An invalid table, key or value in a TOML file. The text is one line for the user."""
 
 
 class Row:
@@ -93,7 +93,7 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def number(value: object) -> float:
-    """A finite number, as a float. Raises ValueError for any other value."""
+    """A number from -1e300 to 1e300, as a float. Raises ValueError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be a number, got {shown(value)}")
     if abs(value) > 1e300 or math.isnan(value):

@@ -93,8 +93,9 @@ class Averaged:
             raise _changed(error) from None
 
     def load(self, vector: Tensor, names: tuple[str, ...] | None = None) -> None:
-        """Copy `vector` [n] into the model's tensors. `names`: as for `vector`. Raises ValueError when the tensors have
-        other shapes than when the run began."""
+        """Copy `vector` [n] into the model's tensors. `names`: of the parameters that were unfrozen during the run,
+        those that the vector has; None: all. Raises ValueError when the tensors have other shapes than when the run
+        began."""
         try:
             self.unfrozen.layout(names).load(vector, self._tensors(names))
         except ValueError as error:

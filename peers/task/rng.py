@@ -69,7 +69,8 @@ class Chance:
         random.seed(seed)
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The state for a checkpoint: tensors, and values that JSON carries."""
+        """The state for a checkpoint: tensors, and values that JSON carries. Installs this owner's generators first, as
+        `take` does."""
         self.take()
         now = self._now()
         tensors = {"torch": now.torch} | ({} if now.device is None else {"device": now.device})

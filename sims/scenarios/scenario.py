@@ -67,7 +67,7 @@ PRIORITIES_MAX = 1000
 class Moment:
     """The moment at which the message of kind `message` with this `number` is sent, or received if not `sent`. Messages
     of that kind are counted from 1, over all peers, from the fault's `at_s` on; if `after` is given, only from the time
-    at which a message of that kind has been received."""
+    at which a message of the kind `after` has been received."""
 
     message: str
     number: int
@@ -80,10 +80,9 @@ class Fault:
     """One fault. It begins at a message (`at_message`), right before the delivery with number `at_event`, at the local
     step `at_step` of its first target, or at the virtual time `at_s`. The first of these fields that is given counts.
 
-    `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end. `factor`: see `Kind`.
-    `drift`: of a clock, in seconds a second. Fields that the kind does not use are cleared, so that equivalent faults
-    are equal.
-    """
+    `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end. `factor`: how many times
+    as long work takes (`SLOW`), the seconds of a jump (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of
+    a clock, in seconds a second. Fields that the kind does not use are cleared, so that equivalent faults are equal."""
 
     kind: Kind
     who: tuple[int | str, ...] = ()

@@ -50,7 +50,8 @@ class Began:
 @dataclass(frozen=True, slots=True)
 class Gone:
     """Event: a peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up with an `error`.
-    `foreseen`: there is no error, or its text tells the user what to mend; False: it is a defect of the library."""
+    `foreseen`: there is no error, or its text tells the user what to mend; False: it is a defect of the library or of
+    the task."""
 
     finished: bool = False
     crashed: bool = False
