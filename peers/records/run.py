@@ -35,7 +35,7 @@ class Run:
 
     folder: Path
     peers: tuple[str, ...]
-    """Names in natural order: p2 before p10."""
+    """The names of all peers with records in the folder or totals in the result, in natural order: p2 before p10."""
     columns: Columns
     """Name -> title of the conversation's columns."""
     exchanges: tuple[ExchangeRecord, ...]

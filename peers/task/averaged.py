@@ -17,9 +17,9 @@ from .unfreezing import Unfrozen
 
 class Averaged:
     """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
-    is averaged too (`inner_state`). With `gradients`: the gradients of the parameters in place of all these. No
-    parameter may be unfrozen where gradients or an optimizer's state are averaged. `tables`: the ids of parameters that
-    are left out, because their rows are exchanged by themselves."""
+    is averaged too (`inner_state`). With `gradients`: in place of all these the gradients of the parameters, and flags
+    that tell which parameters have one. No parameter may be unfrozen where gradients or an optimizer's state are
+    averaged. `tables`: the ids of parameters that are left out, because their rows are exchanged by themselves."""
 
     def __init__(
         self,
