@@ -26,8 +26,9 @@ def question(replace: bool, invitation: Invitation | None) -> dict[str, Any]:
 
 
 async def reinvited(inviting: Inviter, asked: dict[str, Any]) -> dict[str, Any]:
-    """The peer's answer to the request `asked`, as JSON: the run's invitation, with an empty `guest` if there is none;
-    or an `error` when it could not be replaced."""
+    """Replace or revoke the run's invitation, if the request `asked` wants that, and return the answer, as JSON: the
+    invitation that the run has now, with an empty `guest` if it has none; or an `error` when it could not be
+    replaced."""
     try:
         if asked["replace"]:
             wished = asked["invitation"]

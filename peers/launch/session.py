@@ -116,7 +116,8 @@ class Session:
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """This peer's answer to the request `asked` about the run's invite (`invite_request`)."""
+        """Report, replace or revoke the run's invite, as the request `asked` wants (`invite_request`), and return the
+        answer. It has an `error` when that fails, or this peer is not in the run yet."""
         if self._peer is None:
             return {"error": "this peer takes no part in the run yet: try again"}
         return await reinvited(self._peer.membership.inviting, asked)
@@ -155,8 +156,8 @@ class Session:
             tell_failure(self.control, self.orders, error)
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
-        """The peer's record file, and a function that writes a record to it and sends the record to the launcher. The
-        records of a peer that was restarted begin with an event that says so."""
+        """Open the peer's record file. Returns it, and a function that writes a record to it and sends the record to
+        the launcher. The records of a peer that was restarted begin with an event that says so."""
         columns = conversation(self.settings).columns
         file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
 
@@ -198,8 +199,8 @@ def tell_failure(control: Control, orders: Orders, error: BaseException) -> None
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:
-    """This spawned process's control line, and the orders from it. Raises ConnectionError when the launcher has
-    ended."""
+    """Open this spawned process's control line, and wait for the orders from it; returns both. Raises ConnectionError
+    when the launcher has ended."""
     raise_file_limit()
     control = await control_of_this_process()
     kind, content = await control.hear()

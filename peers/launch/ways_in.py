@@ -79,9 +79,9 @@ class WaysIn:
         return ""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request of `samovar invite`, made by `asking`: the run's invitation, with the first join line
-        as `line`; or an `error`. If the invite was changed, its `unwritten` says why the new lines could not be
-        written, or is ""."""
+        """Do what a request of `samovar invite`, made by `asking`, wants, and return the answer: the run's invitation,
+        with the first join line as `line`; or an `error`. If the invite was changed, its `unwritten` says why the new
+        lines could not be written, or is ""."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._answering:

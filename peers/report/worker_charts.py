@@ -36,7 +36,8 @@ _INKS: Final = ("#3f6fb0", "#c05a2b", "#3d8b6e", "#7a5ea8", "#b07a3f", "#66788a"
 
 
 def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str, tuple[str, Figure]]:
-    """Name of a chart -> its heading and its figure. `axis`: of time; `missing`: lost peers, which are marked."""
+    """Name of a chart -> its heading and its figure. `axis`: of time; `missing`: lost peers, which are marked. Charts
+    without any data are left out."""
     turns = defaultdict[str, list[ExchangeRecord]](list)
     for record in run.exchanges:
         if not record.counts:  # those with counts are a server's
