@@ -29,10 +29,10 @@ class Queries:
         """By partition and the number of partitions, its batches, on the device."""
 
     def sums(self, begin: Begin, job: Query) -> Update:
-        """The update whose vector [k] holds the sums of `job` at the model that `begin` gives, on the CPU and in the
-        dtype of the model's vector, and whose loss is the mean over the partition's rows. `job.of_loss`: the sums are
-        the gradient of the summed loss, and then that loss. Raises TaskError when query() returns anything but tensors
-        of the same sizes for each batch, and for a partition without rows."""
+        """Apply `begin` to the model, and return the update whose vector [k] holds the sums of `job` at this model, on
+        the CPU and in the dtype of the model's vector, and whose loss is the mean over the partition's rows.
+        `job.of_loss`: the sums are the gradient of the summed loss, and then that loss. Raises TaskError when query()
+        returns anything but tensors of the same sizes for each batch, and for a partition without rows."""
         trainer = self._trainer
         trainer.end_round(begin)
         trainer.at = "data()"
