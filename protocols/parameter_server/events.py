@@ -71,7 +71,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """a worker goes on in the memory that all workers of the view `epoch` share. `secret`: the memory's."""
+    """Event for a simulation's checkers: a worker goes on in the memory that all workers of the view `epoch` share.
+    `secret`: the bytes that identify the memory."""
 
     epoch: int
     secret: bytes

@@ -71,8 +71,8 @@ class Parts:
         stalls: Stalls,
         initial: Model | None,
     ) -> Self:
-        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
-        see `Takeover`."""
+        """Make all objects of one server: they work on `store`, exchange messages by `channel`, and follow the views of
+        `tenure`. `initial`: see `Takeover`."""
         reads = Reads(channel, store, tenure, consistency, stalls)
         chains = Chains(channel, store, tenure)
         chains.on_entries.append(reads.look)

@@ -24,7 +24,7 @@ of a range."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers to a survey: by server, those of all other `servers` of a view, and those of its `workers` that have
+    """The answers to a survey, by peer: of all other `servers` of the view, and of those of its `workers` that have
     answered."""
 
     servers: dict[PeerId, Holdings]
@@ -35,9 +35,9 @@ class Found:
         return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
 
     def known(self, number: int, *, doubted: int = 0) -> int:
-        """The highest standing on which a chain of the range `number` has settled, as far as anybody knows. Not
-        believed are as many workers as `doubted`, those that report the highest ones; `NOTHING`: nobody knows of
-        any."""
+        """The highest standing of a copy on which, by the answers, a chain of the range `number` has settled;
+        `NOTHING`: no answer names one. The `doubted` workers that report the highest standings are left out of account.
+        """
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]
         return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
