@@ -18,8 +18,8 @@ Neighbours = tuple[tuple[int, ...], ...]
 
 
 class Topology(Protocol):
-    """A graph for each number of vertices and each round. A topology can be hashed; two that are equal have the same
-    graphs."""
+    """The port of topologies: gives the graph for a number of vertices and a round. A topology can be hashed; two that
+    are equal have the same graphs."""
 
     def __hash__(self) -> int: ...
 

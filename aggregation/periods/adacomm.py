@@ -130,8 +130,8 @@ class AdaComm:
 
 
 def telling(loss: float, learning_rate: float) -> bool:
-    """Whether the rule can use a round with these numbers. It takes the square root of both, so neither may be below 0.
-    (A linear learning-rate schedule goes below 0 when it is stepped beyond its end.)"""
+    """Whether AdaComm's rule can use a round with these numbers: whether neither is below 0, as it takes the square
+    root of both. (A linear learning-rate schedule goes below 0 when it is stepped beyond its end.)"""
     return loss >= 0 and learning_rate >= 0
 
 

@@ -144,8 +144,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """A peer began an attempt with this vector and weight, among these members. `steps`, `speeds`: of its
-    `Contribution`; `agreed`: the speeds on which the peers have agreed before."""
+    """Event for a simulation's checkers: a peer began an attempt with this vector and weight, among these members.
+    `steps`, `speeds`: of its `Contribution`; `agreed`: the speeds on which the peers have agreed before."""
 
     attempt: AttemptId
     vector: Tensor
@@ -158,7 +158,8 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A peer has computed the result of an attempt, with this fingerprint, and votes for it."""
+    """Event for a simulation's checkers: a peer has computed the result of an attempt, with this fingerprint, and votes
+    for it."""
 
     attempt: AttemptId
     fingerprint: int
@@ -166,9 +167,9 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A peer has made this model its own. `attempt`: the attempt that led to it; None: the peer fetched it from another
-    peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps of the next one, by the run's policy;
-    0: not told."""
+    """Event for a simulation's checkers: a peer has made this model its own. `attempt`: the attempt that led to it;
+    None: the peer fetched it from another peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps
+    of the next one, by the run's policy; 0: not told."""
 
     round: int
     vector: Tensor
@@ -180,8 +181,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """A peer begins to fetch the state with this number and fingerprint, or one of the round `least` or later, as a
-    member that is behind (`lags`) or as a learner."""
+    """Event for a simulation's checkers: a peer begins to fetch the state with this number and fingerprint, or one of
+    the round `least` or later, as a member that is behind (`lags`) or as a learner."""
 
     number: int
     fingerprint: int
@@ -191,12 +192,13 @@ class Fetches:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """No donor has given the state that a member fetches."""
+    """Event for a simulation's checkers: no donor has given the state that a member tried to fetch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """A peer's replica is to load this model, and takes its next local steps from there."""
+    """Event for a simulation's checkers: a peer's replica is to load this model, and takes its next local steps from
+    there."""
 
     vector: Tensor
 
@@ -214,7 +216,8 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class SiteContributed:
-    """A peer began an attempt of its site with this vector and weight, among these members."""
+    """Event for a simulation's checkers: a peer began an attempt of its site with this vector and weight, among these
+    members."""
 
     attempt: SiteAttemptId
     vector: Tensor
@@ -224,7 +227,7 @@ class SiteContributed:
 
 @dataclass(frozen=True, slots=True)
 class SiteCommitted:
-    """A peer continues from the mean of its site, the result of this attempt."""
+    """Event for a simulation's checkers: a peer continues from the mean of its site, the result of this attempt."""
 
     attempt: SiteAttemptId
     vector: Tensor

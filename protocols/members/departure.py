@@ -34,8 +34,8 @@ class Departure:
 
     def leave(self, why: str) -> asyncio.Future[None]:
         """Tell the other members that this peer leaves, and why. The returned future is done when they have decided a
-        view without this peer, or after two patiences. They need this peer for that decision, so the caller must not
-        close the endpoint before."""
+        view without this peer, or after twice the endpoint's patience. They need this peer for that decision, so the
+        caller must not close the endpoint before."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()

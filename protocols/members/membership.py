@@ -140,7 +140,7 @@ class Membership:
 
     @property
     def on_change(self) -> list[Callable[[], None]]:
-        """Called by `notify`, before the conditions are tested."""
+        """Functions that `notify` calls before it tests the conditions that are waited for (`until`)."""
         return self._roster.on_change
 
     @property
@@ -150,7 +150,7 @@ class Membership:
 
     @property
     def base(self) -> Version:
-        """The version from which the members of the present view continue."""
+        """The version of the state from which the members of the present view continue."""
         return self._roster.base
 
     @property
@@ -203,7 +203,7 @@ class Membership:
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or failed."""
+        """Write to the store, if any, that this peer votes for `version()`; return when that is done or failed."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
@@ -254,8 +254,8 @@ class Membership:
         self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, its `generation` present and not being changed. Former
-        members are told."""
+        """Whether a message counts: its sender is a member, and its `generation` this peer's, with no change under way.
+        A former member is told that it is none."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)

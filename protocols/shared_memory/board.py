@@ -61,7 +61,7 @@ class Form:
 
     @property
     def notes(self) -> list[int]:
-        """By slot, the first word of its note."""
+        """By slot, the index of its note's first word, in words of 8 bytes from the beginning of the board."""
         return [_NOTES_AT // 8 + slot * self._note_words for slot in range(self.slots)]
 
     @property
@@ -126,8 +126,8 @@ class Board:
         return self._here.tensor(slot)
 
     def number(self, slot: int, *facts: int) -> int:
-        """Declare the tensor in the slot complete, so that readers find it. `facts`: the first ones of its note.
-        Returns the tensor's number, which no tensor on this board has had before."""
+        """Declare the tensor in the slot complete, so that readers find it. `facts`: numbers for its note, as many as
+        the form has or fewer. Returns the tensor's number, which no tensor on this board has had before."""
         words = self._here.words
         number = words[_NEWEST] + 1
         for at, fact in enumerate(facts, self._here.notes[slot] + 1):
@@ -166,7 +166,8 @@ class Window:
 
     @property
     def full(self) -> bool:
-        """Whether the owner has no memory to show its newest tensors, so that they have to be asked for."""
+        """Whether the owner has no memory left to put its newest tensors on the board, so that they have to be asked
+        for by message."""
         return self._words[_FULL] != 0
 
     @property

@@ -42,7 +42,7 @@ class Ending:
 
     async def leave(self, why: str) -> None:
         """Tell other members that this peer leaves for the reason `why`. Returns when they have acknowledged it, or
-        after two patiences. A second call does nothing."""
+        after twice the endpoint's patience, the seconds that a peer may be silent. A second call does nothing."""
         if self.leaves:
             return
         self.leaves = True

@@ -120,7 +120,7 @@ class SwimMembership(Waiting):
 
     def leave(self, why: str) -> asyncio.Task[None]:
         """Leave the run of this peer's own will. The returned task is done when other members have acknowledged it, or
-        after two patiences."""
+        after twice the endpoint's patience."""
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     def take_back(self, contact: PeerId | None) -> None:

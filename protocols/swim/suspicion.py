@@ -59,7 +59,7 @@ class Suspicion:
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """Note a sign of life of the member: its failed probes, and a suspicion that nobody else was told, are void."""
+        """Note a sign of life of the member: its failed probes are void, and a suspicion told to no other peer."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
@@ -288,7 +288,7 @@ class Suspicion:
             self._dissemination.add(word, bringer)
 
     def end_period(self) -> None:
-        """Count a period."""
+        """Count a period as over."""
         self.period += 1
         self._false_suspicions.end_period(self.period)
 

@@ -39,8 +39,8 @@ def claimed_name(route: bytes) -> PeerId:
 
 
 class Change(Enum):
-    """A change of an out-link's connection. The value tells the user why messages to the peer do not arrive; "": they
-    do."""
+    """A change of the state of an out-link's connection. Each value is the reason, in words for the user, why messages
+    to the peer do not arrive in that state; "": they do arrive."""
 
     REACHED = "it is there, but does not answer"
     SILENT = "it is there, but has said nothing for seconds"
