@@ -194,7 +194,8 @@ class Ends:
         return counts.told > 0 and counts.about == self._about
 
     def reason(self, step: int, counts: Counts | None) -> End | None:
-        """Why the run is over after `step` local steps; None: it is not. `counts`: those of the run so far."""
+        """The condition that ends the run after `step` local steps; None: it is not over. `counts`: those of the run so
+        far. Of several conditions that are met, the first of goal, patience, samples, epochs, steps is named."""
         if self.left(step, counts) != 0:
             return None
         if counts is not None and self.goal is not None and self._reached(counts):

@@ -283,8 +283,8 @@ class LocalSGD:
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
     def installed(self, decree: Decree) -> None:
-        """Called by the membership with a new view and the version from which its members continue. If this peer holds
-        that version, it commits it; otherwise it will fetch it."""
+        """Called by the membership with a new view and the version from which its members continue. A member commits
+        that version if it holds it, else it will fetch it. A peer that is no member there drops its result."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None

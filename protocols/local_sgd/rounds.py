@@ -62,7 +62,8 @@ class Contribution(NamedTuple):
 
     def check(self, *messages: Tensor) -> None:
         """Raises ValueError when `messages`, the weighted form of this contribution that is about to be sent
-        (`contribute`), hold a number that is not finite."""
+        (`contribute`), hold a number that is not finite. With a weight of 0 it raises nothing: such a message is
+        zeros."""
         if self.weight == 0 or all(map(all_finite, messages)):
             return
         most = torch.finfo(self.vector.dtype).max
@@ -94,7 +95,7 @@ class Told(NamedTuple):
 
 
 def told(signals: Sequence[float]) -> Told:
-    """Sort the mean `signals` of a round by their use."""
+    """The mean `signals` of a round, in the order of `Contribution.signals`, sorted by their use."""
     loss, elapsed_s, learning_rate, *others = signals[:_SIGNALS]
     motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
     numbers = Numbers(loss, elapsed_s, learning_rate, Motion(*motion))

@@ -19,7 +19,7 @@ from .waiting import Waiting
 
 _ANEW = "it joins anew"
 TRY_FOR = 4
-"""The patiences for which this peer tries to get something that it needs (a quorum, a way into the run, a state)."""
+"""This many times the patience a peer tries to get something that it needs (a quorum, an entry, a state)."""
 
 
 class Roster(Waiting):

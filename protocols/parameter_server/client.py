@@ -195,7 +195,8 @@ class Client:
 
     @property
     def bytes_shared(self) -> int:
-        """Bytes of values that this worker has written to memory that it shares with servers, or read there."""
+        """Bytes of pushes that this worker has written to memory that it shares with servers, and of values read
+        there."""
         return self._exchanges.parcels.bytes_shared
 
     def close(self) -> None:

@@ -47,8 +47,8 @@ def of_pieces(pieces: Sequence[Piece]) -> Buffer:
 
 
 def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
-    """By block among `ranges`, the numbers of its rows at the beginning of `payload`. Raises ValueError where these are
-    no rows of the blocks."""
+    """For each block of a table among `ranges`, by its range, the numbers of rows from the beginning of `payload`;
+    `counts`: for each range, how many. Raises ValueError where these are no rows of the blocks."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
     if not any(counts) and keys.blocks.keys().isdisjoint(ranges):

@@ -48,7 +48,7 @@ class Reading:
 
     def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
         """Store the values of `ranges` from `answer`, give its credit back, and return its message. Raises PeerLost
-        when it has not exactly as many bytes and numbers as these ranges need."""
+        when it has not exactly as many bytes and numbers as these ranges need, or was overwritten in shared memory."""
         pulled: Pulled = answer.message
         parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
         values = of_bytes(answer.payload, self._keys.dtype) if parcel is None else parcel.payload

@@ -190,7 +190,9 @@ class Store:
         return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> None:
-        """Apply `entry` to this server's copies of the entry's ranges."""
+        """Apply `entry` to this server's copies of the entry's ranges: the server function takes what was pushed,
+        clocks are set, workers join, an order is obeyed. Each copy's `version` grows by 1, and `updates` too if values
+        were pushed."""
         copies, pushed = [self.copies[number] for number in entry.ranges], entry.pushed
         if isinstance(pushed, Rows):
             self._enter_rows(copies[0], entry.ranges[0], pushed)

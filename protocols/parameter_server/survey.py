@@ -18,8 +18,8 @@ from .store import NOTHING, settled_at
 from .tenure import Tenure
 
 RETURN_PATIENCES = 4
-"""How many patiences the servers wait for a worker's answer, and for a given-up server to come back with the last copy
-of a range."""
+"""How many times the endpoint's patience (seconds of silence after which a peer is lost) the servers wait for a
+worker's answer, and for a given-up server to come back with the last copy of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Surveys:
 
     async def found(self) -> Found:
         """Ask all other members of the present view, and return their answers. Waits for each server until it answers,
-        and for each worker 4 patiences at most; the caller cancels this when the view is over."""
+        and for each worker 4 times the endpoint's patience at most; the caller cancels this when the view is over."""
         servers = [server for server in self._tenure.placement.servers if server != self._tenure.me]
         workers = self._tenure.workers
         answers = await asyncio.gather(*map(self._asked, servers), *map(self._told, workers))

@@ -244,7 +244,8 @@ class AskDone:
 
 
 def check_beat(beat: Beat) -> None:
-    """Raises PeerMisbehaved for a beat that no honest peer can send."""
+    """Raises PeerMisbehaved for a beat without a life, with an incarnation beyond the limit, with too many words or
+    marks, or with a word that `words.check` refuses."""
     if beat.incarnation > INCARNATION_MAX or beat.life == 0:
         raise PeerMisbehaved(f"claims incarnation {beat.incarnation} of life {beat.life}")
     check_accusation(beat.accuses)
@@ -260,7 +261,7 @@ def check_accusation(accuses: int) -> None:
 
 
 def check_words(words: tuple[Word, ...], most: int) -> None:
-    """Raises PeerMisbehaved for more than `most` words, or a word that no honest peer can say."""
+    """Raises PeerMisbehaved for more than `most` words, or a word that `words.check` refuses."""
     if len(words) > most:
         raise PeerMisbehaved(f"told {len(words)} words at once, at most {most} are read")
     for word in words:

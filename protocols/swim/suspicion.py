@@ -92,8 +92,8 @@ class Suspicion:
             self.bury(entry, f"it has answered no probe for {silent_s:.1f} s, nor by helpers", told=not alone)
 
     def bury(self, entry: Entry, why: str, *, told: bool, left: bool = False) -> None:
-        """Remove the member from the table as lost, or as having `left`. `told`: also spread the word that it is
-        dead."""
+        """Remove the member from the table as lost, or as having `left`, and report it with the reason `why`. `told`:
+        also spread the word that it is dead."""
         member, by = entry.member, entry.member.id if left else entry.accuser or self._table.me.id
         left = left or by == member.id
         self._detector.calm(member.id)

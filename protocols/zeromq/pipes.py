@@ -116,8 +116,8 @@ class SocketPipe(asyncio.Protocol):
 
 
 class Doorstep:
-    """A listening socket of this machine: on Linux an abstract one, which tells which process connects; elsewhere one
-    on the loopback. `came` is called with each connection that this process makes to it, as a pipe."""
+    """A listening socket of this machine: on Linux an abstract one, which closes connections of other processes;
+    elsewhere one on the loopback, which takes all. `came` is called with each connection that is taken, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
         """Raises OSError when no descriptor is free for it."""
