@@ -95,7 +95,9 @@ class AdaComm:
         return PeriodState(self.initial)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """See `PeriodPolicy.update`. Raises ValueError on a number that is not finite, and on a negative ``elapsed_s``.
+        """The state after an averaging round with these ``numbers`` (`PeriodPolicy.update`); it is ``state`` itself if
+        the loss or the learning rate is below 0. Raises ValueError on a number that is not finite, and on a negative
+        ``elapsed_s``.
 
         An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) restarts the block's
         time.

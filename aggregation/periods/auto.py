@@ -81,8 +81,9 @@ class Auto:
         return PeriodState(_FIRST)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """See `PeriodPolicy.update`. Raises ValueError on a learning rate that is not finite. One below 0, as of a
-        linear schedule that is stepped beyond its end, counts as unknown, like 0."""
+        """The state after an averaging round with these ``numbers`` (`PeriodPolicy.update`). Raises ValueError on a
+        learning rate that is not finite. One below 0, as of a linear schedule that is stepped beyond its end, counts as
+        unknown, like 0."""
         check_number("the learning rate", numbers.learning_rate, low=-math.inf)
         seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)._replace(last=state.period)
         if seen.learning_rate == 0:

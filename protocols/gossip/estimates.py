@@ -85,8 +85,8 @@ class Estimates:
     ) -> Published:
         """Encode the vector `one`, which the peer `me` is about to publish. Returns it as takers get it: the estimate
         of the vector in place of the vector, with the encoded difference that leads to this estimate. `takers`: the
-        peers that take it; `is_taken_by` tells of one of them whether all others take its vector too. Raises ValueError
-        for a vector that the codec does not take."""
+        peers that take it; `is_taken_by` returns, for one taker, whether all other takers take that one's vector too.
+        Raises ValueError for a vector that the codec does not take."""
         before, anew = self._base(takers, is_taken_by)
 
         def work() -> Published:

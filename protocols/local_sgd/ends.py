@@ -121,8 +121,8 @@ class Ends:
         self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
     ) -> tuple[float, ...]:
         """The signals about the end that a peer adds to its contribution. `samples`, `epochs`: its own in the round;
-        `weight`: that of the contribution; `metrics`: of an evaluation that the others do not know yet; None: there is
-        none."""
+        `weight`: that of the contribution; `metrics`: the values from an evaluation that the others do not know yet;
+        None: there is none."""
         signals = list[float]()
         if self._scaled:
             signals.append(samples / weight if weight else 0.0)

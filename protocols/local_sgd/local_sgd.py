@@ -176,11 +176,11 @@ class LocalSGD:
     # Coming and going
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`: see `Entry.enter`."""
+        """Join the run through `contact`, and return when this peer is in the view. Errors: as in `Entry.enter`."""
         await self._entry.enter(contact)
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered: see `Attempts.gather`."""
+        """Wait until enough peers have gathered for the first round, or the run is over (`Attempts.gather`)."""
         await self._attempts.gather()
 
     # A round

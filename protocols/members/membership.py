@@ -116,7 +116,7 @@ class Membership:
 
     @property
     def finished(self) -> set[PeerId]:
-        """The members that have finished: see `Departure.finish`."""
+        """The members that have finished their training and stay only until all others have, too."""
         return self._roster.finished
 
     @property
@@ -190,7 +190,7 @@ class Membership:
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Context of an exchange with others that a change of the view would cancel: see `Occasion`."""
+        """Context of an exchange that a change of the view would cancel: newcomers wait for its end (`Occasion`)."""
         return self._change.occasion.busy()
 
     def renew(self) -> None:
@@ -235,15 +235,15 @@ class Membership:
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Leave the run of this peer's own will: see `Departure.leave`."""
+        """Leave the run, and tell the others `why`. The future is done when this peer may go (`Departure.leave`)."""
         return self._departure.leave(why)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """Make this peer, which has left, join again: see `Departure.take_back`."""
+        """Make this peer, which has left, join again, through a member that can be dialled or `contact`."""
         self._departure.take_back(contact)
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
+        """Tell the others that this peer has finished, and wait until they have too (`Departure.finish`)."""
         await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:

@@ -53,8 +53,8 @@ class Block:
 
 class Keys:
     """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
-    `parameters` elements are parameters, and the others averaged buffers. `codec`: of filtered pushes; None: they have
-    none. Raises ValueError for tables that are too large to be held."""
+    `parameters` elements are parameters, and the others averaged buffers. `codec`: the one that encodes filtered
+    pushes; None: there is none. Raises ValueError for tables that are too large to be held."""
 
     def __init__(
         self,

@@ -22,7 +22,8 @@ from .shares import Pushes, Shares
 
 
 class Sparse(Shares):
-    """As `Shares`, for a filtered push, of which only some elements of a range travel."""
+    """By block, the rows that a filtered push has (`Shares`); and for each range of the vector the form in which it is
+    sent: all elements, those that are not 0 with their numbers, or the codec's bytes, whichever is fewest."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         super().__init__(keys, wanted)

@@ -55,13 +55,13 @@ def term_of(standing: int) -> int:
 
 @dataclass(slots=True)
 class Copy:
-    """A copy of a range. `values` [m], or [rows, width] of a block; `state`: of the server function; `term`: generation
-    of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies that no chain
-    of this run has settled on, by the terms of the runs before it. `version`: the number of entries; `updates`: of
-    those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take
-    part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its term. `lent`: somebody
-    else, such as the writer of a checkpoint, may still read these tensors, so an update must not write into them.
-    `whole`: of which these values are a part; None: of none."""
+    """A copy of a range. `values` [m], or [rows, width] of a block; `state`: the state of the server function; `term`:
+    generation of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies
+    that no chain of this run has settled on, by the terms of the runs before it. `version`: the number of entries;
+    `updates`: of those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the
+    workers that take part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its
+    term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so an update must not
+    write into them. `whole`: of which these values are a part; None: of none."""
 
     values: Tensor
     state: State
@@ -95,9 +95,9 @@ class Copy:
 class Entry:
     """One change of the copies of `ranges`: the server function applies `pushed` (None: the values stay), and `clocks`
     are set. Several ranges are of the vector, all of them parameters or all buffers, and `pushed` has theirs one behind
-    the other. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which ranges obey
-    (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
-    simulation."""
+    the other. `joins`: the workers of `clocks` take part from now on. `order`: the coordinator's order, as numbers,
+    which the ranges obey (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for
+    the checkers of a simulation."""
 
     ranges: tuple[int, ...]
     pushed: Piece | None

@@ -27,8 +27,9 @@ TABLE_MAX = 512
 class Beat:
     """The sender's state, which goes with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 1 +
     the incarnation of the receiver that it suspects or takes for dead; 0: it does not. `knows`: the receiver is among
-    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: of its
-    members, 0: it has links to a few only. `words`: that it passes on. `marks`: hashes of peers that have gathered."""
+    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: a checksum
+    over its members, 0: it has links to a few only. `words`: statements on peers that it passes on. `marks`: hashes of
+    peers that have gathered."""
 
     life: int
     incarnation: int

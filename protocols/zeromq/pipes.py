@@ -161,7 +161,8 @@ def _process_of(connected: socket.socket) -> int:
 
 
 class SocketPipes:
-    """The pipes of one transport: see `protocols.transport.Pipes`."""
+    """The pipes of one ZeroMQ transport (`protocols.transport.Pipes`): makes doorsteps and inlets, and ends all
+    pipes."""
 
     def __init__(self) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()

@@ -164,7 +164,8 @@ class Shared(Protocol):
 
     @property
     def usual(self) -> tuple[str, str]:
-        """See `Rule`."""
+        """The names of the consistency and of the server function that are taken where the user chooses none (as
+        `Rule`)."""
         ...
 
     def under(self, consistency: Consistency) -> Shared:
