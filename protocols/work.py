@@ -105,10 +105,10 @@ class Steps:
     """The job of `count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose
     samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local
     steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the
-    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: take data of
-    this shard instead of the peer's own. `unfreeze`: names of frozen parameters that the replica trains from now on,
-    and it may unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay
-    frozen."""
+    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: the data shard
+    (index, number of shards) to take data from instead of the peer's own; None: the peer's own. (The library's own
+    replicas do not read it.) `unfreeze`: names of frozen parameters that the replica trains from now on, and it may
+    unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen."""
 
     count: int
     taken: int = 0
@@ -123,7 +123,7 @@ class Steps:
 @dataclass(frozen=True, slots=True)
 class Gradient:
     """The job of one gradient. The replica may bring the update while backward still fills its vector
-    (`Update.filling`). `portion`: see `Steps`."""
+    (`Update.filling`). `portion`: a data shard, as in `Steps`."""
 
     portion: tuple[int, int] | None = None
 

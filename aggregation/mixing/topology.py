@@ -40,8 +40,8 @@ class Topology(Protocol):
 
 
 class Vertex(NamedTuple):
-    """What a topology may know about a peer. `number`: the peer's number in the run; a peer that joined late may have
-    the same one as another. `capacity`: bytes a second that it can send; 0: unknown."""
+    """The data about one peer by which a topology may place it in the graph. `number`: the peer's number in the run; a
+    peer that joined late may have the same one as another. `capacity`: bytes a second that it can send; 0: unknown."""
 
     number: int
     capacity: int = 0

@@ -52,7 +52,7 @@ class VectorBoard(Board):
 
 
 class VectorWindow(Window):
-    """Another peer's board of vectors, as a reader sees it."""
+    """Another peer's board of vectors, mapped into this process for reading."""
 
     def __init__(self, pid: int, fd: int, secret: bytes, like: Tensor) -> None:
         """Map the board that the process `pid` has open as the descriptor `fd`. Its vectors have the size and dtype of

@@ -37,7 +37,7 @@ _DIGITS = 6
 
 
 class Counts(NamedTuple):
-    """What all peers have counted since the run began. `samples`: of all peers together; `epochs`: passes of a peer
+    """The counts since the run began, equal on all peers. `samples`: of all peers together; `epochs`: passes of a peer
     over its data, a mean over the peers; both are `NOT_COUNTED` where no setting needs them. `samples_a_step`,
     `epochs_a_step`: how much of each one local step added in the last round. `told`: the last round whose model was
     evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by which the run may end. `best`: the

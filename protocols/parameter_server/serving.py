@@ -211,10 +211,10 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """What a checkpoint holds of this server's copies of ranges: their tensors by name, and for each copy a list of its
-    range, term, past, version, updates and clocks (`store.Copy`). The tensors are not copied; from now on updates do
-    not write into them any more. Left out are copies on which servers have never agreed (`takeover`), in this run or in
-    one before."""
+    """The content of a checkpoint about this server's copies of ranges: their tensors by name, and for each copy a list
+    of its range, term, past, version, updates and clocks (`store.Copy`). The tensors are not copied; from now on
+    updates do not write into them any more. Left out are copies on which servers have never agreed (`takeover`), in
+    this run or in one before."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:

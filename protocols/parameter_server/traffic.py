@@ -14,7 +14,7 @@ RANGES_MOST = 256
 
 
 class Traffic:
-    """What one server has counted since its last record: the staleness of pushes, and bytes of values by range and by
+    """The counts of one server since its last record: the staleness of pushes, and bytes of values by range and by
     sender."""
 
     def __init__(self, keys: Keys) -> None:

@@ -95,7 +95,8 @@ class Mapped:
 
 
 class Board:
-    """A peer's own board. Raises OSError where there is no memory to share."""
+    """A peer's own board: memory that this peer writes and the other peers on its machine read. Raises OSError where
+    there is no memory to share."""
 
     def __init__(self, form: Form) -> None:
         self.fd = allocate(form.size)
@@ -149,7 +150,7 @@ class Board:
 
 
 class Window:
-    """Another peer's board, as a reader sees it."""
+    """Another peer's board, mapped into this process for reading."""
 
     def __init__(self, pid: int, fd: int, secret: bytes, form: Form) -> None:
         """Map the board that is open in the process `pid` as the file descriptor `fd`. Raises OSError unless it is a

@@ -21,8 +21,8 @@ _TOLD_MAX = 16
 
 
 class Ending:
-    """How one peer leaves, and waits at the end until the others have finished too; it also answers others that do so.
-    `waiting` is notified of each change."""
+    """One peer's side of the end: it leaves, or waits until the others have finished too, and answers others that do
+    so. `waiting` is notified of each change."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting
