@@ -101,8 +101,8 @@ class MemberTable:
         self.me, self.incarnation = me, incarnation
 
     def add(self, member: Member, incarnation: int, bringer: PeerId, period: int) -> Entry:
-        """Enter a member that is not in the table, and return its entry. `bringer`: the peer that told of it; `period`:
-        the present one."""
+        """Enter a member that is not in the table, as alive, and return its entry; if it was among the lost ones, it is
+        so no more. `bringer`: the peer that told of it; `period`: the present one."""
         assert member.id not in self.entries
         self.graves.pop(member.id, None)
         entry = Entry(member, incarnation, bringer, incarnation, digest=mark(member.id, member.life), came=period)

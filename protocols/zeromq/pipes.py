@@ -107,7 +107,8 @@ class SocketPipe(asyncio.Protocol):
             self._user.drained()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note that the connection has ended, or that none could be made."""
+        """Called when the connection has ended, or could not be made: the user's `ended` is called, if there is a
+        user."""
         self._early.clear()
         user, self._user, self._closed = self._user, None, True
         self._gone(self)
