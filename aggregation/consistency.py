@@ -35,8 +35,9 @@ SLACK_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """One consistency model: how many pushed updates a read may lack. `slack`: at most so many of each other worker;
-    `own`: at most so many of the reader itself. None: any number. Raises ValueError on a bound out of range."""
+    """One consistency model of a parameter server: the bounds on the pushed updates that a read may lack. `slack`: the
+    most updates of each other worker; `own`: the most of the reader itself. None: any number. Raises ValueError on a
+    bound out of range."""
 
     slack: int | None
     own: int | None

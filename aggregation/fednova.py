@@ -43,8 +43,8 @@ HELD = 1.05
 
 
 class Speeds(NamedTuple):
-    """How fast the peers take local steps: the mean over the peers of steps a second, and of seconds a step (not its
-    inverse). 0: unknown."""
+    """The peers' speeds: the mean over the peers of local steps a second, and of seconds a step (not its inverse). 0:
+    unknown."""
 
     steps_per_s: float = 0.0
     step_s: float = 0.0

@@ -28,8 +28,9 @@ CONNECTION_BYTES = 1500
 
 
 class Pacer:
-    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. The sender
-    asks `wait_s` before it sends a frame, and calls `charge` when it does. All times are on the loop's clock."""
+    """Keeps frames to a rate: in any second at most `rate_Bps` bytes, and those of one frame more, pass. (It paces to
+    93 % of that rate, as some bytes of the link are not seen here.) The sender asks `wait_s` before it sends a frame,
+    and calls `charge` when it does. All times are on the loop's clock."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps * _USED, -math.inf

@@ -104,7 +104,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why a run is over. `by`: the name of the setting that ended it, e.g. "steps"; `why`: in words for the user."""
+    """The reason why a run is over. `by`: the name of the setting that ended it, e.g. "steps"; `why`: in words for the
+    user."""
 
     by: str
     why: str
@@ -135,8 +136,9 @@ class Conversation(Protocol):
         ...
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock.
-        `steps`: local steps that the replica has taken since the position from which it was resumed."""
+        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock,
+        and returns how this peer entered. `steps`: local steps that the replica has taken since the position from which
+        it was resumed."""
         ...
 
     async def next(self) -> Work | None:

@@ -129,7 +129,7 @@ class Endpoint:
         self.links.dial(peer, address)
 
     def post(self, channel: str, to: PeerId, message: object) -> None:
-        """See `Channel.post`."""
+        """Send a CONTROL message on a channel without waiting (`Channel.post`)."""
         if lane_of(message) is not Lane.CONTROL:
             raise ValueError(f"{type(message).__name__} is no control message: await send()")
         if self.links.closed or (link := self.links.known(to)).lost is not None:
@@ -140,7 +140,7 @@ class Endpoint:
             self.lose(to, lost.why)
 
     def tell(self, channel: str, to: PeerId, message: object) -> None:
-        """See `Channel.tell`."""
+        """Send a LOOSE message on a channel once, as a datagram (`Channel.tell`)."""
         if lane_of(message) is not Lane.LOOSE:
             raise ValueError(f"{type(message).__name__} is to arrive for certain: post or send it")
         self.links.tell(channel, to, message)

@@ -24,8 +24,8 @@ def may_follow(epoch: int, present: int) -> bool:
 
 
 def check_sense(epoch: int, present: int, name: str = "epoch") -> None:
-    """Raises PeerMisbehaved when `epoch`, which a peer has named, is too far ahead of this peer's own, `present`.
-    `name`: the conversation's word for its epochs, for the message."""
+    """Raises PeerMisbehaved when `epoch`, which a peer has named, is more than 2^36 ahead of this peer's own,
+    `present`. `name`: the conversation's word for its epochs, for the message."""
     if epoch > present and not may_follow(epoch, present):
         raise PeerMisbehaved(f"spoke of {name} {epoch}, this is {present}")
 

@@ -30,8 +30,8 @@ vectors."""
 
 
 class Limit(NamedTuple):
-    """`members`: the largest number of peers that a mechanism holds. `beyond`: the consequence of more peers, as a
-    text."""
+    """A limit on the number of peers. `members`: the largest number of peers that a mechanism holds. `beyond`: the
+    consequence of more peers, as a text."""
 
     members: int
     beyond: str

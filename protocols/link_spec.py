@@ -13,7 +13,8 @@ timestamps 12."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
     """One peer's connection. `bandwidth_Bps`: bytes a second that it sends, packet headers included; `down_Bps`: that
-    it receives, None: the same; `latency_s`: one way; `jitter_s`: of the latency."""
+    it receives, None: the same; `latency_s`: one way; `jitter_s`: each message takes up to this much longer, drawn
+    uniformly from 0 on."""
 
     bandwidth_Bps: float
     latency_s: float

@@ -40,7 +40,7 @@ class Became:
 
 
 def witnessed() -> bool:
-    """Whether a simulation observes this peer: the caller need not make events that cost much otherwise."""
+    """Whether a simulation observes this peer. If not, the caller need not compute events that cost much to make."""
     return WITNESS.get() is not None
 
 

@@ -105,10 +105,10 @@ class Steps:
     """The job of `count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose
     samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local
     steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the
-    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: take data of
-    this shard instead of the peer's own. `unfreeze`: names of frozen parameters that the replica trains from now on,
-    and it may unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay
-    frozen."""
+    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: the data shard
+    (index, number of shards) to take data from instead of the peer's own; None: the peer's own. (The library's own
+    replicas do not read it.) `unfreeze`: names of frozen parameters that the replica trains from now on, and it may
+    unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen."""
 
     count: int
     taken: int = 0
@@ -123,7 +123,7 @@ class Steps:
 @dataclass(frozen=True, slots=True)
 class Gradient:
     """The job of one gradient. The replica may bring the update while backward still fills its vector
-    (`Update.filling`). `portion`: see `Steps`."""
+    (`Update.filling`). `portion`: a data shard, as in `Steps`."""
 
     portion: tuple[int, int] | None = None
 
@@ -173,11 +173,12 @@ class Update:
     """The result of a work. `vector` [n]: the model, or the gradient, or the sums [k] of a query; `weight`: the number
     of samples behind it; `loss`: their mean loss; `steps`: local steps since the round began; `seconds`: of this work
     alone. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that is still being written.
-    `metrics`: of an evaluation. `final`: the replica takes no more steps. `epochs`: passes over the data since the
-    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
-    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
-    for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are
-    now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
+    `metrics`: the values of an evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the
+    data since the round began, with the fraction where the number of batches is known. `grown`: names of the parameters
+    in `vector` that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it
+    was frozen, for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as
+    they are now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none
+    twice."""
 
     vector: Tensor
     weight: float = 0.0

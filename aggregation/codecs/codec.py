@@ -82,19 +82,21 @@ class GatherCodec(Protocol):
     def name(self) -> str: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """See `HopCodec.encoded_bytes`."""
+        """The exact number of bytes of ``count`` >= 1 encoded elements, whatever their values are (as `HopCodec`)."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """See `HopCodec.encode`."""
+        """Encode the whole vector ``values`` as uint8 [encoded_bytes(n)]; arguments and errors as in
+        `HopCodec.encode`."""
         ...
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """See `HopCodec.decode`."""
+        """Decode ``count`` elements in ``dtype``, with the same bits on every peer; ValueError as in
+        `HopCodec.decode`."""
         ...
 
     def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
-        """See `HopCodec.round_trip`."""
+        """The decoded values of each row of ``values`` [..., n], without a payload, as in `HopCodec.round_trip`."""
         ...
 
 

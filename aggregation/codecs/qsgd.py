@@ -73,7 +73,8 @@ class QSGD:
         return 4 * blocks_in(count, self.bucket) + packed_bytes(count, self.bits)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
-        """See `HopCodec.encode`. The same seed gives the same bytes on the same kind of device."""
+        """Encode ``values`` as `HopCodec.encode` says, rounded up or down at random by ``seed``. The same seed gives
+        the same bytes on the same kind of device."""
         check_vector(values)
         codes, scales = self._quantise(narrow(values), self._draw(values, seed))
         return join(scales, pack(codes, self.bits))

@@ -50,8 +50,9 @@ class Sign:
         return _dequantise(unpack(payload[4:], count, 1), scale).to(dtype)
 
     def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
-        """See `HopCodec.round_trip`. Equal to the bit only if the sum of magnitudes is: torch may split the sum over
-        many rows among threads differently than that of one row."""
+        """The decoded values of each row of ``values`` [..., n], in its dtype, as in `HopCodec.round_trip`; ``seeds``
+        are ignored. They are equal to decoded payloads to the bit only if the sum of magnitudes is: torch may split the
+        sum over many rows among threads differently than that of one row."""
         check_rows(values, seeds)
         return _dequantise(*_quantise(values)).to(values.dtype)
 

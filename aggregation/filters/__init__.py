@@ -1,1 +1,1 @@
-"""What a worker of a parameter server keeps back of a push, one filter a file."""
+"""Filters, one a file: each chooses the elements of a push that a worker of a parameter server keeps back."""

@@ -18,8 +18,8 @@ Neighbours = tuple[tuple[int, ...], ...]
 
 
 class Topology(Protocol):
-    """A graph for each number of vertices and each round. A topology can be hashed; two that are equal have the same
-    graphs."""
+    """The port of topologies: gives the graph for a number of vertices and a round. A topology can be hashed; two that
+    are equal have the same graphs."""
 
     def __hash__(self) -> int: ...
 
@@ -40,8 +40,8 @@ class Topology(Protocol):
 
 
 class Vertex(NamedTuple):
-    """What a topology may know about a peer. `number`: the peer's number in the run; a peer that joined late may have
-    the same one as another. `capacity`: bytes a second that it can send; 0: unknown."""
+    """The data about one peer by which a topology may place it in the graph. `number`: the peer's number in the run; a
+    peer that joined late may have the same one as another. `capacity`: bytes a second that it can send; 0: unknown."""
 
     number: int
     capacity: int = 0

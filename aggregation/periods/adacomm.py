@@ -95,7 +95,9 @@ class AdaComm:
         return PeriodState(self.initial)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """See `PeriodPolicy.update`. Raises ValueError on a number that is not finite, and on a negative ``elapsed_s``.
+        """The state after an averaging round with these ``numbers`` (`PeriodPolicy.update`); it is ``state`` itself if
+        the loss or the learning rate is below 0. Raises ValueError on a number that is not finite, and on a negative
+        ``elapsed_s``.
 
         An ``elapsed_s`` from before the open block's start (a run resumed with a fresh clock) restarts the block's
         time.
@@ -130,8 +132,8 @@ class AdaComm:
 
 
 def telling(loss: float, learning_rate: float) -> bool:
-    """Whether the rule can use a round with these numbers. It takes the square root of both, so neither may be below 0.
-    (A linear learning-rate schedule goes below 0 when it is stepped beyond its end.)"""
+    """Whether AdaComm's rule can use a round with these numbers: whether neither is below 0, as it takes the square
+    root of both. (A linear learning-rate schedule goes below 0 when it is stepped beyond its end.)"""
     return loss >= 0 and learning_rate >= 0
 
 

@@ -19,10 +19,10 @@ period."""
 
 class Seen(NamedTuple):
     """The memory of `Auto`. ``rounds``: rounds counted since the period last changed, from `_MIXED` on; ``apart`` to
-    ``late``: decaying sums of these fields of `Motion` over them; ``halvings``: how often the period stands halved, and
-    ``learning_rate`` that at which halvings are judged; ``last``: period of the last round; ``step_s``: seconds of a
-    local step; ``averaging_s`` and ``before_s``: seconds of an averaging with the ``period``, and with the one
-    ``before`` it."""
+    ``late``: decaying sums of these fields of `Motion` over them; ``halvings``: by how many factors of 2 the period is
+    cut below the one that only saves time, and ``learning_rate`` that at which halvings are judged; ``last``: period of
+    the last round; ``step_s``: seconds of a local step; ``averaging_s`` and ``before_s``: seconds of an averaging with
+    the ``period``, and with the one ``before`` it."""
 
     rounds: float = 0.0
     apart: float = 0.0
@@ -81,8 +81,9 @@ class Auto:
         return PeriodState(_FIRST)
 
     def update(self, state: PeriodState, numbers: Numbers) -> PeriodState:
-        """See `PeriodPolicy.update`. Raises ValueError on a learning rate that is not finite. One below 0, as of a
-        linear schedule that is stepped beyond its end, counts as unknown, like 0."""
+        """The state after an averaging round with these ``numbers`` (`PeriodPolicy.update`). Raises ValueError on a
+        learning rate that is not finite. One below 0, as of a linear schedule that is stepped beyond its end, counts as
+        unknown, like 0."""
         check_number("the learning rate", numbers.learning_rate, low=-math.inf)
         seen = self._with(Seen(*recall(state, len(Seen._fields))), numbers.motion)._replace(last=state.period)
         if seen.learning_rate == 0:

@@ -12,7 +12,7 @@ from .policy import STILL, Motion
 
 _LOOKED_AT = 65_536
 PRODUCTS = 5
-"""How many numbers `MotionSampler.finish` returns for each row."""
+"""The number of products that `MotionSampler.finish` returns for each row."""
 
 
 class MotionSampler:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Op(Enum):
-    """What the receiver does with a received part: ADD it to its own, or replace its own by it (COPY)."""
+    """The receiver's operation on a received part: ADD it to its own, or replace its own by it (COPY)."""
 
     ADD = "add"
     COPY = "copy"

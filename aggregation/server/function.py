@@ -24,8 +24,9 @@ class ServerFunction(Protocol):
 
     @property
     def takes(self) -> Takes:
-        """What workers push after local steps from x to y: the "change" y - x, or the "gradient" (x - y) / learning
-        rate. With a plain SGD in the task the latter is the sum of the gradients of these steps."""
+        """The kind of push that the function takes, after a worker's local steps from x to y: the "change" y - x, or
+        the "gradient" (x - y) / learning rate. With a plain SGD in the task the latter is the sum of the gradients of
+        these steps."""
         ...
 
     def start(self, values: Tensor) -> State:

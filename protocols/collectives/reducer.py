@@ -166,10 +166,10 @@ class Reducer:
     async def shown(
         self, members: Collection[PeerId], message: Tensor, attempt: AttemptId, turn: int, tail: int
     ) -> list[Brought]:
-        """What each of these members contributed to a sum that cannot be right, in rank order, as the others saw it
-        (see the function `shown`). The sum is that of the round (`turn` 0) or of a site's average within it (`turn`
-        from 1). `message` [n]: this peer's contribution; `tail`: its last elements, which are no model's. Raises
-        PeerLost."""
+        """The norm, largest magnitude and weight of each of these members' contributions to a sum that cannot be right,
+        in rank order, as the others saw them (the function `shown`). The sum is that of the round (`turn` 0) or of a
+        site's average within it (`turn` from 1). `message` [n]: this peer's contribution; `tail`: its last elements,
+        which are no model's. Raises PeerLost."""
         some, stage = (await self._begin(attempt)).among(members), _SHOWN + (WITNESSES + 1) * turn
         return await shown(self._channel, self.inbox, some, message, attempt=attempt, stage=stage, tail=tail)
 

@@ -29,7 +29,8 @@ from .allreduce import Allreduce, Array
 from .plan import Run
 
 Statement = npt.NDArray[np.float64]
-"""What one rank saw of the parts of all senders in one shift (`aggregation.evidence`): [sender, `FIELDS`]."""
+"""The statements of one rank about the parts that it got from all senders in one shift (`aggregation.evidence`),
+float64 [sender, `FIELDS`]: squared norm, largest magnitude, weight."""
 
 
 @dataclass(frozen=True, slots=True)

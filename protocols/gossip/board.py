@@ -52,10 +52,11 @@ class VectorBoard(Board):
 
 
 class VectorWindow(Window):
-    """Another peer's board of vectors, as a reader sees it."""
+    """Another peer's board of vectors, mapped into this process for reading."""
 
     def __init__(self, pid: int, fd: int, secret: bytes, like: Tensor) -> None:
-        """As `Window`, for vectors of the size and dtype of `like` [n]."""
+        """Map the board that the process `pid` has open as the descriptor `fd`. Its vectors have the size and dtype of
+        `like` [n]. Raises OSError unless it is such a board, with this `secret`."""
         super().__init__(pid, fd, secret, _form(like))
         self._notes = list(enumerate(self._there.notes))
         self._in_vain = (0, 0)

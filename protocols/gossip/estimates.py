@@ -83,9 +83,10 @@ class Estimates:
     async def published(
         self, one: Published, me: PeerId, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]
     ) -> Published:
-        """`one` as the peer `me` gives it: an estimate of its vector, with the difference that leads to it. `takers`:
-        the peers that take it; `is_taken_by` tells of one of them whether all others take its vector too. Raises
-        ValueError for a vector that the codec does not take."""
+        """Encode the vector `one`, which the peer `me` is about to publish. Returns it as takers get it: the estimate
+        of the vector in place of the vector, with the encoded difference that leads to this estimate. `takers`: the
+        peers that take it; `is_taken_by` returns, for one taker, whether all other takers take that one's vector too.
+        Raises ValueError for a vector that the codec does not take."""
         before, anew = self._base(takers, is_taken_by)
 
         def work() -> Published:
@@ -113,7 +114,8 @@ class Estimates:
         return self._own, False
 
     def gave(self, taker: PeerId, one: Published, want: Want) -> None:
-        """`taker` was given `one` as it wanted. A newcomer that was given the newest vector whole goes on from it."""
+        """Note that `taker` was given the vector `one` in the form of its question `want`. A taker that asked for the
+        newest vector whole is a newcomer: this peer then takes that vector for the newcomer's estimate too."""
         if want.form == Form.WHOLE and want.round == NEWEST:
             self._of[taker] = Estimate(one.vector)
         if want.form == Form.WHOLE or one.base or want.holds in (one.before, one.round):
@@ -143,22 +145,22 @@ class Estimates:
         return await off_loop(2 * before.nbytes, lambda: decoded(self.codec, before, difference))
 
     def spares(self, giver: PeerId) -> bool:
-        """Whether this peer does without the vector of `giver` in this mix, rather than ask for it whole: it has gone
-        on from another's model, and `giver`, whose difference led from what this peer does not hold, is likely to begin
-        its estimate anew in the next round. True once for each giver."""
+        """Whether this peer leaves the vector of `giver` out of this mix, rather than ask for it whole, although it
+        cannot use the difference. True once for each giver after this peer has gone on from another peer's model:
+        `giver` is likely to begin its estimate anew in the next round."""
         if self._spared is None or giver in self._spared:
             return False
         self._spared.add(giver)
         return True
 
     def took(self, giver: PeerId, one: Published) -> None:
-        """Note `one` as the estimate of the vector of `giver`."""
+        """Store the vector in `one` as this peer's estimate of the vector of `giver`."""
         witness(Estimated(giver, one.round, one.vector))
         self._of[giver] = Estimate(one.vector, one.round)
 
     def goes_on_from(self, one: Published) -> None:
-        """This peer goes on from the model `one` of a neighbour, which is the estimate of its own vector from now
-        on."""
+        """Note that this peer goes on from the model `one` of a neighbour: from now on that model is the estimate of
+        this peer's own vector."""
         self._own = self._begun = Estimate(one.vector)
         self._has_moved, self._spared = False, set()
 

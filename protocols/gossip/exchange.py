@@ -45,7 +45,8 @@ class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
     all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
     sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
-    `by_rounds`: peers take vectors of given rounds. `steps`: of the run, if known."""
+    `by_rounds`: peers take vectors of given rounds. `steps`: the local steps of the whole run, beyond which no peer can
+    be; None: unknown."""
 
     def __init__(
         self,
@@ -84,9 +85,9 @@ class NeighbourExchange:
         is_taken_by: Callable[[PeerId], bool] = lambda taker: False,
     ) -> Own:
         """Publish `one`: from now on peers that ask get it. `takers`: the peers for which it is kept when a newer one
-        is published. `is_taken_by` returns for one of them whether all others take its vector too. Returns the vector
-        that peers get, with a codec an estimate of `one`, and its norm. Raises ValueError for a vector that is not
-        finite, or that the codec does not take."""
+        is published. `is_taken_by` returns, for one taker, whether all other takers take that one's vector too. Returns
+        the vector that peers get, with a codec an estimate of `one`, and its norm. Raises ValueError for a vector that
+        is not finite, or that the codec does not take."""
         return await self.giving.publish(one, takers, is_taken_by)
 
     async def take(

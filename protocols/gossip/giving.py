@@ -64,7 +64,9 @@ class Giving:
         return self._kept.newest
 
     async def publish(self, one: Published, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]) -> Own:
-        """See `exchange.NeighbourExchange.publish`."""
+        """Publish `one`, with a codec its estimate, keep it for its `takers`, and answer the questions that wait for
+        it. Returns the vector that peers get, with its norm. `is_taken_by`, errors: as in
+        `exchange.NeighbourExchange.publish`."""
         if self._estimates is not None:
             await own(one.vector)
             one = await self._estimates.published(one, self._channel.endpoint.id, takers, is_taken_by)

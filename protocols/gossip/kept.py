@@ -48,7 +48,8 @@ class Kept:
 
     def for_round(self, round: int, taker: PeerId) -> Published | None:
         """The vector to give to the peer `taker` that asks for `round`: that of the round, or the newest one if that is
-        not kept. None: vectors are shares, and there is none of that round for this peer."""
+        not kept. `NEWEST`: the one that was shown or published last. None: vectors are shares, and there is none of
+        that round for this peer."""
         if round == NEWEST:
             return self._shown or self.newest
         found = next((each for each in self._all if each[0].round == round), None)

@@ -18,8 +18,8 @@ NEWEST = 0
 
 
 class Form(IntEnum):
-    """What comes with the numbers of a vector. NOTHING: no bytes, because the asker has the vector already, or wants
-    the numbers only; DIFFERENCE: its encoded difference from another vector; WHOLE: the vector."""
+    """The form in which a vector's elements come with its numbers. NOTHING: no bytes, because the asker has the vector
+    already, or wants the numbers only; DIFFERENCE: its encoded difference from another vector; WHOLE: the vector."""
 
     NOTHING = 0
     DIFFERENCE = 1

@@ -108,9 +108,9 @@ class Neighbourhood:
         return self._among(nothing, {peer: found[peer] for peer in sorted(found)})
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
-        """Mix this peer's own vector with those that were `taken`. Returns what was taken, without vectors that were
-        wrong (their peers count as lost), and the mix. `anchor` [n]: this peer's own model, beside which the others
-        must not be too large."""
+        """Mix this peer's own vector with those that were `taken`; one overwritten on its board meanwhile is asked for
+        again. Returns what was taken, without vectors that were wrong (their peers count as lost), and the mix.
+        `anchor` [n]: this peer's own model, beside which the others must not be too large."""
         while True:
             vectors = {peer: one.vector for peer, one in taken.vectors.items()}
             try:

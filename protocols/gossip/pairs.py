@@ -54,8 +54,8 @@ class PairNeighbourhood(Neighbourhood):
         exchange.giving.on_meet = self._meets
 
     async def publish(self, one: Published) -> Own:
-        """See `Neighbourhood.publish`. The changes by other peers' averages since the last call of `back` are added to
-        the vector first."""
+        """Publish `one` for this peer's takers, after the changes by other peers' averages since the last call of
+        `back` were added to it. Returns the vector that takers get, with its norm (`Neighbourhood.publish`)."""
         for change in self.back():
             one = replace(one, vector=one.vector + change)
         mine = await super().publish(one)
@@ -63,7 +63,8 @@ class PairNeighbourhood(Neighbourhood):
         return mine
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
-        """As `Neighbourhood.mix`. Other peers see the mixed vector from now on."""
+        """Average this peer's own vector with the one that was `taken`, if it is right (`Neighbourhood.mix`). Returns
+        what was taken, and the mix. Other peers see the mixed vector from now on."""
         taken, mixed = await super().mix(mine, taken, anchor)
         for peer, other in taken.vectors.items():
             assert isinstance(other, Published)
@@ -82,7 +83,7 @@ class PairNeighbourhood(Neighbourhood):
         self._changes.clear()
 
     def close(self) -> None:
-        """As `Neighbourhood.close`; averages with others that are under way are cancelled."""
+        """Stop giving vectors to other peers, and cancel the averages with others that are under way."""
         for meeting in self._meetings.values():
             meeting.cancel()
         super().close()

@@ -34,7 +34,8 @@ class Told(NamedTuple):
 
     @property
     def makes_sense(self) -> bool:
-        """Whether all numbers are finite, and within what a peer can have: False for a message that cannot be right."""
+        """Whether all numbers are finite, the motion has all of its fields or none, and `links` is in its range. An
+        honest peer tells no others."""
         numbers = (self.loss, self.learning_rate, *self.motion)
         return (
             all(map(math.isfinite, numbers)) and len(self.motion) in (0, len(STILL)) and 0 <= self.links <= _LINKS_MAX

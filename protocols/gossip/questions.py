@@ -1,4 +1,4 @@
-"""The open questions of a peer for its neighbours' vectors, and what an answer may tell."""
+"""The open questions of a peer for its neighbours' vectors, and the checks of the answers' numbers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _IDLE_ROUNDS = 64
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """An open question: see `Want`. `number`: its own, 0 until it is asked; `answer`, or `whole`: of one that was asked
-    ahead, the answer or all of the vector; `spares`: the vector is not asked for whole; `is_cut`: the link has ended
-    since, and the peer may come back as another process, so no difference may lead from the vector; `given` is called
-    when there is an answer."""
+    """An open question for a neighbour's vector. `round`, `form`, `meets`, `looks`: as in `messages.Want`. `number`:
+    the question's own, 0 until it is asked; `answer`, `whole`: the task of a question that was asked ahead, which
+    receives the answer alone, or all of the vector; `spares`: if the answer cannot be used, the vector is not asked for
+    whole; `is_answered`: an answer has come; `is_cut`: the link has ended since, and the peer may come back as another
+    process, so no difference may lead from the vector; `given` is called when there is an answer."""
 
     round: int
     form: Form = Form.DIFFERENCE
@@ -38,15 +39,16 @@ class Question:
 
     @property
     def task(self) -> asyncio.Task[Envelope] | asyncio.Task[Published | Shown]:
-        """The task of a question that was asked ahead."""
+        """The task that receives the answer, or all of the vector. Only of a question that was asked ahead."""
         task = self.whole or self.answer
         assert task is not None
         return task
 
 
 def checked(answer: Envelope, question: Question, steps: int | None, *, encodes: bool) -> tuple[Given, Told]:
-    """What an answer to the question tells. `steps`: as for `check_told`; `encodes`: whether differences are encoded.
-    Raises WrongNumbers for numbers that cannot be."""
+    """Check an answer to `question`, and return its message and the numbers in it. `steps`: as for `check_told`;
+    `encodes`: whether vectors are sent as encoded differences. Raises WrongNumbers for numbers that cannot be right,
+    for a round before the one asked for, and for a form that was not asked for."""
     found: Given = answer.message
     told = Told(found.loss, found.learning_rate, found.motion)
     forms: list[Form] = [question.form]

@@ -1,4 +1,5 @@
-"""What a peer has taken from its neighbours in a round, and which of them it goes on from when it is behind."""
+"""The vectors that a peer has taken from its neighbours in a round, and the neighbours from which it may go on when it
+is behind."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
 class Room(NamedTuple):
-    """How far the receiver lets the sender of a lane go: bytes beyond those that the receiver has consumed, and bytes
-    beyond those that have arrived at it. The lower limit holds."""
+    """The receiver's two limits on the sender of a lane, of which the lower holds. `unconsumed_bytes`: the most bytes
+    sent beyond those that the receiver has consumed; `ahead_bytes`: the most beyond those that have arrived at it."""
 
     unconsumed_bytes: int
     ahead_bytes: float = math.inf

@@ -40,7 +40,8 @@ class Wanted:
     exact: bool = False
 
     def check(self, round: int) -> None:
-        """Raises PeerMisbehaved when a donor offers a state of `round`, and that round is not wanted."""
+        """Raises PeerMisbehaved if a donor offers a state of a `round` before `least`, or, with `exact`, of any round
+        but that of `version`."""
         if round < self.least or (self.exact and round != self.version.number):
             raise PeerMisbehaved(f"it has round {round}, round {self.version.number} is wanted")
 

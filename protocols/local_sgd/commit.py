@@ -26,8 +26,8 @@ from .rounds import LOCAL_SGD
 BAD = 2**63 - 1
 """The fingerprint that a member votes for when its sum was bad and it has no result."""
 Ballot = tuple[int, int, int]
-"""What a vote is about: (generation, round, try). Try 0 is the round's sum; try 1 is the second sum, which is made when
-the first was bad."""
+"""The subject of a vote: (generation, round, try). Try 0 is the round's sum; try 1 is the second sum, which is made
+when the first was bad."""
 
 
 @message(LOCAL_SGD)

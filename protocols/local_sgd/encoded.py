@@ -1,4 +1,4 @@
-"""What a codec makes of a peer's contribution, for the checkers of a simulation."""
+"""The event of a peer that encodes its contribution by a codec, for the checkers of a simulation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .rounds import Contribution
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A peer has encoded its contribution to an attempt. Before a codec, `change` [n]: from the last agreed model;
-    `owed` [n]: what was left out before; of the two together it has `sent` [n], as decoded, and owes `left` [n] if the
-    attempt is committed. A contribution without weight sends nothing, and `change` and `sent` are 0. `grown`: see
-    `State.grown`."""
+    """Event for a simulation's checkers: a peer has encoded its contribution to an attempt. `change` [n]: the
+    contribution's difference from the last agreed model, before the codec; `owed` [n]: the peer's compression residual
+    before; `sent` [n]: the decoded value of the encoding of ``change + owed``; `left` [n]: the residual after the
+    attempt, if it is committed. A contribution without weight sends nothing, and `change` and `sent` are 0. `grown`:
+    see `State.grown`."""
 
     attempt: AttemptId
     grown: tuple[str, ...]

@@ -37,7 +37,7 @@ _DIGITS = 6
 
 
 class Counts(NamedTuple):
-    """What all peers have counted since the run began. `samples`: of all peers together; `epochs`: passes of a peer
+    """The counts since the run began, equal on all peers. `samples`: of all peers together; `epochs`: passes of a peer
     over its data, a mean over the peers; both are `NOT_COUNTED` where no setting needs them. `samples_a_step`,
     `epochs_a_step`: how much of each one local step added in the last round. `told`: the last round whose model was
     evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by which the run may end. `best`: the
@@ -121,8 +121,8 @@ class Ends:
         self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
     ) -> tuple[float, ...]:
         """The signals about the end that a peer adds to its contribution. `samples`, `epochs`: its own in the round;
-        `weight`: that of the contribution; `metrics`: of an evaluation that the others do not know yet; None: there is
-        none."""
+        `weight`: that of the contribution; `metrics`: the values from an evaluation that the others do not know yet;
+        None: there is none."""
         signals = list[float]()
         if self._scaled:
             signals.append(samples / weight if weight else 0.0)
@@ -194,7 +194,8 @@ class Ends:
         return counts.told > 0 and counts.about == self._about
 
     def reason(self, step: int, counts: Counts | None) -> End | None:
-        """Why the run is over after `step` local steps; None: it is not. `counts`: those of the run so far."""
+        """The condition that ends the run after `step` local steps; None: it is not over. `counts`: those of the run so
+        far. Of several conditions that are met, the first of goal, patience, samples, epochs, steps is named."""
         if self.left(step, counts) != 0:
             return None
         if counts is not None and self.goal is not None and self._reached(counts):

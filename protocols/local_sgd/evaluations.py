@@ -39,8 +39,8 @@ class Evaluations:
         return None
 
     def end(self, update: Update) -> Outcome | None:
-        """Take `update`, the replica's evaluation of the model in `due`. Returns the outcome that was kept back, with
-        the metrics; None: no outcome was kept back."""
+        """Take `update`, the replica's evaluation of the model in `due`, and pass its metrics to `tell`. Returns the
+        outcome that was kept back, with the metrics; None: no outcome was kept back."""
         outcome, self._outcome, self.due = self._outcome, None, None
         self._evaluated = self._averaging.state.round
         self._tell(update.metrics)

@@ -58,8 +58,8 @@ class Learner:
 
     async def learn(self) -> None:
         """Fetch the state if this peer does not hold a recent one, report it to the coordinator, and wait until
-        something changes, for a patience at most. The caller repeats this while the peer is a learner. Raises Expelled
-        and MembershipError."""
+        something changes, for the endpoint's patience at most. The caller repeats this while the peer is a learner.
+        Raises Expelled and MembershipError."""
         membership, now = self._membership, asyncio.get_running_loop().time
         if self._life != membership.me.life:
             self._life, self._took_s, self._failing_since_s = membership.me.life, None, None

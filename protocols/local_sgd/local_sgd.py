@@ -176,11 +176,11 @@ class LocalSGD:
     # Coming and going
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`: see `Entry.enter`."""
+        """Join the run through `contact`, and return when this peer is in the view. Errors: as in `Entry.enter`."""
         await self._entry.enter(contact)
 
     async def gather(self) -> None:
-        """Wait until enough peers have gathered: see `Attempts.gather`."""
+        """Wait until enough peers have gathered for the first round, or the run is over (`Attempts.gather`)."""
         await self._attempts.gather()
 
     # A round
@@ -283,8 +283,8 @@ class LocalSGD:
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
     def installed(self, decree: Decree) -> None:
-        """Called by the membership with a new view and the version from which its members continue. If this peer holds
-        that version, it commits it; otherwise it will fetch it."""
+        """Called by the membership with a new view and the version from which its members continue. A member commits
+        that version if it holds it, else it will fetch it. A peer that is no member there drops its result."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None

@@ -32,12 +32,12 @@ turns, count from 1."""
 
 class Contribution(NamedTuple):
     """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the number of samples
-    it trained on, 0: it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds that it has
-    trained since the run began. `filling`: tracks the vector while it is still being written. `motion`: the movement of
-    the models in earlier rounds, as far as this peer saw it. `links`: measured costs of the links to the others.
-    `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast these steps were, where each peer has
-    its own pace. `epochs`: passes over the data in the round. `counts`: the signals by which the run may end (`ends`).
-    `grown`, `base`: of `vector`, see `Update`."""
+    it trained on, 0: it takes no local steps in this round; `loss`: their mean loss; `elapsed_s`: seconds from the
+    beginning of the run to that of the round's local steps on this peer. `filling`: tracks the vector while it is still
+    being written. `motion`: the movement of the models in earlier rounds, as far as this peer saw it. `links`: measured
+    costs of the links to the others. `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast
+    these steps were, where each peer has its own pace. `epochs`: passes over the data in the round. `counts`: the
+    signals by which the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
 
     vector: Tensor
     weight: float
@@ -62,7 +62,8 @@ class Contribution(NamedTuple):
 
     def check(self, *messages: Tensor) -> None:
         """Raises ValueError when `messages`, the weighted form of this contribution that is about to be sent
-        (`contribute`), hold a number that is not finite."""
+        (`contribute`), hold a number that is not finite. With a weight of 0 it raises nothing: such a message is
+        zeros."""
         if self.weight == 0 or all(map(all_finite, messages)):
             return
         most = torch.finfo(self.vector.dtype).max
@@ -94,7 +95,7 @@ class Told(NamedTuple):
 
 
 def told(signals: Sequence[float]) -> Told:
-    """Sort the mean `signals` of a round by their use."""
+    """The mean `signals` of a round, in the order of `Contribution.signals`, sorted by their use."""
     loss, elapsed_s, learning_rate, *others = signals[:_SIGNALS]
     motion, links, speeds = others[:_MOTION], others[_MOTION:-_SPEEDS], others[-_SPEEDS:]
     numbers = Numbers(loss, elapsed_s, learning_rate, Motion(*motion))
@@ -144,8 +145,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """A peer began an attempt with this vector and weight, among these members. `steps`, `speeds`: of its
-    `Contribution`; `agreed`: the speeds on which the peers have agreed before."""
+    """Event for a simulation's checkers: a peer began an attempt with this vector and weight, among these members.
+    `steps`, `speeds`: of its `Contribution`; `agreed`: the speeds on which the peers have agreed before."""
 
     attempt: AttemptId
     vector: Tensor
@@ -158,7 +159,8 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A peer has computed the result of an attempt, with this fingerprint, and votes for it."""
+    """Event for a simulation's checkers: a peer has computed the result of an attempt, with this fingerprint, and votes
+    for it."""
 
     attempt: AttemptId
     fingerprint: int
@@ -166,9 +168,9 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A peer has made this model its own. `attempt`: the attempt that led to it; None: the peer fetched it from another
-    peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps of the next one, by the run's policy;
-    0: not told."""
+    """Event for a simulation's checkers: a peer has made this model its own. `attempt`: the attempt that led to it;
+    None: the peer fetched it from another peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps
+    of the next one, by the run's policy; 0: not told."""
 
     round: int
     vector: Tensor
@@ -180,8 +182,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """A peer begins to fetch the state with this number and fingerprint, or one of the round `least` or later, as a
-    member that is behind (`lags`) or as a learner."""
+    """Event for a simulation's checkers: a peer begins to fetch the state with this number and fingerprint, or one of
+    the round `least` or later, as a member that is behind (`lags`) or as a learner."""
 
     number: int
     fingerprint: int
@@ -191,12 +193,13 @@ class Fetches:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """No donor has given the state that a member fetches."""
+    """Event for a simulation's checkers: no donor has given the state that a member tried to fetch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """A peer's replica is to load this model, and takes its next local steps from there."""
+    """Event for a simulation's checkers: a peer's replica is to load this model, and takes its next local steps from
+    there."""
 
     vector: Tensor
 
@@ -214,7 +217,8 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class SiteContributed:
-    """A peer began an attempt of its site with this vector and weight, among these members."""
+    """Event for a simulation's checkers: a peer began an attempt of its site with this vector and weight, among these
+    members."""
 
     attempt: SiteAttemptId
     vector: Tensor
@@ -224,7 +228,7 @@ class SiteContributed:
 
 @dataclass(frozen=True, slots=True)
 class SiteCommitted:
-    """A peer continues from the mean of its site, the result of this attempt."""
+    """Event for a simulation's checkers: a peer continues from the mean of its site, the result of this attempt."""
 
     attempt: SiteAttemptId
     vector: Tensor

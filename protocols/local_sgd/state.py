@@ -94,7 +94,7 @@ def expected(layout: Layout, outer: int) -> dict[str, Expected]:
 
 def from_snapshot(snapshot: Snapshot, grown: tuple[str, ...] = ()) -> State:
     """The state in `snapshot`. `grown`: the names that `grown_in` found. Raises PeerMisbehaved when the numbers beside
-    its tensors make no sense."""
+    its tensors are not as many, or not of the types and ranges, that a state has."""
     try:
         step, period, *others = snapshot.extra[:-1] if grown else snapshot.extra
         means, counts = others[:_MEANS], counts_of(others[_MEANS:])

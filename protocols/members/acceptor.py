@@ -199,8 +199,9 @@ class Acceptor:
         return sender in view.ids and generation == view.generation
 
     def of_coordinator(self, envelope: Envelope, generation: int) -> bool:
-        """As `of_now`, for a message to the coordinator. A peer that votes for its former life coordinates nothing: it
-        also sends its present promise to the sender, which then knows."""
+        """Whether the sender of a message to the coordinator is a member that names the present `generation`, as
+        `of_now`. A peer that votes for its former life coordinates nothing: it also sends its present promise to the
+        sender, which then knows."""
         now = self.of_now(envelope, generation)
         if now and self._me.life != self._roster.me.life:
             sometimes("an acceptor of a former life was taken for the coordinator")

@@ -64,8 +64,9 @@ class _Host(NamedTuple):
 
 
 class Admission:
-    """How one peer gets into the view, and helps others to: as newcomer it asks, as contact it answers and introduces,
-    as coordinator it collects the newcomers for the next view. `standing` returns the versions of its state."""
+    """One peer's side of getting into the view, and of helping others to: as newcomer it asks, as contact it answers
+    and introduces, as coordinator it collects the newcomers for the next view. `standing` returns the versions of its
+    state."""
 
     def __init__(
         self,

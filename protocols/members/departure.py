@@ -34,8 +34,8 @@ class Departure:
 
     def leave(self, why: str) -> asyncio.Future[None]:
         """Tell the other members that this peer leaves, and why. The returned future is done when they have decided a
-        view without this peer, or after two patiences. They need this peer for that decision, so the caller must not
-        close the endpoint before."""
+        view without this peer, or after twice the endpoint's patience. They need this peer for that decision, so the
+        caller must not close the endpoint before."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -46,10 +46,10 @@ class Departure:
         return self._let_go
 
     async def finish(self, leads: Callable[[], bool]) -> None:
-        """Tell the others that this peer has finished, and wait until all members that stay have: until then one of
-        them may need to fetch the last result from this peer. A learner returns at once. If the others go on without
-        this peer, or it fails, this returns too, without an error. `leads` returns whether this peer leads a change of
-        the view, which may add members."""
+        """Tell the others that this peer has finished, and wait until all members that stay, and that it can reach,
+        have finished too: until then one of them may need to fetch the last result from this peer. A learner returns at
+        once. If the others go on without this peer, or it fails, this returns too, without an error. `leads` returns
+        whether this peer leads a change of the view; while it does, and answers come, this waits too."""
         roster = self._roster
         if roster.learns:
             return  # no member waits for a learner or needs it

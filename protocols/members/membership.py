@@ -116,7 +116,7 @@ class Membership:
 
     @property
     def finished(self) -> set[PeerId]:
-        """The members that have finished: see `Departure.finish`."""
+        """The members that have finished their training and stay only until all others have, too."""
         return self._roster.finished
 
     @property
@@ -140,7 +140,7 @@ class Membership:
 
     @property
     def on_change(self) -> list[Callable[[], None]]:
-        """Called by `notify`, before the conditions are tested."""
+        """Functions that `notify` calls before it tests the conditions that are waited for (`until`)."""
         return self._roster.on_change
 
     @property
@@ -150,7 +150,7 @@ class Membership:
 
     @property
     def base(self) -> Version:
-        """The version from which the members of the present view continue."""
+        """The version of the state from which the members of the present view continue."""
         return self._roster.base
 
     @property
@@ -190,7 +190,7 @@ class Membership:
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Context of an exchange with others that a change of the view would cancel: see `Occasion`."""
+        """Context of an exchange that a change of the view would cancel: newcomers wait for its end (`Occasion`)."""
         return self._change.occasion.busy()
 
     def renew(self) -> None:
@@ -203,7 +203,7 @@ class Membership:
         self._change.renew()
 
     async def vote(self, version: Callable[[], Version]) -> None:
-        """Write this peer's vote for `version()` to the store, if there is one; return when that is done or failed."""
+        """Write to the store, if any, that this peer votes for `version()`; return when that is done or failed."""
         if self._ledger.kept:
             await self._ledger.on_record(Vote(self.me.life, self.view.generation, version()))
 
@@ -235,15 +235,15 @@ class Membership:
         await self._admission.ask(contact, ready=True)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Leave the run of this peer's own will: see `Departure.leave`."""
+        """Leave the run, and tell the others `why`. The future is done when this peer may go (`Departure.leave`)."""
         return self._departure.leave(why)
 
     def take_back(self, contact: PeerId | None) -> None:
-        """Make this peer, which has left, join again: see `Departure.take_back`."""
+        """Make this peer, which has left, join again, through a member that can be dialled or `contact`."""
         self._departure.take_back(contact)
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait for them: see `Departure.finish`."""
+        """Tell the others that this peer has finished, and wait until they have too (`Departure.finish`)."""
         await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
@@ -254,8 +254,8 @@ class Membership:
         self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, its `generation` present and not being changed. Former
-        members are told."""
+        """Whether a message counts: its sender is a member, and its `generation` this peer's, with no change under way.
+        A former member is told that it is none."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)

@@ -17,8 +17,9 @@ from .roster import Roster
 
 
 class Outsiders:
-    """How one peer, as a member, answers outsiders, and what it does as an outsider itself. `expelled` is called when
-    this peer turns out to be one."""
+    """One peer's side: as a member it answers outsiders (peers outside the view that speak of a former generation); as
+    an outsider itself it passes on that the view has changed. `expelled` is called when this peer turns out to be
+    one."""
 
     def __init__(self, channel: Channel, roster: Roster, *, expelled: Callable[[], None]) -> None:
         self.refused = 0

@@ -90,8 +90,8 @@ class Inviter(Protocol):
 
 
 class RunMembers(Members, Protocol):
-    """What a peer's process, and a conversation that runs on either kind of membership, ask of it beyond `Members`: for
-    the records, for peers that are slow, and for the run's beginning and end."""
+    """A membership of either kind, with all that is needed beyond `Members`: for the records, for slow peers, and for
+    the run's beginning and end. A peer's process uses it, and conversations that run on either kind."""
 
     @property
     def terms(self) -> Terms:
@@ -161,8 +161,9 @@ class RunMembers(Members, Protocol):
         ...
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether to heed a message, whose sender names the `generation` of its view: the sender is among the members,
-        and a view that all agree on is the same as here. A sender that is no member any more may be told so."""
+        """Whether to heed a message: its sender is among the members and, with a `Membership`, the `generation` of the
+        view that it names is this peer's own. With a `SwimMembership` the generation is ignored. A sender that is no
+        member any more may be told so."""
         ...
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:

@@ -40,7 +40,8 @@ class Presence:
 
     @property
     def now(self) -> View | None:
-        """What `view` returns without waiting; None: it waits, or raises."""
+        """The present view, if the run has begun and this peer is a member that can go on; None otherwise. Then `view`
+        has to wait, or raises."""
         members = self._members
         view = members.view
         there = members.failed is None and view.started and members.me.id in view.ids
@@ -53,7 +54,7 @@ class Presence:
 
     @property
     def on_view(self) -> list[Callable[[View], None]]:
-        """See `Membership.on_view`."""
+        """The functions that are called with each new view that this peer is in."""
         return self._members.on_view
 
     async def leave(self, why: str) -> None:

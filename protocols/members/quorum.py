@@ -49,8 +49,8 @@ class Quorum:
         return half and self.fixed is None and {*self._roster.living} == {*peers}
 
     def hopeless(self, answered: Collection[PeerId]) -> bool:
-        """Whether no quorum can come together: the members that may still vote are too few, or have all `answered` (and
-        were not enough)."""
+        """Whether no quorum can come together: the members that may still vote are too few, or all of them have
+        `answered`. To be called when those that have answered are no quorum."""
         living = self._roster.living
         return not self.enough(living) or {*living} <= {*answered}
 

@@ -19,7 +19,7 @@ from .waiting import Waiting
 
 _ANEW = "it joins anew"
 TRY_FOR = 4
-"""The patiences for which this peer tries to get something that it needs (a quorum, a way into the run, a state)."""
+"""This many times the patience a peer tries to get something that it needs (a quorum, an entry, a state)."""
 
 
 class Roster(Waiting):
@@ -86,13 +86,13 @@ class Roster(Waiting):
 
     @property
     def former(self) -> list[PeerId]:
-        """Members that were restarted and still vote on behalf of their former life."""
+        """Members that were restarted, still vote on behalf of their former life, and are not lost."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
         return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
 
     @property
     def near(self) -> list[PeerId]:
-        """The members to which the view lists no broken edge of this peer, itself if it is one; and the coordinator."""
+        """The members that this peer reaches by the view's word, itself if it is one; and always the coordinator."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 
@@ -215,8 +215,8 @@ class Roster(Waiting):
     # that ends between members loses messages, and makes the two suspect each other.
 
     def take(self, view: View, base: Version, *, given: bool, led: bool) -> None:
-        """Go on to `view`, whose members continue from `base`, and forget peers that are not in it. `led`: this peer
-        proposed the view, so its suspicions are newer than the view and stay; otherwise they are cleared."""
+        """Go on to `view`, whose members continue from `base`; forget peers not in it. `given`: as in `Decree`. `led`:
+        this peer proposed the view, so its suspicions are newer than the view and stay; otherwise they are cleared."""
         before, self.view, self.base, self.given = self.view, view, base, given
         self.invites.take(view)
         self.places.follow(view)
@@ -272,8 +272,8 @@ class Roster(Waiting):
         self.notify()
 
     def joins_anew(self, member: Member, *, votes: bool, heard: bool) -> None:
-        """Note that the peer with the id of `member` joins with a new life: it is `gone` until a next view. Unless it
-        `votes` on behalf of its former life, that is `over`; unless `heard` over their new link, their old one ends."""
+        """Note that the peer of `member` joins with a new life: it is `gone` until a later view has it. Not `votes`:
+        its former life votes no more (`over`). Not `heard` over a new link: their old link ends."""
         if not votes:
             self.life_is_over(member.id)
         self._begins_anew(member.id, heard=heard)

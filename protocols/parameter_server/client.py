@@ -64,7 +64,7 @@ class Client:
         return first if first == clock else await self._enlisted(first)
 
     def received(self) -> Mapping[PeerId, int]:
-        """By server, the bytes of values that were pulled from it since this was last asked."""
+        """By server, the bytes of values that were pulled from it since the last call."""
         found = dict(self._received)
         self._received.clear()
         return found
@@ -127,9 +127,10 @@ class Client:
     ) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`,
-        `reads`: see `Push`; a push may read only where a read sees all pushes of its reader. `sparse`: elements that
-        are 0 need not travel. The tensors must not change any more. Raises ValueError where they are not of the shapes
-        and the dtype of the model and its tables. A push that is under way is not begun again."""
+        `reads`: see `messages.Push`; a push may read only where the consistency shows a worker all of its own pushes.
+        `sparse`: elements of the vector that are 0 need not be sent. The tensors must not change any more. Raises
+        ValueError where they are not of the shapes and the dtype of the model and its tables. A push that is under way
+        is not begun again."""
         if (of, seq) in self._pushing:
             return
         shares, reading = (Sparse if sparse else Shares).of(self._keys, pushed), None
@@ -172,8 +173,8 @@ class Client:
         await self._until(lambda: len(self._pushing) <= pushes)
 
     def give_up(self, seq: int) -> None:
-        """Stop the pushes with the numbers up to `seq` that are under way, because others have pushed the same changes.
-        Raises the errors of pushes."""
+        """Cancel this worker's own pushes under way with numbers up to `seq`: other workers have pushed the same
+        changes, so these are not needed. Raises the error of a push that has failed already, as `at_most` does."""
         self._look()
         for push in [one for one in self._pushing if one[1] <= seq]:
             self._pushing.pop(push).cancel()
@@ -194,7 +195,8 @@ class Client:
 
     @property
     def bytes_shared(self) -> int:
-        """Bytes of values that this worker has written to memory that it shares with servers, or read there."""
+        """Bytes of pushes that this worker has written to memory that it shares with servers, and of values read
+        there."""
         return self._exchanges.parcels.bytes_shared
 
     def close(self) -> None:

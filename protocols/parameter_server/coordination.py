@@ -25,7 +25,7 @@ class Take:
 
     @property
     def ranges(self) -> tuple[int, ...]:
-        """The range that the question is about."""
+        """The range that the question is about, always the first one: its head is the coordinator."""
         return (0,)
 
 

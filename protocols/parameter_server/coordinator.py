@@ -29,7 +29,7 @@ from .tenure import Tenure
 
 class Coordinator:
     """One server's part: in the views in which it is the head of the first range, it adds the dot products of all
-    ranges after each step, and orders what all ranges do then. `steps`: of the run."""
+    ranges after each step, and orders what all ranges do then. `steps`: the number of steps of the run."""
 
     def __init__(self, channel: Channel, tenure: Tenure, orders: Orders, steps: int) -> None:
         self._channel, self._tenure, self._orders, self._steps = channel, tenure, orders, steps

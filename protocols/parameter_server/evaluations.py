@@ -1,4 +1,4 @@
-"""When the workers of the parameter server evaluate the model."""
+"""Decides when a worker of the parameter server evaluates the model."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from ..transport import PeerId
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """A server has begun to hold `values` ([m], or [rows, width] of a block) as its copy of `range` in the term `term`.
-    `base`: the term of the copy that it was made from; 0: the initial model."""
+    """Event for a simulation's checkers: a server has begun to hold `values` ([m], or [rows, width] of a block) as its
+    copy of `range` in the term `term`. `base`: the term of the copy that it was made from; 0: the initial model."""
 
     range: int
     term: int
@@ -24,7 +24,8 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """The head of `range` goes on in the term `term` from an older copy than the `workers` of the view have told of."""
+    """Event for a simulation's checkers: the head of `range` goes on in the term `term` from an older copy than the
+    `workers` of the view have told of."""
 
     range: int
     term: int
@@ -33,11 +34,11 @@ class Doubted:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A server has applied the entry that leads to `version` of `range`; `values` are the result: [m], or [k, width] of
-    a block's `rows` [k], the only ones that the entry has changed. `pushes`: (worker, number) of each push in the
-    entry, known to the head alone and empty elsewhere. `counted`: the clocks of the workers that take part. `pushed`:
-    what the server function has applied to all values of the range [m]; None: nothing, or only to some rows, or these
-    are averaged buffers."""
+    """Event for a simulation's checkers: a server has applied the entry that leads to `version` of `range`; `values`
+    are the result: [m], or [k, width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`:
+    (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the clocks of
+    the workers that take part. `pushed`: what the server function has applied to all values of the range [m]; None:
+    nothing, or only to some rows, or these are averaged buffers."""
 
     range: int
     term: int
@@ -51,7 +52,8 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The head has told `worker` that all copies of `range` have its push with number `seq`."""
+    """Event for a simulation's checkers: the head has told `worker` that all copies of `range` have its push with
+    number `seq`."""
 
     range: int
     worker: PeerId
@@ -60,8 +62,8 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A server answers `reader` a read of `range` at `clock`. `counted`: the clocks in the range of the workers that
-    take part."""
+    """Event for a simulation's checkers: a server answers `reader` a read of `range` at `clock`. `counted`: the clocks
+    in the range of the workers that take part."""
 
     range: int
     reader: PeerId
@@ -71,7 +73,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """a worker goes on in the memory that all workers of the view `epoch` share. `secret`: the memory's."""
+    """Event for a simulation's checkers: a worker goes on in the memory that all workers of the view `epoch` share.
+    `secret`: the bytes that identify the memory."""
 
     epoch: int
     secret: bytes
@@ -79,6 +82,6 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A server handles a message of `sender` about ranges of the present view."""
+    """Event for a simulation's checkers: a server handles a message of `sender` about ranges of the present view."""
 
     sender: PeerId

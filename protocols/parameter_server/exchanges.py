@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LostRange(MembershipError):
-    """All copies of a range of the model's vector are gone, so this worker cannot go on."""
+    """Raised when a worker cannot go on, because all copies of a range of the model's values are gone."""
 
 
 SERVERLESS_PATIENCES = 8
@@ -47,11 +47,11 @@ _AT_A_TIME = 2
 """The most questions of an exchange that are open with a server: the link is not empty while it deals with one."""
 
 Take = Callable[[Envelope], None]
-"""Takes the answer to a question. Raises PeerLost where it is none: the server is asked again."""
+"""Called with an answer. Raises PeerLost for one that cannot be used: then the server is asked again."""
 
 
 class Question(NamedTuple):
-    """A question to a server, all but the number by which it is answered. `take` takes the answer, one of `answers`."""
+    """A question to a server, made by `message` from its number. Its answer, one of `answers`, goes to `take`."""
 
     message: Callable[[int], object]
     payload: Buffer
@@ -60,7 +60,7 @@ class Question(NamedTuple):
 
 
 Ask = Callable[[int, PeerId, tuple[int, ...]], Question]
-"""The question about these ranges to a server: (generation of the view, server, ranges)."""
+"""Makes the question about some ranges to one server. Arguments: generation of the view, server, ranges' numbers."""
 
 
 class Exchanges:
@@ -77,8 +77,8 @@ class Exchanges:
         presence.on_change.append(self._look)
 
     def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> Exchange:
-        """Begin to `ask` once for each range, the tail of the range's chain or else its head, over as many views as it
-        takes. `over` is called when that is done, or has failed. `shares`: the rows that it is about."""
+        """Begin an exchange: `ask` one server of each range, the tail of its chain if `tail`, else its head; in later
+        views about what is unanswered. `over` is called at the end or failure. `shares`: the rows asked about."""
         exchange = Exchange(self, ask, shares, over, tail=tail)
         self.open[exchange] = None
         exchange.begin()
@@ -89,7 +89,7 @@ class Exchanges:
             exchange.look()
 
     def placement(self, view: View) -> Placement:
-        """The chains in `view`; those of the last view are kept."""
+        """The chains of servers in `view`, cached for the last view."""
         if self._placed is None or self._placed[0] != view.generation:
             self._placed = view.generation, placement_of(view, self._copies)
         return self._placed[1]
@@ -99,7 +99,7 @@ class Exchanges:
         return {*range(len(self._keys))}
 
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
-        """The ranges that are left, ascending, by the tail of their chain in `view`, or else by its head."""
+        """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
         placement = self.placement(view)
         for number in sorted(left):
@@ -108,8 +108,8 @@ class Exchanges:
         return of
 
     def batches(self, server: PeerId, numbers: Sequence[int], shares: Shares) -> Iterator[tuple[int, ...]]:
-        """These ranges in groups, each of as many as suit the memory of `server`, and the link to it if their bytes go
-        over that."""
+        """The ranges `numbers` in groups, one for each message to `server`: as many as fit this worker's share of its
+        memory and, unless the two share memory, the link."""
         at, share = 0, _OPEN_BYTES_MAX // (_AT_A_TIME * max(1, len(workers_of(self.presence.present))))
         while at < len(numbers):
             most = min(PAYLOAD_BYTES_MAX, share)
@@ -128,7 +128,7 @@ class Exchanges:
         return self._channel.asking(server, question.message, question.payload, answers=question.answers, told=told)
 
     def retry(self, server: PeerId) -> None:
-        """Reach `server` again in this view, or go on without it in the next."""
+        """If the link to `server` is lost, try to reach it again."""
         self._channel.endpoint.retry(server)
 
     @property
@@ -177,7 +177,7 @@ class Exchange:
             self._go_on(view)
 
     def look(self) -> None:
-        """Go on in the next view, if the view is over for this peer."""
+        """If the view is over for this peer, go on in the next one, about the ranges without an answer."""
         if self._view is not None and self._exchanges.presence.has_left(self._view):
             self._break_off()
             self._await_view()
@@ -284,8 +284,8 @@ class Exchange:
 
 
 def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:
-    """Raises LostRange where the number of a range's last push, or update (`what`), is `now` below the one that this
-    worker knew `before` it asked."""
+    """Raises LostRange if the number of a range's last push, or of its updates (`what`), is `now` below the one known
+    `before`: the range has gone back, because all its copies were lost."""
     for number, known, told in zip(ranges, before, now, strict=False):
         if told < known:
             gone = f"range {number} of the model has gone back from {what} {known} to {told}"
@@ -293,8 +293,8 @@ def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what
 
 
 def taken(message: T | NotTaken) -> T:
-    """Returns `message` if it is the answer. If it is NotTaken, raises LostRange when copies are lost, and ValueError
-    for a wrong question."""
+    """Returns `message` unless it is NotTaken: then raises LostRange if all copies of a range are lost, else
+    ValueError, because the question was wrong."""
     if isinstance(message, NotTaken):
         raise LostRange(message.why) if message.lost else ValueError(message.why)
     return message

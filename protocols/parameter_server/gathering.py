@@ -16,7 +16,7 @@ from .messages import FOREVER
 from .store import Copy, Entry
 
 Told = Callable[[], None]
-"""Called when all copies of the range have a push."""
+"""A function that is called, without arguments, when all copies of a range have a certain push."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +59,9 @@ class Gathering:
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
     def entry(self, algorithm: Rule, copy: Copy) -> Entry:
-        """The entry that applies the gathered pushes. It also moves the clocks: of each worker that pushed, to its
-        push; and, in an algorithm by steps, of the workers whose pushes the step goes without, to the step."""
+        """The entry that updates the ranges by the sum of the gathered pushes, divided by the algorithm's divisor. It
+        also sets clocks: of each worker that pushed, to the number of its push (FOREVER after its last); in an
+        algorithm by steps, of the workers whose push the step did not wait for, to the step's number."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
@@ -71,7 +72,8 @@ class Gathering:
         return Entry(self.ranges, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
 
     def parted(self, groups: Sequence[tuple[int, ...]], keys: Keys) -> list[Gathering]:
-        """The same gathering as one for each of these `groups` of its ranges."""
+        """Split this gathering into one for each of `groups`, which are groups of its ranges. The functions in `told`
+        are called once all of the new gatherings are applied."""
         if [*groups] == [self.ranges]:
             return [self]
         assert self.total is None or isinstance(self.total, Tensor)
@@ -102,7 +104,7 @@ def _over(total: Piece, divisor: float) -> Piece:
 
 
 def after(times: int, then: Told) -> Told:
-    """A function that calls `then` when it has been called so many times."""
+    """A function that calls `then` at its own call number `times`."""
     left = times
 
     def told() -> None:

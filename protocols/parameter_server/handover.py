@@ -29,8 +29,9 @@ class Handover:
         self._arriving.clear()
 
     async def fetched(self, number: int, source: PeerId) -> Copy:
-        """Fetch the copy that `source` holds, in as many messages as it takes. Asks again until `source` has given it;
-        the caller cancels this when the view is over."""
+        """Fetch the copy of the range `number` that the server `source` holds, in as many messages as it takes. Asks
+        again until it has all of it, so it never ends by itself if `source` does not answer; the caller cancels it when
+        the view is over."""
         copy, at = None, 0
 
         def question(ask: int) -> Fetch:
@@ -58,8 +59,9 @@ class Handover:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     async def give(self, number: int, server: PeerId, copy: Copy, base: int, *, same: bool) -> None:
-        """Send this copy to `server` until it has it; the caller cancels this when the view is over. `base`: the term
-        of the copy that it was made from; `same`: `server` has the values already."""
+        """Send `copy`, of the range `number`, to `server`, again and again until `server` confirms that it has all of
+        it; the caller cancels this when the view is over. `base`: the term (`store`) of the copy that this one was made
+        from. `same`: `server` has the values already, so that only the numbers are sent."""
         workers, names, at = tuple(copy.clocks), tuple(sorted(copy.state)), 0
 
         def question(ask: int) -> Install:
@@ -80,8 +82,8 @@ class Handover:
             await asyncio.sleep(self._channel.endpoint.interval_s)
 
     def arrived(self, install: Install, payload: Buffer) -> Copy | None:
-        """The copy whose last bytes are in `payload`; None: more are to come. Raises ValueError for bytes that do not
-        follow those before them."""
+        """Take one message of a copy that another server gives to this one. Returns the copy once all its bytes are
+        here; None: more are to come. Raises ValueError for bytes that do not follow those before them."""
         store, number = self._store, install.range
         copy, at = self._arriving.pop(number, (None, 0)) if install.at else (store.blank(number, install.names), 0)
         if copy is None or at != install.at:

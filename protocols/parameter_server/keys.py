@@ -53,8 +53,8 @@ class Block:
 
 class Keys:
     """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
-    `parameters` elements are parameters, and the others averaged buffers. `codec`: of filtered pushes; None: they have
-    none. Raises ValueError for tables that are too large to be held."""
+    `parameters` elements are parameters, and the others averaged buffers. `codec`: the one that encodes filtered
+    pushes; None: there is none. Raises ValueError for tables that are too large to be held."""
 
     def __init__(
         self,
@@ -88,8 +88,9 @@ class Keys:
         return WIRE_INDEX.itemsize + width * self.dtype.itemsize
 
     def piece_bytes(self, range: int, rows: int) -> int:
-        """The bytes of a piece of a range in a message: of `rows` rows if the range is a block, else of all elements,
-        or of `rows` - 1 of them, or what the codec makes of them (`sparse`)."""
+        """The bytes that a message needs for values of a range. For a block of a table: those of `rows` rows with their
+        numbers. For a range of the vector `rows` is the code of `sparse`: 0, all elements; 1 + k, k elements with their
+        numbers; `coded`, the codec's encoding of all."""
         if (block := self.blocks.get(range)) is not None:
             return rows * self.row_bytes(block.table.width)
         if rows == self.coded(range) and self.codec is not None:
@@ -124,8 +125,8 @@ class Keys:
         return range < len(self.parts) and self.parts[range].start >= self._parameters
 
     def kind(self, range: int) -> int:
-        """A number that is equal for ranges which one operation may update: all of parameters, all of averaged buffers;
-        each block has its own."""
+        """A number by which ranges are grouped: one operation may update ranges of equal kind together. All ranges of
+        parameters have one kind, all of averaged buffers another; each block of a table has its own."""
         if range >= len(self.parts):
             return range
         return -1 if self.parts[range].start >= self._parameters else -2

@@ -15,7 +15,8 @@ from .tenure import servers_of
 
 
 class Known:
-    """One worker's knowledge about `count` ranges."""
+    """Notes, for one worker, in which view it last had an exchange with the settled chain of each range, 0 to `count` -
+    1, and tells that to the servers that ask (`messages.Survey`)."""
 
     def __init__(self, channel: Channel, presence: Presence, count: int) -> None:
         self._channel, self._presence = channel, presence

@@ -54,8 +54,9 @@ class Lent:
 
 
 class Lending:
-    """One worker's side. `memories`: of its machine. `initial` [n]: the model that memory holds which it makes.
-    `progress` returns how far it is."""
+    """One worker's side of sharing the model's memory: it asks the others for it, or makes it, and lends it to those
+    that ask. `memories`: the shared memory of its machine. `initial` [n]: the model that the memory begins with if this
+    worker makes it. `progress` returns this worker's clock and local steps."""
 
     def __init__(
         self,
@@ -78,9 +79,8 @@ class Lending:
         channel.on(Borrow, self._on_borrow)
 
     async def memory(self) -> tuple[CommonVector, Progress]:
-        """Wait until this worker has the memory of all, and return it, and how far the worker is that has lent it, or
-        this worker if it has made it. Raises ValueError where the others' memory is not on this machine,
-        OSError where this machine has none to share, and the errors of the membership."""
+        """Wait until this worker has the memory that all workers of the view share, and return it with a progress
+        (clock, local steps): that of the worker that lent it, or this worker's own if it made it."""
         in_vain = False
         while True:
             view = await self._presence.view()
@@ -150,7 +150,7 @@ class Lending:
             self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress()))
 
     def close(self) -> None:
-        """Lend the memory to nobody any more."""
+        """Lend the memory to no further worker. Workers that have it keep it."""
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()

@@ -38,14 +38,16 @@ from .tenure import workers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """`steps`: steps of the run; `evaluate_every`: steps between two evaluations, 0: the replica cannot evaluate."""
+    """The options of one worker of map and reduce. `algorithm`: the run's; `partitions`: the number of partitions of
+    the data; `steps`: steps of the run; `evaluate_every`: steps between two evaluations, 0: the replica cannot
+    evaluate."""
 
     algorithm: MapReduce
     partitions: int
     steps: int
     evaluate_every: int
     taker: Taker | None
-    """Asks a coordinator for partitions; None: a worker has its own ones."""
+    """The means to ask a coordinator for a partition; None: each worker has partitions of its own."""
 
 
 @dataclass(slots=True)

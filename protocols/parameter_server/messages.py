@@ -133,8 +133,8 @@ class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
     each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
     of the first range, then those of the next. `joins`: the workers take part from now on. `updates`: the payload is
-    what the server function applies to each range; else there is none, and the entries change only clocks. `order`: of
-    the coordinator; empty: none."""
+    what the server function applies to each range; else there is none, and the entries change only clocks. `order`: the
+    coordinator's order, as numbers; empty: none."""
 
     ask: int
     epoch: int

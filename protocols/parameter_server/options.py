@@ -19,10 +19,12 @@ from .shares import Pushes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`steps`: local steps of the run, None: a script decides; `evaluate_every`: clocks between two evaluations, 0: the
-    replica cannot evaluate. `parameters`: the number of elements at the beginning of the model's vector that are
-    trained. `tables`: those of the model, of which a worker pulls and pushes rows. `filters`: of the pushes; None: a
-    push has the whole change. `trained`: the ranges of the vector that are trained."""
+    """The options of one worker. `algorithm`, `consistency`, `function`: of the run, the last one the servers' update
+    function. `steps`: local steps of the run; None: the user's script decides when it ends. `evaluate_every`: the
+    worker's turns between two evaluations of the model; 0: its replica cannot evaluate. `parameters`: the number of
+    elements at the beginning of the model's vector that are trained; the rest are averaged buffers. `tables`: the
+    model's tables, of which a worker pulls and pushes rows. `filters`: the filters of pushes; None: a push has the
+    whole change. `trained`: the ranges of the vector that are trained."""
 
     algorithm: Algorithm
     consistency: Consistency
@@ -35,8 +37,10 @@ class Options:
     trained: tuple[Part, ...] = ()
 
     def filtered(self, pushed: Pushes, residual: Tensor | None, push: Push, *, last: bool) -> tuple[Pushes, Filtered]:
-        """What is sent of a push, and the outcome of the filters for its trained elements. `residual` [m]: what the
-        last push has left of these; None: nothing. The `last` push has all that is left."""
+        """Apply the filters to the trained elements of `pushed`. Returns the push to send, in which the other elements
+        and the rows are as in `pushed`, and the filters' result. `residual` [m]: what the filters held back of the push
+        before; None: nothing. `push`: the filters' input. Without filters, and for the `last` push, the sum of push and
+        residual is sent whole."""
         trained = pushed.vector[: self.parameters]
         if self.filters is None or last:
             found = Filtered(trained if residual is None else trained + residual, torch.zeros_like(trained), 0, {})
@@ -57,12 +61,13 @@ class Options:
         return Pushes(vector, {name: rows.over(-learning_rate) for name, rows in change.rows.items()})
 
     def every_row(self) -> dict[str, Tensor]:
-        """By table, the numbers of all its rows."""
+        """For each table, by its name, the numbers of all its rows: [0, 1, ..., rows - 1]."""
         return {table.name: torch.arange(table.rows) for table in self.tables}
 
     def details(self, moved: Pushes, held: int) -> dict[str, float]:
-        """The numbers of a turn's record. `moved`: the changes of its steps; `held`: the number of elements that the
-        filters held back."""
+        """The worker's own numbers in the record of a turn: "change", the norm of the changed parameters and rows; with
+        tables "rows", the number of changed rows; with filters "held_back", which is `held`. `moved`: the change by the
+        turn's local steps; `held`: the number of elements that the filters held back."""
         squares = [float(torch.linalg.vector_norm(moved.vector[: self.parameters])) ** 2]
         squares += [float(torch.linalg.vector_norm(rows.values)) ** 2 for rows in moved.rows.values()]
         pushed = {"rows": float(sum(map(len, moved.rows.values())))} if self.tables else {}

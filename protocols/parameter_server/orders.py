@@ -56,8 +56,10 @@ class Orders:
             task.cancel()
 
     async def measure(self, step: int, ranges: Sequence[int]) -> tuple[tuple[int, ...], Tensor]:
-        """By range, the number of orders that it has obeyed; and the numbers [MEASURES] of these ranges together, once
-        all copies have the updates of `step` steps."""
+        """Wait until all copies of `ranges` have the updates of `step` steps. Then return two things: for each range,
+        the number of the coordinator's orders that it has obeyed; and, as one vector [MEASURES] in float64, the sum of
+        the ranges' Gram matrices, the loss (0 unless its range is among them), and the last order of a range that has
+        obeyed most."""
         copies = self._store.copies
         await self._until(lambda: all(one in self._tenure.ready and copies[one].updates >= step for one in ranges))
         await self._everywhere(ranges)
@@ -76,9 +78,9 @@ class Orders:
         return orders, torch.cat([total.reshape(-1), rest])
 
     async def obey(self, step: int, ranges: Sequence[int], order: tuple[float, ...]) -> None:
-        """Have all copies of `ranges` obey the order after `step`, and return when they have. `order`: the numbers of
-        an `aggregation.lbfgs.Order`. A range that has obeyed it already does not obey it twice. Waits until this server
-        may serve all of the ranges."""
+        """Have all copies of `ranges` obey the coordinator's order after step number `step`, and return when they have.
+        `order`: the numbers of an `aggregation.lbfgs.Order`. A range that has obeyed this order already does not obey
+        it twice. First waits until all of the ranges are settled (`tenure`)."""
         await self._until(lambda: self._tenure.ready >= {*ranges})
         copies = self._store.copies
         new = [number for number in ranges if copies[number].clocks[COORDINATOR] == step]

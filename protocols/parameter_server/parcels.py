@@ -77,7 +77,8 @@ class Parcels:
         channel.endpoint.on_ended.append(self._boards.forget)
 
     def begin(self, view: View) -> None:
-        """`view` is the present one from now on. Nobody waits for parcels of one before it."""
+        """Go on to `view`: only its members on this machine get parcels, and all parcels from before may be
+        overwritten."""
         if view.generation != self._view:
             self._view = view.generation
             self._slots.clear()
@@ -97,8 +98,10 @@ class Parcels:
         return peer in self._near and self._boards.reached(peer) is not None
 
     def put(self, to: PeerId, payload: Sequence[Buffer], of: Sequence[Tensor] = ()) -> int:
-        """Lay these bytes on the board for `to`. Returns their number there; 0: they have to go over the link. `of`:
-        the tensors whose elements they are, which do not change any more; none: no other peer gets the same."""
+        """Write these bytes to this peer's board, for the peer `to` to read. Returns the parcel's number on the board,
+        which the message to `to` tells; 0: nothing is written, and the bytes have to go over the link. `of`: the
+        tensors whose elements they are, which do not change any more; if they are on the board already, that parcel is
+        used again. Empty: no other peer gets the same."""
         if to not in self._near or (nbytes := sum(map(len, payload))) < _BYTES_MIN:
             return 0
         self._boards.meet([to])
@@ -149,7 +152,8 @@ class Parcels:
         return None if least is None or more else least[2]
 
     def find(self, sender: PeerId, number: int) -> Parcel | None:
-        """The parcel with this number of `sender`. None: it is not there any more."""
+        """The parcel with this number on the board of `sender`. None: it was overwritten, or the board cannot be
+        read."""
         window = self._boards.window(sender)
         slot = None if window is None else window.slot_of(number)
         if window is None or slot is None:
@@ -158,8 +162,9 @@ class Parcels:
         return Parcel(lent.tensor[: max(0, window.fact(slot))], lent)
 
     def unpack(self, envelope: Envelope, number: int) -> bool:
-        """Make a copy of the parcel with this `number` the payload of the message `envelope`; 0: it has its payload.
-        Returns False where the parcel is not there any more."""
+        """Fetch the payload of a message that arrived: copy the parcel with this `number` on its sender's board into
+        ``envelope.payload``. 0: the payload came with the message, and nothing is done. Returns False if the parcel is
+        not there any more."""
         if not number:
             return True
         parcel = self.find(envelope.sender, number)
@@ -171,8 +176,8 @@ class Parcels:
         return True
 
     def took(self, sender: PeerId, number: int, nbytes: int) -> None:
-        """This peer has read the parcel with this number, of `nbytes` bytes, of `sender`, or needs it no more; and all
-        before it."""
+        """Tell `sender`, by a mark on this peer's board, that this peer needs none of its parcels up to this number any
+        more. `nbytes`: the bytes that this peer has read of it, for the count of shared bytes."""
         self.bytes_shared += nbytes
         self._boards.mark(sender, number)
 

@@ -33,21 +33,22 @@ def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
 
 
 def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
-    """The payload with these numbers of rows, and these values. They must not change any more."""
+    """The bytes of a message's payload: `ids`, the numbers of rows, as int32, then `values`. The tensors must not
+    change any more: the payload may share their memory."""
     if not ids:
         return raw(values)
     return b"".join((raw([torch.cat(list(ids)).to(WIRE_INDEX)]), raw(values)))
 
 
 def of_pieces(pieces: Sequence[Piece]) -> Buffer:
-    """The payload with these pieces, which must not change any more."""
+    """The bytes of a message's payload for `pieces`, in their order (`packed`). They must not change any more."""
     ids = [piece.ids for piece in pieces if isinstance(piece, Rows)]
     return packed(ids, [piece.values if isinstance(piece, Rows) else piece for piece in pieces])
 
 
 def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
-    """By block among `ranges`, the numbers of its rows at the beginning of `payload`. Raises ValueError where these are
-    no rows of the blocks."""
+    """For each block of a table among `ranges`, by its range, the numbers of rows from the beginning of `payload`;
+    `counts`: for each range, how many. Raises ValueError where these are no rows of the blocks."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
     if not any(counts) and keys.blocks.keys().isdisjoint(ranges):
@@ -76,8 +77,9 @@ def _are_rows(ids: Tensor, rows: Sequence[int], counts: Sequence[int]) -> bool:
 
 
 class Pieces:
-    """The pieces of `ranges` that `packed` wrote into `payload`; `counts`: by range, its rows. All their `values` [m]
-    share its memory. Raises ValueError where `payload` does not have exactly the bytes of these."""
+    """The pieces of `ranges`, read from the `payload` that `packed` wrote; `counts`: for each range, its number of rows
+    in the payload, 0 for a range of the vector. All their `values` [m] share its memory. Raises ValueError where
+    `payload` does not have exactly the bytes of these."""
 
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
         self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)
@@ -90,8 +92,8 @@ class Pieces:
         self.values = of_bytes(memoryview(payload)[head:], keys.dtype)
 
     def of(self, places: Sequence[int]) -> Piece:
-        """The rows of the block at this place among the ranges, or the values of the ranges of the vector at these
-        places, which ascend."""
+        """The piece at `places`, which are indices into the ranges: one place of a block gives its rows; ascending
+        places of ranges of the vector give their values, one behind the other [m]."""
         first, until, starts = places[0], places[-1] + 1, self._starts
         if len(places) == len(self._ranges):
             values = self.values

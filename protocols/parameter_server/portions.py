@@ -98,7 +98,7 @@ class Taker:
 
     @property
     def patience_s(self) -> float:
-        """Seconds that a worker waits for the end of a step before it asks again, beyond those that it has mapped."""
+        """Seconds that a worker without a portion waits for the end of a step before it asks for one again."""
         return _AGAIN_PATIENCES * self._channel.endpoint.patience_s
 
     async def take(self, view: View, step: int, *, again: bool = False) -> int:

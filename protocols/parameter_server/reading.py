@@ -47,8 +47,8 @@ class Reading:
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
     def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
-        """Take the answer to a question for the values of `ranges`, and release its memory. Raises PeerLost when its
-        bytes and numbers are not as many as these ranges have."""
+        """Store the values of `ranges` from `answer`, give its credit back, and return its message. Raises PeerLost
+        when it has not exactly as many bytes and numbers as these ranges need, or was overwritten in shared memory."""
         pulled: Pulled = answer.message
         parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
         values = of_bytes(answer.payload, self._keys.dtype) if parcel is None else parcel.payload

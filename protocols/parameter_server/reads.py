@@ -79,7 +79,7 @@ class Reads:
         self._look_no_more()
 
     def look(self, ranges: Sequence[int]) -> None:
-        """Answer the reads that waited for the new entries in the copies of these ranges."""
+        """Answer the waiting reads for which the new entries in the copies of these ranges are enough."""
         if not self._parked:
             return
         changed = {*ranges}
@@ -195,7 +195,8 @@ class Reads:
         return ids
 
     def read(self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor]) -> Answer:
-        """What a read at `clock` finds in these ranges now. `ids`: by block, the rows that it asks for."""
+        """The answer, from this server's present copies of these ranges, to a read at `clock` by the worker `reader`.
+        It does not check whether the consistency allows the read."""
         copies = [self._store.copies[number] for number in ranges]
         if witnessed():
             for number, copy in zip(ranges, copies, strict=True):
@@ -206,8 +207,9 @@ class Reads:
         return Answer(values, tuple(copy.updates for copy in copies), clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
-        """Answer a question with these values. `late`: the worker for whose push the answer has waited last, "": for
-        none. Returns False, and refuses the question, where its sender has not taken its earlier answers yet."""
+        """Send `answer` to the worker that asked `question`. `late`: the worker for whose push the answer has waited
+        last, "": for none. Returns False, and refuses the question, where its sender has not taken its earlier answers
+        yet."""
         reader = question.sender
         if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")

@@ -71,8 +71,8 @@ class Parts:
         stalls: Stalls,
         initial: Model | None,
     ) -> Self:
-        """The objects around `store`, of a server that takes part by `channel` in the ranges of `tenure`. `initial`:
-        see `Takeover`."""
+        """Make all objects of one server: they work on `store`, exchange messages by `channel`, and follow the views of
+        `tenure`. `initial`: see `Takeover`."""
         reads = Reads(channel, store, tenure, consistency, stalls)
         chains = Chains(channel, store, tenure)
         chains.on_entries.append(reads.look)
@@ -211,10 +211,10 @@ class Serving:
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
-    """What a checkpoint holds of this server's copies of ranges: their tensors by name, and for each copy a list of its
-    range, term, past, version, updates and clocks (`store.Copy`). The tensors are not copied; from now on updates do
-    not write into them any more. Left out are copies on which servers have never agreed (`takeover`), in this run or in
-    one before."""
+    """The content of a checkpoint about this server's copies of ranges: their tensors by name, and for each copy a list
+    of its range, term, past, version, updates and clocks (`store.Copy`). The tensors are not copied; from now on
+    updates do not write into them any more. Left out are copies on which servers have never agreed (`takeover`), in
+    this run or in one before."""
     tensors, numbers = dict[str, Tensor](), []
     for number, copy in sorted(store.copies.items()):
         if copy.standing == NOTHING:

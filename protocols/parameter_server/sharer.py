@@ -28,8 +28,8 @@ from .tenure import workers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """The options of a worker. `steps`: local steps of the run; `evaluate_every`: clocks between two evaluations, 0:
-    the replica cannot evaluate."""
+    """The options of a worker in shared memory. `algorithm`: the run's; `steps`: local steps of the run;
+    `evaluate_every`: clocks between two evaluations, 0: the replica cannot evaluate."""
 
     algorithm: Shared
     steps: int
@@ -37,7 +37,8 @@ class Sharing:
 
 
 class Sharer:
-    """One worker's side. `begun`: its progress when it begins."""
+    """One worker of an algorithm in shared memory, as a conversation: its replica takes local steps in the memory that
+    all workers share. `begun`: this worker's clock and local steps when it begins."""
 
     needs = frozenset({"steps"})
     bytes_shared = 0

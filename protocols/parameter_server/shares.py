@@ -55,8 +55,8 @@ class Shares:
 
     @classmethod
     def of(cls, keys: Keys, pushes: Pushes) -> Self:
-        """The shares of a push. Raises ValueError where it is not of the shapes and the dtype of the model and its
-        tables."""
+        """The shares that `pushes` consists of: the rows of each block that are in it. Raises ValueError where it is
+        not of the shapes and the dtype of the model and its tables."""
         vector, shares = pushes.vector, cls(keys, {name: rows.ids for name, rows in pushes.rows.items()})
         if vector.shape != (keys.vector_size,) or vector.dtype != keys.dtype:
             got = f"{vector.dtype} of {tuple(vector.shape)}"
@@ -94,12 +94,12 @@ class Shares:
         return packed([self.ids[number] for number in blocks], values)
 
     def rows_of(self, block: int, pushes: Pushes) -> Tensor:
-        """The values [k, width] of the rows of a block in a push."""
+        """The values [k, width] that `pushes` has for the wanted rows of the block with this number."""
         places, name = self._places[block], self._keys.blocks[block].table.name
         return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 
     def blank(self) -> Pushes:
-        """A vector and the wanted rows, whose values are not set yet (`put`)."""
+        """New tensors for the result of a pull, a vector and the wanted rows. Their values are not set yet (`put`)."""
         dtype, every = self._keys.dtype, self._keys.tables
         rows = {
             table.name: Rows(ids, torch.empty(ids.shape[0], table.width, dtype=dtype))

@@ -22,7 +22,8 @@ from .shares import Pushes, Shares
 
 
 class Sparse(Shares):
-    """As `Shares`, for a filtered push, of which only some elements of a range travel."""
+    """By block, the rows that a filtered push has (`Shares`); and for each range of the vector the form in which it is
+    sent: all elements, those that are not 0 with their numbers, or the codec's bytes, whichever is fewest."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         super().__init__(keys, wanted)
@@ -67,8 +68,10 @@ class Sparse(Shares):
 
 
 def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> tuple[Sequence[int], Buffer]:
-    """The counts of rows and the payload of the same push with all elements of its ranges of the vector. Raises
-    ValueError where its elements are none of these ranges, or where what is encoded cannot be decoded."""
+    """Turn a filtered push into one with all elements of its ranges of the vector, 0 for those that were not sent.
+    `counts`, `payload`: of the message. Returns the new counts of rows, 0 for a range of the vector, and the new
+    payload. Raises ValueError for counts, numbers of elements or bytes that do not fit these ranges, and for an encoded
+    range that cannot be decoded."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
     if not any(many for number, many in zip(ranges, counts, strict=True) if number not in keys.blocks):

@@ -55,13 +55,13 @@ def term_of(standing: int) -> int:
 
 @dataclass(slots=True)
 class Copy:
-    """A copy of a range. `values` [m], or [rows, width] of a block; `state`: of the server function; `term`: generation
-    of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies that no chain
-    of this run has settled on, by the terms of the runs before it. `version`: the number of entries; `updates`: of
-    those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the workers that take
-    part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its term. `lent`: somebody
-    else, such as the writer of a checkpoint, may still read these tensors, so an update must not write into them.
-    `whole`: of which these values are a part; None: of none."""
+    """A copy of a range. `values` [m], or [rows, width] of a block; `state`: the state of the server function; `term`:
+    generation of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies
+    that no chain of this run has settled on, by the terms of the runs before it. `version`: the number of entries;
+    `updates`: of those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the
+    workers that take part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its
+    term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so an update must not
+    write into them. `whole`: of which these values are a part; None: of none."""
 
     values: Tensor
     state: State
@@ -76,7 +76,8 @@ class Copy:
     whole: Whole | None = None
 
     def is_like(self, other: Copy) -> bool:
-        """Whether a push or a read finds the same here as in the `other` copy, but for the values."""
+        """Whether this copy and `other`, of another range, are alike but for their values: the same number of updates,
+        the same clocks, the same workers taking part. One push or read can then treat both together."""
         return self.updates == other.updates and self.clocks == other.clocks and self.enlisted == other.enlisted
 
     @property
@@ -94,9 +95,9 @@ class Copy:
 class Entry:
     """One change of the copies of `ranges`: the server function applies `pushed` (None: the values stay), and `clocks`
     are set. Several ranges are of the vector, all of them parameters or all buffers, and `pushed` has theirs one behind
-    the other. `joins`: the workers of `clocks` take part from now on. `order`: of the coordinator, which ranges obey
-    (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for the checkers of a
-    simulation."""
+    the other. `joins`: the workers of `clocks` take part from now on. `order`: the coordinator's order, as numbers,
+    which the ranges obey (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for
+    the checkers of a simulation."""
 
     ranges: tuple[int, ...]
     pushed: Piece | None
@@ -150,13 +151,14 @@ class Store:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """The names that take part in each range, whichever workers there are."""
+        """The names that have a clock in every range although they are no workers: the partitions, and, if there is
+        one, the coordinator. `forget` never removes them."""
         return frozenset((*self.partitions, COORDINATOR) if self.coordinated else self.partitions)
 
     def check(self, ranges: Sequence[int], values: Tensor, each: Callable[[], Sequence[Piece]]) -> None:
-        """Raises ValueError where a push has numbers that are not finite, or, if it is a worker's own and no
-        partition's, a norm beyond `norm_limit` times that of the values that it changes. `values` [m]: those of the
-        pieces for all `ranges`, one behind the other; `each` returns these pieces."""
+        """Raises ValueError if a push has numbers that are not finite. In a run without partitions, also if in any
+        range its norm is beyond `norm_limit` times that of the values that it changes (or times 1, if that is more).
+        `values` [m]: those of the pieces for all `ranges`, one behind the other; `each` returns these pieces."""
         if norm_of(values) <= self._norm_limit:
             return
         if not all_finite(values):
@@ -171,8 +173,8 @@ class Store:
                 raise ValueError(f"its norm in range {number} is {norm:.3g}, beyond the {most:.3g} of --norm-limit")
 
     def forget(self, range: int, workers: Collection[PeerId]) -> None:
-        """Keep at most `CLOCKS_MAX` clocks of a range: of workers that are not among the present `workers`, first those
-        that have ended are forgotten, and then those that had pushed least."""
+        """Remove clocks of a range until it has at most `CLOCKS_MAX`, but none of the present `workers`: first those of
+        workers that have ended, then those of workers that had pushed least."""
         clocks = self.copies[range].clocks
         gone = clocks.keys() - {*workers} - self.fixed
         order = sorted(gone, key=lambda one: (clocks[one] < FOREVER, clocks[one], one))
@@ -180,15 +182,17 @@ class Store:
             del clocks[worker]
 
     def clock(self, range: int, reader: PeerId) -> int:
-        """The clock of a worker in a range: the number of its last push, or, with partitions, that of the steps that
-        are done."""
+        """The clock of the worker `reader` in a range: the number of its last push, 0 before the first. In a run with
+        partitions it is the number of completed steps, whichever the worker."""
         copy = self.copies[range]
         if self.coordinated:
             return copy.clocks[COORDINATOR] - 1
         return min(copy.counted().values()) if self.partitions else copy.clocks.get(reader, 0)
 
     def enter(self, entry: Entry) -> None:
-        """Apply `entry` to this server's copies of its ranges."""
+        """Apply `entry` to this server's copies of the entry's ranges: the server function takes what was pushed,
+        clocks are set, workers join, an order is obeyed. Each copy's `version` grows by 1, and `updates` too if values
+        were pushed."""
         copies, pushed = [self.copies[number] for number in entry.ranges], entry.pushed
         if isinstance(pushed, Rows):
             self._enter_rows(copies[0], entry.ranges[0], pushed)
@@ -219,14 +223,15 @@ class Store:
             state[name][ids] = tensor
 
     def took(self, range: int, base: int) -> Took:
-        """The event that this server now holds its copy of `range`. `base`: the term of the copy that it was made
-        from."""
+        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: the term of the
+        copy that it was made from.
+        """
         copy = self.copies[range]
         copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
 
     def entered(self, entry: Entry) -> Iterator[Entered]:
-        """The events that `entry` was applied to this server's copies."""
+        """For each range, the event for a simulation's checkers that `entry` was applied to this server's copy."""
         parts: Sequence[Tensor | None] = [None] * len(entry.ranges)
         if isinstance(entry.pushed, Tensor) and not self.keys.is_buffer(entry.ranges[0]):
             parts = entry.pushed.split([self.keys.size(number) for number in entry.ranges])
@@ -257,7 +262,7 @@ class Store:
         return b"".join(part.numpy().tobytes() for part in found)
 
     def nbytes(self, copy: Copy) -> int:
-        """The number of all bytes of a copy."""
+        """The total bytes of a copy's values and of its server function's state."""
         return sum(len(tensor) for _, tensor in _places(copy))
 
     def blank(self, range: int, names: Sequence[str]) -> Copy:

@@ -18,13 +18,13 @@ from .store import NOTHING, settled_at
 from .tenure import Tenure
 
 RETURN_PATIENCES = 4
-"""How many patiences the servers wait for a worker's answer, and for a given-up server to come back with the last copy
-of a range."""
+"""How many times the endpoint's patience (seconds of silence after which a peer is lost) the servers wait for a
+worker's answer, and for a given-up server to come back with the last copy of a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers to a survey: by server, those of all other `servers` of a view, and those of its `workers` that have
+    """The answers to a survey, by peer: of all other `servers` of the view, and of those of its `workers` that have
     answered."""
 
     servers: dict[PeerId, Holdings]
@@ -35,9 +35,9 @@ class Found:
         return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
 
     def known(self, number: int, *, doubted: int = 0) -> int:
-        """The highest standing on which a chain of the range `number` has settled, as far as anybody knows. Not
-        believed are as many workers as `doubted`, those that report the highest ones; `NOTHING`: nobody knows of
-        any."""
+        """The highest standing of a copy on which, by the answers, a chain of the range `number` has settled;
+        `NOTHING`: no answer names one. The `doubted` workers that report the highest standings are left out of account.
+        """
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]
         return max((NOTHING, *(one.knows[number] for one in self.servers.values()), *believed))
@@ -56,7 +56,7 @@ class Surveys:
 
     async def found(self) -> Found:
         """Ask all other members of the present view, and return their answers. Waits for each server until it answers,
-        and for each worker 4 patiences at most; the caller cancels this when the view is over."""
+        and for each worker 4 times the endpoint's patience at most; the caller cancels this when the view is over."""
         servers = [server for server in self._tenure.placement.servers if server != self._tenure.me]
         workers = self._tenure.workers
         answers = await asyncio.gather(*map(self._asked, servers), *map(self._told, workers))

@@ -77,7 +77,8 @@ class Takeover:
         self._held.look()
 
     def not_new(self) -> None:
-        """Never make a range from the initial model, because the run began before this server came."""
+        """Note that the run began before this server came: from now on it never makes a range's first copy from the
+        initial model."""
         self._initial = None
 
     def close(self) -> None:
@@ -89,8 +90,8 @@ class Takeover:
             task.cancel()
 
     def repair(self, numbers: Sequence[int]) -> None:
-        """Give this server's copies of these ranges, of which it is the head, to the servers behind it, which lack
-        entries."""
+        """Give this server's copies of these ranges, of which it is the head, once more to the servers behind it in the
+        chains, because these lack entries. Until that is done, messages about the ranges wait."""
         for number in numbers:
             if number not in self._repaired:
                 self._repaired.add(number)

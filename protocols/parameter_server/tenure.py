@@ -99,8 +99,8 @@ class Tenure:
         self._held.look()
 
     def mapper(self, name: str) -> PeerId:
-        """The worker that maps the partition `name`; the name of a worker that is present stands for itself. "": no
-        present worker is meant."""
+        """The present worker that a clock's name stands for: for the name of a partition, the worker that maps it; for
+        a worker's id, that worker. "": that worker is not in the view."""
         worker = self._mapper.get(name, name)
         return worker if worker in self.workers else ""
 
@@ -131,7 +131,7 @@ class Tenure:
         return chain[at] if at < len(chain) else None
 
     def from_worker(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        """Whether `sender` is a worker of the view."""
+        """Whether `sender` is a worker of the view. The ranges are ignored."""
         return sender in self.workers
 
     def from_worker_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
@@ -139,11 +139,12 @@ class Tenure:
         return sender in self.workers and self._leads(ranges)
 
     def from_worker_to_coordinator(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        """Whether `sender` is a worker, and this server coordinates."""
+        """Whether `sender` is a worker of the view, and this server is the coordinator, the head of the first range."""
         return sender in self.workers and self.head(0) == self.me
 
     def from_coordinator_to_head(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        """Whether `sender` coordinates, and this server is the head of all these ranges."""
+        """Whether `sender` is the coordinator, the head of the first range, and this server the head of all these
+        ranges."""
         return sender == self.head(0) and self._leads(ranges)
 
     def _leads(self, ranges: Sequence[int]) -> bool:
@@ -152,7 +153,7 @@ class Tenure:
         return all(chain(range)[:1] == (me,) for range in ranges)
 
     def from_server(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        """Whether `sender` is a server of the view."""
+        """Whether `sender` is a server of the view. The ranges are ignored."""
         return sender in self.placement.servers
 
     def from_predecessor(self, sender: PeerId, ranges: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ RANGES_MOST = 256
 
 
 class Traffic:
-    """What one server has counted since its last record: the staleness of pushes, and bytes of values by range and by
+    """The counts of one server since its last record: the staleness of pushes, and bytes of values by range and by
     sender."""
 
     def __init__(self, keys: Keys) -> None:
@@ -35,7 +35,7 @@ class Traffic:
         self.received[worker] += nbytes
 
     def pull(self, question: Pull | Push) -> None:
-        """Count the bytes of the values with which a question is answered."""
+        """Count the bytes of the values with which this server answers `question`."""
         self._pulled.add(question.ranges, question.rows if isinstance(question, Pull) else (), ids=False)
 
     @property
@@ -45,7 +45,7 @@ class Traffic:
         return sum(staleness * many for staleness, many in self.staleness.items()) / count if count else 0.0
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """The counts of a record, by name and key."""
+        """The counts for a record: "staleness", pushes by staleness; "pushed", "pulled": bytes of values by range."""
         pushed, pulled = self._pushed.by_range(), self._pulled.by_range()
         most = [number for number, _ in (pushed + pulled).most_common(RANGES_MOST)]
         staleness = {str(one): many for one, many in sorted(self.staleness.items())}
@@ -57,7 +57,7 @@ class Traffic:
         return found | ({"": rest} if rest else {})
 
     def clear(self) -> None:
-        """Begin to count anew: a record is written."""
+        """Set all counts to 0, after a record was written."""
         self.staleness.clear()
         self.received.clear()
         self._pushed, self._pulled = _Bytes(self._keys), _Bytes(self._keys)

@@ -32,14 +32,14 @@ class Whole:
     state: State
 
     def is_there(self, copies: Mapping[int, Part]) -> bool:
-        """Whether the copies of all its ranges are parts of it."""
+        """Whether this whole is in use for all its ranges: each range's copy in `copies` is a part of it."""
         parts = map(copies.get, self.ranges)
         return all(part is not None and part.whole is self for part in parts)
 
 
 def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int, Part], pushed: Tensor) -> None:
-    """Update the copies of `ranges` by `function` and `pushed`, which has the elements of all these ranges one behind
-    the other. The tensors of the former values and states are not written to."""
+    """Update the copies of `ranges` by one step of `function` with `pushed`, which has the elements of all these ranges
+    one behind the other. The copies get new tensors; the former ones are not written to."""
     parts = [copies[number] for number in ranges]
     _leave(ranges, copies, parts)
     if len(parts) == 1:

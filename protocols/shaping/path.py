@@ -12,7 +12,7 @@ from ..wire.frames import Buffer, Lane, PeerMisbehaved, decode, message
 @dataclass(frozen=True, slots=True)
 class ShapedTo:
     """Sent to each peer that the sender connects to: the sender's own link. `up_Bps`: bytes a second that it sends;
-    `latency_s`: one-way; `jitter_s`: of the latency."""
+    `latency_s`: one-way; `jitter_s`: each message takes up to this much longer, drawn uniformly from 0 on."""
 
     up_Bps: float
     latency_s: float

@@ -61,7 +61,7 @@ class Form:
 
     @property
     def notes(self) -> list[int]:
-        """By slot, the first word of its note."""
+        """By slot, the index of its note's first word, in words of 8 bytes from the beginning of the board."""
         return [_NOTES_AT // 8 + slot * self._note_words for slot in range(self.slots)]
 
     @property
@@ -95,7 +95,8 @@ class Mapped:
 
 
 class Board:
-    """A peer's own board. Raises OSError where there is no memory to share."""
+    """A peer's own board: memory that this peer writes and the other peers on its machine read. Raises OSError where
+    there is no memory to share."""
 
     def __init__(self, form: Form) -> None:
         self.fd = allocate(form.size)
@@ -126,8 +127,8 @@ class Board:
         return self._here.tensor(slot)
 
     def number(self, slot: int, *facts: int) -> int:
-        """Declare the tensor in the slot complete, so that readers find it. `facts`: the first ones of its note.
-        Returns the tensor's number, which no tensor on this board has had before."""
+        """Declare the tensor in the slot complete, so that readers find it. `facts`: numbers for its note, as many as
+        the form has or fewer. Returns the tensor's number, which no tensor on this board has had before."""
         words = self._here.words
         number = words[_NEWEST] + 1
         for at, fact in enumerate(facts, self._here.notes[slot] + 1):
@@ -149,7 +150,7 @@ class Board:
 
 
 class Window:
-    """Another peer's board, as a reader sees it."""
+    """Another peer's board, mapped into this process for reading."""
 
     def __init__(self, pid: int, fd: int, secret: bytes, form: Form) -> None:
         """Map the board that is open in the process `pid` as the file descriptor `fd`. Raises OSError unless it is a
@@ -166,7 +167,8 @@ class Window:
 
     @property
     def full(self) -> bool:
-        """Whether the owner has no memory to show its newest tensors, so that they have to be asked for."""
+        """Whether the owner has no memory left to put its newest tensors on the board, so that they have to be asked
+        for by message."""
         return self._words[_FULL] != 0
 
     @property

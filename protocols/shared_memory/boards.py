@@ -78,7 +78,7 @@ class Boards(Generic[B, W]):
         channel.on(BoardOffer, self._on_offer)
 
     def meet(self, peers: Iterable[PeerId]) -> None:
-        """Tell each of these peers that is on this machine, and has not been told, where this peer's board is."""
+        """Offer this peer's board to each of these peers that is on this machine and has not been offered it yet."""
         for peer in peers:
             if peer not in self._near and not self._has_none and self._is_near(peer):
                 self._offer(peer)
@@ -102,7 +102,7 @@ class Boards(Generic[B, W]):
         return None if mark < 0 else mark
 
     def mark(self, peer: PeerId, reached: int) -> None:
-        """Mark on this peer's board that it has read that of `peer` up to `reached`."""
+        """Mark on this peer's own board that this peer has read the board of `peer` up to the number `reached`."""
         near = self._near.get(peer)
         if self.own is not None and near is not None:
             self.own.mark(near.row, reached)
@@ -155,12 +155,14 @@ class Boards(Generic[B, W]):
             self.own.mark(near.row, _UNREAD if near.window is None else 0)
 
     def forget(self, peer: PeerId) -> None:
-        """The link to `peer` has ended: forget its board. A new process of that peer offers a new one."""
+        """Forget the board of `peer`, because the link to it has ended. A new process of that peer offers a new
+        board."""
         self.drop(peer)
         self._again.pop(peer, None)
 
     def drop(self, peer: PeerId) -> None:
-        """Read the board of `peer` no more, until both have offered theirs again."""
+        """Stop reading the board of `peer`, and mark that, until each of the two has offered its board to the other
+        again."""
         self.mark(peer, _UNREAD)
         self._near.pop(peer, None)
         self._early.pop(peer, None)

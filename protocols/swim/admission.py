@@ -28,8 +28,8 @@ _AGAIN = 8
 
 
 class Admission:
-    """How one peer lets others in, and gets in itself: as contact, it answers knocks; as newcomer, it knocks. `inside`
-    returns whether this peer is in the run itself."""
+    """One peer's side of letting others into the run, and of getting in itself: as contact, it answers knocks; as
+    newcomer, it knocks. `inside` returns whether this peer is in the run itself."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class Effects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """Event: a peer's probe of `peer`, in its life `life` (`words`), has failed."""
+    """Event for a simulation's checkers: a peer's probe of `peer`, in its life `life` (`words`), has failed."""
 
     peer: PeerId
     life: int
@@ -66,7 +66,8 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredDead:
-    """Event: a peer has declared the life `life` of `peer` dead, after failed probes of its own."""
+    """Event for a simulation's checkers: a peer has declared the life `life` of `peer` dead, after failed probes of its
+    own."""
 
     peer: PeerId
     life: int
@@ -74,7 +75,7 @@ class DeclaredDead:
 
 @dataclass(frozen=True, slots=True)
 class HeardDead:
-    """Event: a peer has heard that another one declared the life `life` of `peer` dead."""
+    """Event for a simulation's checkers: a peer has heard that another one declared the life `life` of `peer` dead."""
 
     peer: PeerId
     life: int
@@ -82,14 +83,16 @@ class HeardDead:
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """Event: a peer has raised its own incarnation to this number, so as to refute that it is suspected or dead."""
+    """Event for a simulation's checkers: a peer has raised its own incarnation to this number, so as to refute that it
+    is suspected or dead."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Event: a peer has learned that `peer`, in its life `life`, has raised its incarnation to this number."""
+    """Event for a simulation's checkers: a peer has learned that `peer`, in its life `life`, has raised its incarnation
+    to this number."""
 
     peer: PeerId
     life: int
@@ -98,8 +101,8 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Event: how much a peer remembers at the end of a period. `members`; `graves`: lost members; `rumours`: words that
-    it still passes on."""
+    """Event for a simulation's checkers: the numbers of what a peer remembers at the end of a period: `members` that it
+    knows; `graves`, which are lost members; `rumours`, which are words that it still passes on."""
 
     members: int
     graves: int

@@ -21,8 +21,8 @@ _TOLD_MAX = 16
 
 
 class Ending:
-    """How one peer leaves, and waits at the end until the others have finished too; it also answers others that do so.
-    `waiting` is notified of each change."""
+    """One peer's side of the end: it leaves, or waits until the others have finished too, and answers others that do
+    so. `waiting` is notified of each change."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting
@@ -42,7 +42,7 @@ class Ending:
 
     async def leave(self, why: str) -> None:
         """Tell other members that this peer leaves for the reason `why`. Returns when they have acknowledged it, or
-        after two patiences. A second call does nothing."""
+        after twice the endpoint's patience, the seconds that a peer may be silent. A second call does nothing."""
         if self.leaves:
             return
         self.leaves = True

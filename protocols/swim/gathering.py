@@ -53,9 +53,9 @@ class Gathering:
         return len(self._known) >= self._founders - self._founders // _MISSING and self._start(self._founders)
 
     def hear(self, period: int, known: int) -> bool:
-        """Note that another peer has reported the start of the run. This peer starts too once it knows enough peers, or
-        a few periods after the first such report. `period`: this peer's present one; `known`: how many peers it knows.
-        Returns whether it starts by this."""
+        """Note that another peer has reported the start of the run. This peer then starts too: at once if peers are
+        counted by marks, else once it knows enough peers, or two periods after the first such report. `period`: this
+        peer's present one; `known`: how many peers it knows. Returns whether it starts by this."""
         if self._heard_in is None:
             self._heard_in = period
         complete = self._by_marks or known >= self._founders or period - self._heard_in >= _TIME

@@ -53,7 +53,8 @@ class InvitedKeys:
         return self.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the present invitation; None: by none. Members that were let in by it stay."""
+        """Replace the present invitation (None: by none), and tell the other peers. Does nothing if `invitation` is the
+        present one. Members that were let in by the former one stay."""
         if self.invites.guest == ("" if invitation is None else invitation.guest):
             return
         self._begin(self._number + 1, invitation)

@@ -101,8 +101,8 @@ class MemberTable:
         self.me, self.incarnation = me, incarnation
 
     def add(self, member: Member, incarnation: int, bringer: PeerId, period: int) -> Entry:
-        """Enter a member that is not in the table, and return its entry. `bringer`: the peer that told of it; `period`:
-        the present one."""
+        """Enter a member that is not in the table, as alive, and return its entry; if it was among the lost ones, it is
+        so no more. `bringer`: the peer that told of it; `period`: the present one."""
         assert member.id not in self.entries
         self.graves.pop(member.id, None)
         entry = Entry(member, incarnation, bringer, incarnation, digest=mark(member.id, member.life), came=period)
@@ -132,8 +132,8 @@ class MemberTable:
         return unproven < max(1, self.room // 2)
 
     def is_news(self, word: Word) -> bool:
-        """Whether `word` is about a peer that is no member here and was not lost in the word's incarnation or a later
-        one."""
+        """Whether `word` may bring a new member: its peer is not in the table, and was not lost here in that
+        incarnation or a later one."""
         grave = self.graves.get(word.id)
         known = word.id in self.entries or word.id == self.me.id
         return not known and (grave is None or word.incarnation > grave.incarnation)

@@ -41,7 +41,8 @@ WHOLE_ROOM = 255
 class SwimMembership(Waiting):
     """One peer's membership of a run by SWIM: has the state machine probe other members, and makes this peer's views of
     what that finds. `links`: how many links this peer wishes to have; None: each peer knows all members. `terms`:
-    values that all peers of the run share. `invitation`: as this peer knows it at first."""
+    values that all peers of the run share. `invitation`: the run's invitation, as far as this peer knows at first;
+    None: there is none."""
 
     def __init__(
         self, channel: Channel, me: Member, terms: Terms, links: int | None, invitation: Invitation | None = None
@@ -120,7 +121,7 @@ class SwimMembership(Waiting):
 
     def leave(self, why: str) -> asyncio.Task[None]:
         """Leave the run of this peer's own will. The returned task is done when other members have acknowledged it, or
-        after two patiences."""
+        after twice the endpoint's patience."""
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     def take_back(self, contact: PeerId | None) -> None:
@@ -146,7 +147,8 @@ class SwimMembership(Waiting):
         self._refresh(enters=True)
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait for them: see `Ending.finish`."""
+        """Tell the others that this peer has finished, and wait until all members that it knows have, too
+        (`Ending.finish`)."""
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:

@@ -27,8 +27,9 @@ TABLE_MAX = 512
 class Beat:
     """The sender's state, which goes with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 1 +
     the incarnation of the receiver that it suspects or takes for dead; 0: it does not. `knows`: the receiver is among
-    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: of its
-    members, 0: it has links to a few only. `words`: that it passes on. `marks`: hashes of peers that have gathered."""
+    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: a checksum
+    over its members, 0: it has links to a few only. `words`: statements on peers that it passes on. `marks`: hashes of
+    peers that have gathered."""
 
     life: int
     incarnation: int
@@ -244,7 +245,8 @@ class AskDone:
 
 
 def check_beat(beat: Beat) -> None:
-    """Raises PeerMisbehaved for a beat that no honest peer can send."""
+    """Raises PeerMisbehaved for a beat without a life, with an incarnation beyond the limit, with too many words or
+    marks, or with a word that `words.check` refuses."""
     if beat.incarnation > INCARNATION_MAX or beat.life == 0:
         raise PeerMisbehaved(f"claims incarnation {beat.incarnation} of life {beat.life}")
     check_accusation(beat.accuses)
@@ -260,7 +262,7 @@ def check_accusation(accuses: int) -> None:
 
 
 def check_words(words: tuple[Word, ...], most: int) -> None:
-    """Raises PeerMisbehaved for more than `most` words, or a word that no honest peer can say."""
+    """Raises PeerMisbehaved for more than `most` words, or a word that `words.check` refuses."""
     if len(words) > most:
         raise PeerMisbehaved(f"told {len(words)} words at once, at most {most} are read")
     for word in words:

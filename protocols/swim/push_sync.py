@@ -40,7 +40,8 @@ class PushSync:
         self._synced = -_SYNC
 
     def fresh(self) -> None:
-        """Note that there is a fresh word: it is pushed soon, together with others that come until then."""
+        """Note that there is a fresh word: it is pushed within a sixteenth of a period, together with others that come
+        until then. There are at most four pushes in a period, and none if `Timing.eager` is 0."""
         if self._timing.eager and self.flush_s == math.inf and self._flushes < _FLUSHES_MAX:
             self.flush_s = self._effects.now() + _FLUSH * self._timing.period_s
             self._flushes += 1
@@ -50,7 +51,7 @@ class PushSync:
         self._flushes = 0
 
     def flush(self) -> None:
-        """Push the fresh words to some members now."""
+        """Push the fresh words now, to as many random members as `Timing.eager` says, and at least to one."""
         self.flush_s = math.inf
         members = list(self._table.entries)
         for peer in self._chance.sample(members, min(len(members), max(1, self._timing.eager))):
@@ -65,7 +66,7 @@ class PushSync:
 
     def take(self, sender: PeerId, table: Table, suspicion: Suspicion) -> None:
         """Take the words of the table that `sender` has sent, and answer with this peer's table if it is asked for.
-        Raises PeerMisbehaved for a table that no honest peer can send."""
+        Does nothing if `sender` is no member here. Raises PeerMisbehaved for a table that no honest peer can send."""
         check_words(table.words, TABLE_MAX)
         if sender not in self._table.entries:
             return

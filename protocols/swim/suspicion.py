@@ -59,7 +59,7 @@ class Suspicion:
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """Note a sign of life of the member: its failed probes, and a suspicion that nobody else was told, are void."""
+        """Note a sign of life of the member: its failed probes are void, and a suspicion told to no other peer."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)
@@ -92,8 +92,8 @@ class Suspicion:
             self.bury(entry, f"it has answered no probe for {silent_s:.1f} s, nor by helpers", told=not alone)
 
     def bury(self, entry: Entry, why: str, *, told: bool, left: bool = False) -> None:
-        """Remove the member from the table as lost, or as having `left`. `told`: also spread the word that it is
-        dead."""
+        """Remove the member from the table as lost, or as having `left`, and report it with the reason `why`. `told`:
+        also spread the word that it is dead."""
         member, by = entry.member, entry.member.id if left else entry.accuser or self._table.me.id
         left = left or by == member.id
         self._detector.calm(member.id)
@@ -288,7 +288,7 @@ class Suspicion:
             self._dissemination.add(word, bringer)
 
     def end_period(self) -> None:
-        """Count a period."""
+        """Count a period as over."""
         self.period += 1
         self._false_suspicions.end_period(self.period)
 

@@ -245,7 +245,7 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """Let a newcomer in. Returns its first incarnation, above those known here of its former lives."""
+        """Let a newcomer in, with links as an acquaintance. Returns its first incarnation, above any known of it."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)

@@ -51,7 +51,9 @@ def alive(member: Member, incarnation: int) -> Word:
 
 
 def check(word: Word) -> None:
-    """Raises PeerMisbehaved for a word that no honest peer can say."""
+    """Raises PeerMisbehaved for a word that is not well formed: of an unknown kind, without a life, with an incarnation
+    or a text beyond the limits; or ALIVE without a matching `member`, or with an accuser (`by`); or not ALIVE with a
+    member, or without an accuser."""
     if word.kind > Kind.DEAD or word.incarnation > INCARNATION_MAX or word.life == 0:
         raise PeerMisbehaved(f"spoke of incarnation {word.incarnation} of a life in the state {word.kind}")
     if not 0 < len(word.id) <= ID_LETTERS_MAX or len(word.by) > ID_LETTERS_MAX or "/" in word.id:
@@ -65,7 +67,8 @@ def check(word: Word) -> None:
 
 
 def check_member(member: Member) -> None:
-    """Raises PeerMisbehaved for a description of a peer that no honest peer can give."""
+    """Raises PeerMisbehaved if the description of a peer has an empty or a guest's id, a text beyond the limits, or no
+    life."""
     sound = (
         0 < len(member.id) <= ID_LETTERS_MAX
         and "/" not in member.id

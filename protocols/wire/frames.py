@@ -67,8 +67,8 @@ class Frame(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A message that a receiver will accept, packed up to its incarnations and number (see `seal`). `fields`: its
-    channel, kind and fields, encoded; `items`: how many values these are."""
+    """A message that a receiver will accept, packed but for the incarnations and the sequence number, which `seal`
+    adds. `fields`: its channel, kind and fields, encoded; `items`: how many values these are."""
 
     lane: Lane
     items: int

@@ -35,7 +35,7 @@ class Codec(NamedTuple):
 
 class Fields(NamedTuple):
     """A dataclass's fields, in order. `values` returns a tuple of their values in an instance; `plains`: `Codec.plain`
-    of each. `checks`: the same if all are scalar; None: some are not."""
+    of each. `checks`: the same as `plains` if all codecs are scalar; None: some are not."""
 
     codecs: tuple[tuple[str, Codec], ...]
     values: Callable[[Any], Any]
@@ -161,7 +161,7 @@ def integer(value: object) -> int:
 
 
 def integers(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As `integer`, for many."""
+    """Returns `values` if each is an int from 0 to 2^63-1, and no bool. Raises ValueError otherwise."""
     if values and ({*map(type, values)} != {int} or min(values) < 0 or max(values) > INT_MAX):
         raise ValueError("integers from 0 to 2^63-1 were due")
     return values

@@ -12,9 +12,10 @@ from .reader import Origin
 
 
 class Call(NamedTuple):
-    """`route`: the routing id by which messages go back over the call. `address`: the host of the calling peer. `file`
-    (device, inode): tells whether `descriptor` still belongs to this connection, or has been reused; None: it was
-    closed already."""
+    """A connection that another peer has made to this peer's inbox. `route`: the routing id by which messages go back
+    over it. `address`: the host of the calling peer. `descriptor`: the file descriptor of its socket in this process.
+    `file` (device, inode): tells whether `descriptor` still belongs to this connection, or has been reused; None: it
+    was closed already."""
 
     route: bytes
     address: str

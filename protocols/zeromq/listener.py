@@ -28,8 +28,9 @@ class Listener:
         self.gate: Gate | None = None
 
     def open(self, bind: Callable[[str], str]) -> None:
-        """Bind the inbox by calling `bind`, which returns the address actually bound or raises OSError. Raises OSError,
-        with the address and advice, when the inbox cannot be bound."""
+        """Bind the inbox by calling `bind`, which returns the address actually bound or raises OSError. Also finds the
+        address that others dial, and begins the gate. Raises OSError, with the address and advice, when the inbox
+        cannot be bound."""
         wanted = self.bound
         host, port = split_address(wanted)
         try:

@@ -107,7 +107,8 @@ class SocketPipe(asyncio.Protocol):
             self._user.drained()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note that the connection has ended, or that none could be made."""
+        """Called when the connection has ended, or could not be made: the user's `ended` is called, if there is a
+        user."""
         self._early.clear()
         user, self._user, self._closed = self._user, None, True
         self._gone(self)
@@ -116,8 +117,8 @@ class SocketPipe(asyncio.Protocol):
 
 
 class Doorstep:
-    """A listening socket of this machine: on Linux an abstract one, which tells which process connects; elsewhere one
-    on the loopback. `came` is called with each connection that this process makes to it, as a pipe."""
+    """A listening socket of this machine: on Linux an abstract one, which closes connections of other processes;
+    elsewhere one on the loopback, which takes all. `came` is called with each connection that is taken, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
         """Raises OSError when no descriptor is free for it."""
@@ -161,7 +162,8 @@ def _process_of(connected: socket.socket) -> int:
 
 
 class SocketPipes:
-    """The pipes of one transport: see `protocols.transport.Pipes`."""
+    """The pipes of one ZeroMQ transport (`protocols.transport.Pipes`): makes doorsteps and inlets, and ends all
+    pipes."""
 
     def __init__(self) -> None:
         self.wanted: Callable[[PeerId, Pipe], None] = lambda peer, pipe: pipe.close()

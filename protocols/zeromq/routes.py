@@ -39,8 +39,8 @@ def claimed_name(route: bytes) -> PeerId:
 
 
 class Change(Enum):
-    """A change of an out-link's connection. The value tells the user why messages to the peer do not arrive; "": they
-    do."""
+    """A change of the state of an out-link's connection. Each value is the reason, in words for the user, why messages
+    to the peer do not arrive in that state; "": they do arrive."""
 
     REACHED = "it is there, but does not answer"
     SILENT = "it is there, but has said nothing for seconds"
@@ -160,7 +160,7 @@ class Ways:
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
         """The peer that has sent a message over the connection with this `route` and `origin`; None: its key is no
-        longer admitted, and the connection is closed."""
+        longer admitted, and the connection is closed. The connection is remembered as the call of that peer."""
         user = "" if self._admitted is None else origin.user
         if self._admitted is not None and user not in self._admitted:
             Call.of(route, origin).close()
@@ -191,7 +191,8 @@ class Ways:
         self.hang_up_out(key)
 
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
-        """Handle a change of the connection of `link`, the out-link to `peer`."""
+        """Handle a change of the connection of `link`, if it is still the out-link to `peer`. Connected: send what
+        waits, and report that. Failed or closed: note why, hold messages back, and connect again after a pause."""
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:

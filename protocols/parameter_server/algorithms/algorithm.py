@@ -63,12 +63,13 @@ class Algorithm(Rule, Protocol):
 
     @property
     def pulls_every(self) -> int:
-        """The number of turns from one pull to the next."""
+        """The number of turns from one pull to the next; 1: a worker pulls in every turn."""
         ...
 
     @property
     def meets(self) -> bool:
-        """Whether a worker pulls at the end of a turn, right before it pushes; False: it pulls at the beginning."""
+        """Whether a worker pulls at the end of a turn, right before it pushes (as elastic averaging does); False: it
+        pulls at the beginning, before its local steps."""
         ...
 
     @property
@@ -82,8 +83,8 @@ class Algorithm(Rule, Protocol):
         ...
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
-        """From where a worker's turn begins. `pulled` [n]: the values that it has just pulled; `own` [n]: its model
-        after its last turn, None: it has taken none."""
+        """The beginning of a worker's turn: the model that its replica loads before the local steps. `pulled` [n]: the
+        values that it has just pulled; `own` [n]: its model after its last turn, None: it has taken none."""
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class MapReduce(Rule, Protocol):
 
     @property
     def steps(self) -> int | None:
-        """The number of steps after which it is done; None: as many as the user asks for."""
+        """The number of steps after which the algorithm is done; None: it runs for as many as the user asks for."""
         ...
 
     def under(self, consistency: Consistency) -> MapReduce:
@@ -113,7 +114,8 @@ class MapReduce(Rule, Protocol):
 
     @property
     def keeps(self) -> ServerFunction | None:
-        """The server function that it always has; None: the user may choose among those that `check` takes."""
+        """The server function that servers of this algorithm always use; None: the user may choose among those that
+        `check` takes."""
         ...
 
     @property
@@ -141,12 +143,12 @@ class MapReduce(Rule, Protocol):
 
     def push(self, sums: Tensor, n: int) -> Tensor:
         """The push [k] for one partition. `sums`: the elements that the query returned for its rows; `n`: elements of
-        the model's vector. Raises ValueError when they are not as many as the algorithm sums."""
+        the model's vector. Raises ValueError when their number is not the one that the algorithm needs."""
         ...
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
         """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
-        at the beginning. Raises ValueError when they stand for none."""
+        at the beginning. Raises ValueError when no model can be computed from them."""
         ...
 
 
@@ -162,7 +164,8 @@ class Shared(Protocol):
 
     @property
     def usual(self) -> tuple[str, str]:
-        """See `Rule`."""
+        """The names of the consistency and of the server function that are taken where the user chooses none (as
+        `Rule`)."""
         ...
 
     def under(self, consistency: Consistency) -> Shared:
@@ -170,12 +173,13 @@ class Shared(Protocol):
         ...
 
     def share(self, memory: CommonVector) -> Share:
-        """From where a worker's turns begin: its model lies in `memory`."""
+        """The beginning of a worker's works, by which its replica's model lies in the shared `memory` from then on."""
         ...
 
 
 class OfChanges:
-    """Base class of algorithms whose workers begin from the model that they pull and push the change of their steps."""
+    """Base class with the usual worker's part: pull in every turn, take one local step from the pulled model, push the
+    change."""
 
     meets = False
     warm_start = 0
@@ -199,7 +203,7 @@ class OfChanges:
 
 
 class OnArrival(OfChanges):
-    """Base class of algorithms that apply each push as it arrives."""
+    """Base class of algorithms whose servers apply each push as it arrives, by itself."""
 
     by_steps = False
 

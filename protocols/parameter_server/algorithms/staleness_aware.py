@@ -13,7 +13,7 @@ from .algorithm import Algorithm, OnArrival
 
 
 def weight_of(staleness: int) -> float:
-    """The factor of the learning rate of a push with this staleness: 1 / staleness, and 1 for staleness 0."""
+    """The weight of a push, by which its change is multiplied: 1 / `staleness`, and 1 for `staleness` 0."""
     return 1.0 / max(1, staleness)
 
 

@@ -33,7 +33,8 @@ from ....aggregation.server.function import ServerFunction
 
 @dataclass(frozen=True, slots=True)
 class SumOfPartitions:
-    """Base class of the algorithms in which an update is the sum of one push of each partition."""
+    """Base class of the algorithms whose servers make one update in each step, from the sum of one push for each
+    partition."""
 
     period = 1
     by_steps = True

@@ -23,7 +23,8 @@ from .algorithm import Algorithm, OfChanges, OnArrival
 
 @dataclass(frozen=True, slots=True)
 class Sync(OfChanges):
-    """`backup`: the number of workers whose pushes an update of a step need not wait for."""
+    """Synchronous SGD, with `backup` workers: the update of a step is the mean of the pushes that came first, and does
+    not wait for those of the last `backup` workers. 0: it waits for all."""
 
     backup: int = 0
     usual = ("bsp", "add")
