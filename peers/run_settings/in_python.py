@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .keywords import PathText
+from ..settings.keywords import PathText
 from .settings import Settings, Tell, aloud
 
 
