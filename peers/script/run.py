@@ -27,7 +27,7 @@ from ..records.metrics import Measured
 from ..records.records import ExchangeRecord
 from ..records.run import peer_file, read_records
 from ..records.units import count_text
-from ..run_settings.in_python import in_python
+from ..settings.in_python import in_python
 from ..task.facts import Facts
 from ..task.gradients import Gradients
 from ..training.loop import Ended, Training

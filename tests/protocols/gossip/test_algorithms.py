@@ -15,8 +15,8 @@ from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
 from samovar.protocols.gossip.algorithms.choco import step_for
+from samovar.protocols.gossip.algorithms.differences import encoded
 from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
-from samovar.protocols.gossip.differences import encoded
 from samovar.protocols.work import AfterStep, Update
 
 PEERS, RATE, PERIOD = 8, 0.02, 10
