@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from .peers.checkpoints.checkpoint import CheckpointError
     from .peers.errors import RunFailed
     from .peers.launch.join_target import JoinFailed
+    from .peers.run_settings.settings import Settings
     from .peers.script.join import join
     from .peers.script.run import Run
     from .peers.settings.fields import SettingsError
-    from .peers.settings.settings import Settings
     from .peers.task.task import TaskError
     from .peers.training.stop import Stopped
     from .protocols.link.link import PeerLost
@@ -58,7 +58,7 @@ _MODULES = {
     "Result": "peers.api.result",
     "Run": "peers.script.run",
     "RunFailed": "peers.errors",
-    "Settings": "peers.settings.settings",
+    "Settings": "peers.run_settings.settings",
     "SettingsError": "peers.settings.fields",
     "Stopped": "peers.training.stop",
     "Sweep": "sims.sweeps.show",

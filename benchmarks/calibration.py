@@ -41,8 +41,8 @@ from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.launch.session import open_endpoint
 from samovar.peers.peer import Peer
 from samovar.peers.place import Place
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link, parse_rate
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.facts import Facts
 from samovar.peers.task.task import load_task
 from samovar.protocols.endpoint import Endpoint

@@ -21,7 +21,7 @@ from torch import nn
 
 from samovar.peers.peer import Peer
 from samovar.peers.place import Place
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.rng import derive
 from samovar.peers.task.task import Task
 from samovar.peers.training.compute import ThreadCompute

@@ -22,7 +22,7 @@ from common import Row, arguments, show
 from samovar.aggregation.vector import Layout
 from samovar.peers.peer import Peer
 from samovar.peers.place import Place
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.facts import Facts
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.work import Update

@@ -39,7 +39,7 @@ from pathlib import Path
 import torch
 from common import MISSED, Row, usual_parser
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.limits import WHOLE_PEERS_MAX
 from samovar.protocols.swim.effects import DeclaredDead, HeardDead, Suspected

@@ -33,9 +33,9 @@ from .records.columns import Noun, noun
 from .records.comings import Comings
 from .records.metrics import scales_told
 from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .run_settings.settings import Settings
 from .settings.edge import BUDGET_LEFT, begin_with
 from .settings.link_text import parse_rate
-from .settings.settings import Settings
 from .task.constants import Agreement
 from .task.facts import Facts
 

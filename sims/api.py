@@ -21,11 +21,11 @@ from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
 from ..peers.errors import RunFailed
 from ..peers.records.records import Record
+from ..peers.run_settings.settings import Settings, aloud, silently
 from ..peers.script.main_script import errors_are_lines
 from ..peers.settings.fields import SettingsError
 from ..peers.settings.in_python import in_python, python_words
 from ..peers.settings.keywords import PathText, SimulateSettings
-from ..peers.settings.settings import Settings, aloud, silently
 from ..peers.task.rng import lent
 from ..peers.training.stop import Stopped
 from .run import IN_GROUPS, Play, play, play_of_scenario, play_of_task

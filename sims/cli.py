@@ -11,7 +11,7 @@ from ..peers.cli.command_line import fail
 from ..peers.cli.flags import OWN, SettingsCommand, of_task
 from ..peers.cli.output import Output, exits, prints_aside, run_options
 from ..peers.records.result import Result
-from ..peers.settings.settings import Settings, Tell, aloud, silently
+from ..peers.run_settings.settings import Settings, Tell, aloud, silently
 from ..peers.settings.unit_rules import MEASURED
 from .run import IN_GROUPS, play, play_of_scenario, play_of_task
 from .sweeps.show import show_sweep

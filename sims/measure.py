@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from ..peers.settings.settings import Settings
+from ..peers.run_settings.settings import Settings
 from ..peers.task.task import Task
 from ..peers.training.trainer import Trainer
 from ..peers.user_code import called_with

@@ -18,7 +18,7 @@ from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile
 from ..peers.records.records import Record
 from ..peers.records.result import Result
-from ..peers.settings.settings import Settings, Tell
+from ..peers.run_settings.settings import Settings, Tell
 from ..peers.settings.unit_rules import MEASURED
 from ..peers.task.definitions import defined
 from ..peers.task.task import Task, check_trainable, load_task

@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.gossip.messages import Published
 from samovar.sims.scenarios.scenario import Group, Scenario

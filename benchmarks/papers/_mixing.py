@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.testpoints import Became
 from samovar.sims.scenarios.scenario import Group, Scenario

@@ -14,7 +14,7 @@ from _images import Data, load
 from _tasks import fashion, log_h, mlp_s
 
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual

@@ -32,8 +32,8 @@ from _transformer import Scheduled, Start, loss, pretrained
 
 from samovar.aggregation.vector import Layout, Part
 from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_duration, parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.filling import Filling

@@ -31,7 +31,7 @@ from _study import play
 from torch import nn
 
 from samovar.peers.records.records import ExchangeRecord
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.sims.scenarios.scenario import Scenario

@@ -30,8 +30,8 @@ from _study import FLOOR, GRID_S, at_first, far_link, play, reached, smoothed
 from _tasks import log_h, mlp_s
 
 from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.world.world import World

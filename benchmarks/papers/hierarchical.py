@@ -26,8 +26,8 @@ from _common import Claim, Curve, chart, conclude, parsed_with_seeds, parser
 from _study import FLOOR, GRID_S, PROBLEMS, SYNCHRONOUS, at_first, play, reached, smoothed
 
 from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.scenarios.scenario import Group, Scenario

@@ -32,7 +32,7 @@ from _tasks import mlp_s
 
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.sims.scenarios.scenario import Scenario
 
 PROBLEM, TASK = PROBLEMS["MLP-S"], Path(_paced.__file__)

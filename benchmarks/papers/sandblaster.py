@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from samovar.aggregation.lbfgs import Search, decide
 from samovar.aggregation.server.lbfgs import KeepBasis, gram, obeyed
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.parameter_server.mapper import Mapper
 from samovar.sims.scenarios.scenario import Group, Scenario

@@ -22,7 +22,7 @@ from _common import Claim, Curve, Found, Row, arguments, chart, conclude, studie
 from torch import Tensor, nn
 
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.parameter_server.mapper import Mapper
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario

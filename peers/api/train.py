@@ -13,11 +13,11 @@ from ..cli.command_line import STOPPED
 from ..cli.output import Output
 from ..errors import RunFailed
 from ..launch.local_run import Ended, LocalRun, prepared, wished
+from ..run_settings.settings import aloud, silently
 from ..script.loop_thread import Background
 from ..script.main_script import errors_are_lines
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import PathText, TrainSettings
-from ..settings.settings import aloud, silently
 from ..training.stop import Stopped
 from .result import Result
 from .task_file import TaskLike, task_file

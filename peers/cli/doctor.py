@@ -24,7 +24,7 @@ from ..launch.join_target import JoinFailed, JoinTarget
 from ..launch.session import open_endpoint
 from ..machine.open_files import FILES_WISHED, raise_file_limit
 from ..records.units import bytes_text
-from ..settings.settings import Settings
+from ..run_settings.settings import Settings
 from .command_line import between_words
 from .flags import GroupedCommand, click_options
 from .output import exits

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...aggregation.options import spelled
-from ..conversations.loading import of_another
+from ..conversations.loading import chosen, of_another
 from ..settings.common import CommonSettings
-from ..settings.fields import SettingsError, Spoken, checked
-from ..settings.names import fields_of
+from ..settings.fields import SettingsError, Spoken
+from ..settings.names import PROTOCOL, fields_of
 from .spoken import named_by, sources
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -170,23 +170,18 @@ def _spoken(args: list[str], usual: str) -> Spoken:
     ("": that of all settings). Raises SettingsError for an invalid ``--protocol``. A file that cannot be read is passed
     over here; its error is raised when the command reads it."""
     said = sources(args)
-    field = _COMMON["protocol"]
-    spoken: Spoken
     if "protocol" in said:
         try:
-            spoken = checked(field, said["protocol"])
+            return chosen(said["protocol"])
         except SettingsError as error:
             raise SettingsError(error.problem, error.name, "--protocol") from None
-        return spoken
     for source, value in said.items():
         try:
             if (name := named_by(source, value)) is not None:
-                spoken = checked(field, name)
-                return spoken
+                return chosen(name)
         except (OSError, ValueError):
             continue
-    spoken = checked(field, usual or field.default)
-    return spoken
+    return chosen(usual or PROTOCOL.default)
 
 
 def _options(field: dataclasses.Field[Any]) -> list[tuple[list[str], dict[str, Any]]]:

@@ -12,8 +12,8 @@ from ..launch.run_socket import ask
 from ..launch.ways_in import asking
 from ..records.run import SETTINGS_FILE
 from ..records.units import plain
+from ..run_settings.settings import Settings
 from ..settings.fields import SettingsError
-from ..settings.settings import Settings
 from .command_line import fail
 from .flags import click_options
 from .output import exits

@@ -25,8 +25,8 @@ from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler, do_without_onednn
 from ..records.columns import noun
 from ..records.records import Record
+from ..run_settings.settings import Settings, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
-from ..settings.settings import Settings, aloud, of_tasks, silently
 from ..task.task import TaskError, kind_of
 from ..training.stop import Stop
 from .command_line import STOPPED, fail, meanwhile

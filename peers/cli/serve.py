@@ -9,11 +9,10 @@ import click
 
 from ...protocols.members.attributes import SERVER
 from ..launch.local_run import prepared
+from ..run_settings.roles import check_servers
+from ..run_settings.settings import aloud, silently
 from ..settings.fields import SettingsError
-from ..settings.given import flag_of
-from ..settings.names import fields_of
-from ..settings.roles import check_servers
-from ..settings.settings import aloud, silently
+from ..settings.names import fields_of, flag_of
 from .flags import OWN, SettingsCommand, chosen_protocol, of_task
 from .join import Entry, entered, entry_options
 from .output import Output, exits, run_options

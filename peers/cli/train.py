@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..launch.local_run import Ended, LocalRun, prepared
-from ..settings.settings import aloud, silently
+from ..run_settings.settings import aloud, silently
 from ..task.task import kind_of
 from .command_line import STOPPED, fail
 from .flags import OWN, SettingsCommand, of_task

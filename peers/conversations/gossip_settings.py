@@ -13,8 +13,8 @@ from ...aggregation.mixing.topology import Topology, needs_capacities
 from ...aggregation.periods.policy import PeriodPolicy
 from ...protocols.collectives.bound import NORM_LIMIT
 from ...protocols.gossip.algorithms.algorithm import Algorithm
+from ...protocols.gossip.algorithms.differences import DifferenceCodec
 from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
-from ...protocols.gossip.differences import DifferenceCodec
 from ..memberships import Kind, parse_membership
 from ..settings import validators as rules
 from ..settings.common import CommonSettings

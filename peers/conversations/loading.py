@@ -18,7 +18,8 @@ from typing import Final
 from ...aggregation.options import OptionError
 from ..reasons import reason
 from ..settings.common import CommonSettings
-from ..settings.fields import FILE_ENDING, OwnSettings, Spoken
+from ..settings.fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
+from ..settings.names import PROTOCOL
 from ..user_code import imported
 from .registry import CONVERSATIONS, ENTRY_POINTS, Registered
 
@@ -40,6 +41,17 @@ def loaded(text: str) -> Spoken:
         return _of_package(name, installed[name])
     known = ", ".join([*CONVERSATIONS, *installed])
     raise OptionError(f"there is none called {text[:60]!a}; known are {known}, and a FILE.py of your own")
+
+
+def chosen(value: object) -> Spoken:
+    """The conversation that a value of the setting `protocol` chooses: a text as `loaded` takes it, or a `Spoken`.
+    Raises SettingsError for any other value, and for a text that `loaded` refuses."""
+    try:
+        found = loaded(value) if isinstance(value, str) else value
+    except OptionError as error:
+        raise SettingsError(f"is refused: {error}", PROTOCOL.name) from None
+    spoken: Spoken = checked(PROTOCOL, found)
+    return spoken
 
 
 def of_another(name: str, spoken: Spoken) -> str:

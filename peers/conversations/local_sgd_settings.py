@@ -17,8 +17,8 @@ from ...protocols.collectives.bound import NORM_LIMIT
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
-from ..settings.given import flag_of
 from ..settings.link_text import one_of
+from ..settings.names import flag_of
 from ..settings.validators import Parsed
 from .period_settings import PeriodSettings
 

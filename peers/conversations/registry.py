@@ -17,8 +17,8 @@ from ...protocols.members.port import RunMembers, Way
 from ...protocols.shared_memory.common_vector import Memories
 from ...protocols.stalls.stalls import Stalls
 from ..checkpoints.checkpoint import Snapshot
+from ..settings.common import ChosenSettings
 from ..settings.fields import OwnSettings, Spoken
-from ..settings.settings import Settings
 from ..task.facts import Facts
 
 
@@ -36,7 +36,7 @@ class Setup:
     memories: Memories
     stalls: Stalls
     clock: RunClock
-    settings: Settings
+    settings: ChosenSettings
     facts: Facts
     steps: int | None = None
     resumed: Snapshot | None = None
@@ -70,7 +70,7 @@ ENTRY_POINTS: Final = "samovar.conversations"
 """The group of entry points by which installed packages declare conversations. Each names a `Registered`."""
 
 
-def conversation(settings: Settings) -> Registered:
+def conversation(settings: ChosenSettings) -> Registered:
     """The declaration of the conversation that the setting `protocol` chooses."""
     return declared_by(settings.protocol)
 

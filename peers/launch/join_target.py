@@ -22,10 +22,10 @@ from ...protocols.transport import PeerId
 from ...protocols.zeromq.transport import KeyPair
 from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.votes import votes_folder
+from ..run_settings.roles import check_servers
+from ..run_settings.settings import Settings, Tell
 from ..settings.edge import begin_with
 from ..settings.fields import SettingsError
-from ..settings.roles import check_servers
-from ..settings.settings import Settings, Tell
 from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key

@@ -21,7 +21,7 @@ from typing import Any
 from ...protocols.members.invite_change import REINVITE_S
 from ..errors import RunFailed
 from ..records.records import ExchangeRecord, Record, read_record
-from ..settings.settings import Settings
+from ..run_settings.settings import Settings
 from .control import LEAVE_S, Control, Orders
 from .spawn import ForkServerKilled, Spawner, SpawnError
 from .spawned import Spawned, why_none_is_done

@@ -22,7 +22,7 @@ from ..records.result import Lost, Result
 from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally, alike
 from ..records.units import count_text, left_behind_text
-from ..settings.settings import Settings, Tell, of_tasks
+from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices

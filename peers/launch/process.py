@@ -20,7 +20,7 @@ from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
 from ..peer import Peer
 from ..records.records import Record
-from ..settings.settings import Settings
+from ..run_settings.settings import Settings
 from ..task.facts import Facts
 from ..task.headline import Headline
 from ..task.task import TaskError, check_trainable, load_task

@@ -20,7 +20,7 @@ from ..records.consensus import Consensus
 from ..records.result import Best, Lost, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
-from ..settings.settings import Settings
+from ..run_settings.settings import Settings
 
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"

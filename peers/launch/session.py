@@ -29,9 +29,9 @@ from ..peer import Peer
 from ..place import Place
 from ..records.record_file import RecordFile
 from ..records.records import EventRecord, Record
+from ..run_settings.settings import Settings
 from ..settings.edge import budget_of
 from ..settings.link_text import parse_link
-from ..settings.settings import Settings
 from ..training.stop import Stop
 from .control import Control, Orders, control_of_this_process
 from .invite_request import invitation_of, reinvited

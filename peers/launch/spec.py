@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ...protocols.zeromq.transport import KeyPair
 from ..records.run import peer_file
-from ..settings.roles import role_of
-from ..settings.settings import Settings
+from ..run_settings.roles import role_of
+from ..run_settings.settings import Settings
 from .control import Orders
 from .keys import Invite, read_authorized, read_key
 

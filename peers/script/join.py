@@ -30,10 +30,10 @@ from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
 from ..machine.torch_imports import do_without_compiler, import_all_of_torch
+from ..run_settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import JoinSettings
-from ..settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..training.stop import Stop
 from .loop_thread import Background
 from .main_script import errors_are_lines, is_script

@@ -1,1 +1,1 @@
-"""Settings: flags, TOML files, and rules on which settings go together."""
+"""The declaration of settings: their rules and units, those of every conversation, and TOML files."""

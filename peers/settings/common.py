@@ -9,7 +9,7 @@ from ...protocols.members.invitation import KEYS_MAX
 from . import unit_rules as units
 from . import validators as rules
 from .edge import ANYWHERE, check_budget
-from .fields import Declared, SettingsError, Spoken, setting
+from .fields import Declared, OwnSettings, SettingsError, Spoken, setting
 
 USUAL_STEPS = 2000
 """Local steps of a peer in a run for which no end is given."""
@@ -108,3 +108,10 @@ class CommonSettings(Declared):
         check_budget(self)
         if self.listen == NOWHERE and self.advertise is not None:
             raise SettingsError(f"has no use with --listen {NOWHERE}: nobody can dial this peer", "advertise")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenSettings(CommonSettings):
+    """The settings with which a conversation is built: the common ones, and the chosen conversation's `own`."""
+
+    own: OwnSettings

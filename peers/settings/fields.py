@@ -13,8 +13,7 @@ from ..memberships import Kind, Views
 from .validators import Parsed, Rule, shown
 
 if TYPE_CHECKING:
-    from .common import CommonSettings
-    from .settings import Settings
+    from .common import ChosenSettings, CommonSettings
 
 FILE_ENDING: Final = ".py"
 """The ending by which a value of ``--protocol`` is the path of a file."""
@@ -88,7 +87,7 @@ class OwnSettings(Declared):
     (`peers.cli.flags`) may be used again; the settings are then appended there."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: ChosenSettings) -> Self:
         """The own settings of the conversation in `settings`, which must be of this class."""
         assert isinstance(settings.own, cls), f"{settings.protocol.text} has settings of its own"
         return settings.own

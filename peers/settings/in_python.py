@@ -1,23 +1,10 @@
-"""Settings from the keyword arguments of a Python function, and messages in the words of its caller."""
+"""Messages about settings in the words of a caller of Python."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-
-from .keywords import PathText
-from .settings import Settings, Tell, aloud
-
-
-def settings_of(given: Mapping[str, object], config: PathText | None = None, tell: Tell = aloud) -> Settings:
-    """Settings from keyword arguments (None: not given) over those of a TOML file, if any, over the defaults.
-    `tell` is called with each notice for the user. Raises SettingsError for a wrong name or value, in words of Python,
-    and for a file that cannot be read."""
-    with in_python():
-        return Settings.read(None if config is None else Path(config), given, tell)
-
+from collections.abc import Iterator
 
 _UNKNOWN = re.compile(r"\Aunknown key")  # further on it is the key of a file
 _COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor|serve)\b[^;,)]*"

@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from ...aggregation.codecs.codec import Codec
@@ -217,16 +216,13 @@ def schedule() -> Rule:
 
 
 def protocol() -> Rule:
-    """The rule for a conversation, given by name or by the path of its file."""
+    """The rule for a conversation, which `peers.conversations.loading.chosen` finds by its name or the path of its
+    file."""
 
     def take(value: object) -> Parsed[Any]:
-        if isinstance(value, Parsed):
-            return value
-        if not isinstance(value, str):
+        if not isinstance(value, Parsed):
             raise ValueError
-        # By name, and not before a protocol is asked for: conversations import the settings.
-        found: Parsed[Any] = import_module("..conversations.loading", __package__).loaded(value)
-        return found
+        return value
 
     return Rule(take, "the name of a conversation, or FILE.py with one", "NAME|FILE", str)
 

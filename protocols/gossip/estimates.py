@@ -27,7 +27,7 @@ from torch import Tensor
 from ..offload import off_loop
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
-from .differences import DifferenceCodec, decoded, encoded
+from .algorithms.differences import DifferenceCodec, decoded, encoded
 from .messages import NEWEST, Form, Published, Want
 
 _HASH_BYTES = 16

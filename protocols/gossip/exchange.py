@@ -27,7 +27,7 @@ from ..testpoints import sometimes
 from ..transfer.chunks import Inbox
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from .differences import DifferenceCodec
+from .algorithms.differences import DifferenceCodec
 from .estimates import Estimates
 from .giving import Giving, stage_of
 from .lent import Lent, Shown

@@ -9,7 +9,7 @@ from typing import Any
 from ...aggregation.codecs.registry import CODECS, parse_codec
 from ...aggregation.schedules.registry import SCHEDULES
 from ...peers.conversations.local_sgd_settings import LocalSGDSettings
-from ...peers.settings.settings import Settings
+from ...peers.run_settings.settings import Settings
 from ..checkers.local_sgd import LOCAL_SGD
 from ..checkers.local_sgd_fetches import FETCHES
 from ..checkers.local_sgd_liars import WHATEVER_A_LIAR_SAYS

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...peers.conversations.loading import loaded
 from ...peers.conversations.registry import CONVERSATIONS, declared_by
-from ...peers.settings.settings import Settings
+from ...peers.run_settings.settings import Settings
 from ..checkers.common import Check
 from ..scenarios.scenario import Group
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...peers.run_settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings import toml_rows as read
 from ...peers.settings.fields import SettingsError
 from ...peers.settings.link_text import parse_duration, parse_link
-from ...peers.settings.settings import Settings, Tell, aloud, silently
 from ...peers.settings.toml_file import TomlFile, read_toml
 from ...peers.settings.toml_rows import Row, TableError, near, rows
 from ...peers.settings.unit_rules import MEASURED

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
+from ...peers.run_settings.roles import role_of
+from ...peers.run_settings.settings import Settings
 from ...peers.settings.link_text import one_of, parse_duration, parse_link, rate_text, size_text
-from ...peers.settings.roles import role_of
-from ...peers.settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
 from .noise import QUIET, Noise

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...peers.run_settings.settings import Settings
 from ...peers.settings.link_text import duration_text, link_text, rate_text, size_text
 from ...peers.settings.names import PROTOCOL
-from ...peers.settings.settings import Settings
 from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from ...peers.settings.settings import Settings
+from ...peers.run_settings.settings import Settings
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
 from ..conversations.simulation import registered, simulation

@@ -15,8 +15,8 @@ from ...peers.errors import is_plain, one_line
 from ...peers.peer import Peer
 from ...peers.place import Place
 from ...peers.records.records import Record
+from ...peers.run_settings.settings import Settings
 from ...peers.settings.edge import budget_of
-from ...peers.settings.settings import Settings
 from ...peers.task.headline import headline_of
 from ...peers.task.rng import derive
 from ...peers.task.task import Task

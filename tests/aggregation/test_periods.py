@@ -9,7 +9,7 @@ from samovar.aggregation.periods.displacement import MotionSampler
 from samovar.aggregation.periods.policy import STILL, Motion, Numbers, PeriodPolicy, PeriodState
 from samovar.aggregation.periods.post_local import PostLocal
 from samovar.aggregation.periods.qsr import Quadratic
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual

@@ -12,8 +12,8 @@ import pytest
 from live import ROOT, Live, samovar, verb
 
 from samovar import join
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario

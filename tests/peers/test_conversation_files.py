@@ -17,9 +17,9 @@ from samovar.peers.cli.train import train
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
 from samovar.peers.conversations.registry import conversation
 from samovar.peers.launch.ways_in import WaysIn
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings import validators
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.scenarios.text import scenario_text

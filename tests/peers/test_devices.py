@@ -12,7 +12,7 @@ import torch
 from live import ROOT
 
 from samovar.peers.launch import process
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.rng import Chance
 from samovar.peers.task.task import TaskError, load_task
 from samovar.peers.training import devices

@@ -12,7 +12,7 @@ from tiers import soaked
 from torch import nn
 
 from samovar.aggregation.scaffold import ControlVariate
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task.model_copy import ModelCopy
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.work import AfterStep, OnGradient

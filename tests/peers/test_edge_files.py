@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from live import verb
 
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 
 GRAPH = """# A ring of four and a chord
 0 1

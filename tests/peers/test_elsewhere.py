@@ -20,7 +20,7 @@ from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import left_behind_text
 from samovar.peers.report.write import page
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World

@@ -32,7 +32,7 @@ from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally
 from samovar.peers.report.write import page
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.evaluation import metrics_of
 from samovar.peers.task.task import Task, TaskError, load_task
 from samovar.peers.training.stop import Stop

@@ -17,8 +17,8 @@ from samovar.__main__ import main
 from samovar.peers.cli.completion import TABLE, known
 from samovar.peers.cli.flags import GROUPS, GroupedCommand
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.names import fields_of
-from samovar.peers.settings.settings import Settings
 
 VERBS = {
     "train": "samovar.peers.cli.train",

@@ -15,7 +15,7 @@ from torch import Tensor, nn, optim
 
 import samovar
 from samovar.peers.checkpoints.checkpoint import CheckpointError
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task.optimizer_state import InnerState
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer

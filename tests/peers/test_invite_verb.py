@@ -10,7 +10,7 @@ from live import STEADY, Live, run_here, verb
 from samovar.peers.launch.join_target import JoinTarget
 from samovar.peers.launch.keys import Invite
 from samovar.peers.records.comings import reinvited
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.protocols.members.invitation import Invitation
 
 TRAIN = ("train", STEADY, "--peers", 2, "--period", 8, "--run", "run", "--json", "--no-report", "--steps", 10**8)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from samovar.peers.launch.join_target import JoinTarget, own_name
 from samovar.peers.launch.keys import Invite, InviteError, KeyFileError, read_authorized, read_key, write_key
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.zeromq.transport import KeyPair
 
 PAIR = KeyPair.of_secret("0123456789abcdef" * 4)

@@ -16,11 +16,11 @@ import pytest
 import samovar
 from samovar.peers.conversations.loading import loaded
 from samovar.peers.conversations.registry import CONVERSATIONS
+from samovar.peers.run_settings.settings import Settings, of_tasks
 from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.in_python import in_python, python_words
 from samovar.peers.settings.keywords import AllSettings, JoinSettings, PathText, SimulateSettings, TrainSettings
 from samovar.peers.settings.names import fields_of
-from samovar.peers.settings.settings import Settings, of_tasks
 
 FIELDS = {name: field for one in reversed(CONVERSATIONS) for name, field in fields_of(loaded(one)).items()}
 """The settings of the library's conversations; of two with one name that of local SGD."""

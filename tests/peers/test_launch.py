@@ -13,7 +13,7 @@ from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.spec import founding_orders
 from samovar.peers.records.records import EventRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 
 PEER = """
 import glob, json, os, shutil, signal, socket, sys, time

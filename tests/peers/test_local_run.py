@@ -19,7 +19,7 @@ from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
-from samovar.peers.settings.settings import Settings, silently
+from samovar.peers.run_settings.settings import Settings, silently
 
 
 class Said:

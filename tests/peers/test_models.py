@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import samovar
 from samovar.peers.checkpoints.checkpoint import CheckpointError
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.averaged import Averaged
 from samovar.peers.task.constants import Agreement
 from samovar.peers.task.model_copy import Diverged

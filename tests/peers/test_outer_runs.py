@@ -17,7 +17,7 @@ from samovar.aggregation.fragments import Fragments
 from samovar.aggregation.outer import Momentum
 from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task.averaged import Averaged
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer

@@ -23,7 +23,7 @@ from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.vector import Part, parts
 from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.local_sgd.behind import Behind

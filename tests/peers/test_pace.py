@@ -16,7 +16,7 @@ from torch import nn
 
 from samovar.aggregation.fednova import FAR, UNKNOWN_SPEEDS, Speeds, effective, normalised, own_steps
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.local_sgd.own_pace import Pace
 from samovar.protocols.local_sgd.rounds import Contribution

@@ -19,7 +19,7 @@ from samovar.peers.records.run import Run, read_run
 from samovar.peers.records.units import bytes_text
 from samovar.peers.report.talk_map import STRETCHES, edge_table, talk_map
 from samovar.peers.report.write import page
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.testpoints import Became
 from samovar.sims.consensus import Observed

@@ -18,8 +18,8 @@ from two_peers import TwoPeers
 from samovar import join
 from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.sims.scenarios.scenario import Fault, Kind, Moment, Scenario

@@ -26,8 +26,8 @@ from samovar.peers.launch.session import Session
 from samovar.peers.peer import Peer
 from samovar.peers.records.run import read_run
 from samovar.peers.report.write import page
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.script.shutdown import shut_down
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.model_copy import Diverged
 from samovar.protocols.addresses import split_address
 from samovar.protocols.members.errors import JoinRefused

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.common import CommonSettings
 from samovar.peers.settings.fields import SettingsError, Spoken
 from samovar.peers.settings.link_text import parse_link
 from samovar.peers.settings.names import fields_of
-from samovar.peers.settings.settings import Settings
 from samovar.peers.settings.validators import Parsed
 from samovar.sims.cli import simulate
 from samovar.sims.scenarios.scenario import USUAL_LINK, Scenario

@@ -14,8 +14,8 @@ from tiers import one_in
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.peers.cli.flags import SettingsCommand, click_options
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario
 

@@ -11,7 +11,7 @@ import torch
 from tiers import soaked
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import TaskError, load_task
 from samovar.peers.training.loop import Ended, Training
 from samovar.sims.measure import measured_step_time

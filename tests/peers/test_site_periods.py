@@ -22,8 +22,8 @@ from tiers import one_in, soaked
 
 import samovar
 from samovar.__main__ import main
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.settings.groups import without_groups
-from samovar.peers.settings.settings import Settings, SettingsError
 from samovar.peers.settings.toml_file import read_toml
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer

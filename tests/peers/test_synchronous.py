@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import samovar
 from samovar.peers.conversations import local_sgd as local_sgd_module
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.settings import Settings, SettingsError
+from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.peers.task import gradients as gradients_module
 
 STEPS, BATCH = 12, 8

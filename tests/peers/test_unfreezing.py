@@ -19,7 +19,7 @@ from samovar.aggregation.growth import carried, from_bits, grown, in_order, to_b
 from samovar.aggregation.vector import Layout
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.channel import Channel
 from samovar.protocols.local_sgd.growth import Granted, Growth, Wish

@@ -15,7 +15,7 @@ from live import verb
 from tiers import one_in, soaked
 
 from samovar.peers.launch.run_folder import kept
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 
 REFUSED = [
     ("train nowhere.py", "nowhere.py: no such file"),

@@ -20,7 +20,7 @@ from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.records import SCHEMA
 from samovar.peers.records.result import Best
 from samovar.peers.records.run import peer_file
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import NAMES
 from samovar.sims.scenarios.scenario import ROLES, Kind, Scenario
 from samovar.sims.sweeps.promises import promises

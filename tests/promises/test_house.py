@@ -213,7 +213,23 @@ def conversation_faults(path: str, source: str) -> list[str]:
 def folder(module: str) -> str:
     """The folder of the library in which a module stands, or the module itself where it stands beside the folders."""
     names = module.split(".")[1:]
-    return "/".join(names[:2] if len(names) > 1 and (ROOT / names[0] / names[1]).is_dir() else names)
+    depths = [depth for depth in range(2, len(names) + 1) if ROOT.joinpath(*names[:depth]).is_dir()]
+    return "/".join(names[: depths[-1]] if depths else names)
+
+
+def late_imports(path: str, source: str) -> Iterator[str]:
+    """The absolute name of each module that `import_module` is given as a literal."""
+    package = ["samovar", *path.split("/")[:-1]]
+    for node in nodes(source):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "import_module":
+            said = node.args[0] if node.args else None
+            # In an f-string the text before the first value tells the folder.
+            said = said.values[0] if isinstance(said, ast.JoinedStr) else said
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                module = said.value.lstrip(".")
+                level = len(said.value) - len(module)
+                base = package[: len(package) + 1 - level] if level else []
+                yield ".".join([*base, *filter(None, module.split("."))])
 
 
 def circles(sources: list[tuple[str, str]]) -> list[str]:
@@ -221,7 +237,7 @@ def circles(sources: list[tuple[str, str]]) -> list[str]:
     uses: dict[str, set[str]] = {}
     for path, source in sources:
         here = folder("samovar." + path.removesuffix(".py").replace("/", "."))
-        for _, _, name in imports(path, source):
+        for name in [*(name for _, _, name in imports(path, source)), *late_imports(path, source)]:
             if within(name, "samovar") and (there := folder(name)) not in (here, ""):
                 uses.setdefault(here, set()).add(there)
 
@@ -286,6 +302,31 @@ def test_no_folders_import_each_other() -> None:
         ("protocols/wire/frames.py", "from ..link import link"),
     ]
     assert len(circles(planted)) == 3
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        'import_module("..conversations.registry", __package__)',
+        'importlib.import_module("samovar.peers.conversations.registry")',
+        'import_module(f"..conversations.{name}", __package__)',
+    ],
+)
+def test_a_late_import_by_name_hides_no_circle_between_folders(late: str) -> None:
+    planted = [("peers/conversations/gossip.py", "from ..settings import fields"), ("peers/settings/fields.py", late)]
+    assert sorted(circles(planted)) == [
+        "peers/conversations and peers/settings",
+        "peers/settings and peers/conversations",
+    ]
+
+
+def test_a_folder_within_a_folder_of_a_layer_is_in_no_circle_with_it() -> None:
+    planted = [
+        ("protocols/gossip/state.py", "from .algorithms.algorithm import Algorithm"),
+        ("protocols/gossip/algorithms/choco.py", "from ..differences import decoded"),
+        ("protocols/gossip/differences.py", "from .state import State"),
+    ]
+    assert len(circles(planted)) == 2
 
 
 def test_local_sgd_is_named_by_its_own_files_only() -> None:

@@ -15,7 +15,7 @@ import pytest
 from live import ROOT
 from tiers import soak
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 
 PAPERS = ROOT / "benchmarks" / "papers"
 QUICK = {

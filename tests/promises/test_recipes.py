@@ -25,7 +25,7 @@ from two_peers import TwoPeers
 
 import samovar
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.schedule import Schedule
 from samovar.peers.training.trainer import Trainer

@@ -20,7 +20,7 @@ from tiers import soaked
 
 import samovar
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 
 
 def script(folder: Path, body: str) -> Path:

@@ -16,7 +16,7 @@ from samovar.aggregation.periods import registry
 from samovar.aggregation.periods.fixed import Fixed
 from samovar.aggregation.schedules.ring import Ring
 from samovar.peers.launch.spawn import ForkServer, SpawnError
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.channel import Channel
 from samovar.protocols.collectives.allreduce import Allreduce, allreduce

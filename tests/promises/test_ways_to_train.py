@@ -22,8 +22,8 @@ import samovar
 from samovar.peers.records.columns import heading, shown
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.roles import role_of
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.roles import role_of
+from samovar.peers.run_settings.settings import Settings
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
 from samovar.sims.sweeps.promises import broken
 from samovar.sims.world.loop import run_virtual

@@ -16,7 +16,7 @@ from samovar.aggregation.mean import Mean
 from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.vector import Layout
 from samovar.peers.conversations import local_sgd_schedules as schedules
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.collectives.coded import CodedAllreduce
 from samovar.protocols.group import Group
 from samovar.protocols.local_sgd.averagers import averager_for

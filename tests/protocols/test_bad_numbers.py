@@ -15,7 +15,7 @@ from samovar.aggregation.evidence import FIELDS, Brought, brought, guilty, shift
 from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.schedule import Op
 from samovar.aggregation.vector import Part
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.model_copy import Diverged
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.collectives.allreduce import Allreduce

@@ -9,10 +9,10 @@ from conformance import Parcel, Postcard, collect, eventually, numbers, over
 from simulated import PATIENCE_S, endpoint_in, now, simulate
 from simulated import no_complaints as no_complaints
 
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.edge import HELD_BYTES, budget_of
 from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.link_text import parse_link, parse_rate
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.budget import DAY_S, Budget, Day
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import link_bytes

@@ -9,7 +9,7 @@ from town import LOCAL, Town
 from samovar.peers.launch import join_target as door
 from samovar.peers.launch.join_target import JoinFailed, JoinTarget, cores_for_one
 from samovar.peers.launch.keys import Invite
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.link.link import BEGAN_ANEW, PeerLost
 from samovar.protocols.members.hello import Greeter

@@ -16,8 +16,8 @@ from samovar.aggregation.schedules.registry import SCHEDULES
 from samovar.aggregation.schedules.relayed import Relayed
 from samovar.aggregation.schedules.verify import prove
 from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.local_sgd.exit_barrier import Farewell
 from samovar.protocols.local_sgd.lag import Behind

@@ -11,8 +11,8 @@ from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
 from tiers import soaked
 
 from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.local_sgd.stragglers import Lateness
 from samovar.protocols.members.removals import Removal
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario

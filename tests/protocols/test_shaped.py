@@ -11,8 +11,8 @@ from live import run_here
 
 from samovar.peers.launch.session import open_endpoint
 from samovar.peers.records.run import read_run
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link_spec import LinkSpec, link_bytes
 from samovar.protocols.shaping import delay_queue

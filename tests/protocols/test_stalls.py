@@ -23,7 +23,7 @@ import samovar
 from samovar.peers.launch import launcher
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.records.run import read_run
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.stalls import works
 from samovar.protocols.stalls.messages import Stall
 from samovar.protocols.stalls.stalls import Stalls

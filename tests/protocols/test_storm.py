@@ -15,7 +15,7 @@ from samovar.peers.launch.join_target import JoinTarget
 from samovar.peers.launch.keys import Invite
 from samovar.peers.launch.session import open_endpoint
 from samovar.peers.machine.open_files import raise_file_limit
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.channel import Channel
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.local_sgd.local_sgd import Contribution, LocalSGD

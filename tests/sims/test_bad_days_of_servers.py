@@ -10,8 +10,8 @@ from two_servers import TWO_SERVERS
 from whole_numbers import ADDED, due, sums
 
 from samovar.peers.records.records import EventRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers.common import COMMON

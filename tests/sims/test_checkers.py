@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.link.flow import INBOUND_BYTES_MAX
 from samovar.protocols.local_sgd.commit import Heeded
 from samovar.protocols.local_sgd.rounds import (

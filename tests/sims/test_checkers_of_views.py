@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import torch
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.local_sgd.rounds import Committed, Fetches, FetchFailed, Installed
 from samovar.protocols.members.admission import Asks, Overruled
 from samovar.protocols.members.edges import LostCoordinator, Reaches, VouchedFor

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.members.view import Decided
 from samovar.protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
 from samovar.sims.checkers import parameter_server as promises

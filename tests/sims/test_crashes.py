@@ -17,7 +17,7 @@ import pytest
 from tiers import one_in, soaked
 
 from samovar.aggregation.schedules.registry import SCHEDULES
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.local_sgd.rounds import Committed
 from samovar.protocols.members.errors import NoQuorum
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario

@@ -8,9 +8,9 @@ from test_simulated_runs import TASKS
 from tiers import soaked
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.budget import DAY_S
 from samovar.sims.checkers.swim import SWIM

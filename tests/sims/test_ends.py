@@ -17,7 +17,7 @@ from simulated import no_complaints  # noqa: F401
 from tiers import one_in
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.peers.training.compute import Quit, ThreadCompute
 from samovar.protocols.local_sgd.rounds import Committed

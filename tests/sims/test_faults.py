@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.link_spec import LinkSpec
 from samovar.protocols.local_sgd.rounds import Committed, Contributed
 from samovar.protocols.transport import Arrivals

@@ -6,7 +6,7 @@ from live import ROOT
 from test_edge import HUB, THIN
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.estimates import Estimated, Estimates
 from samovar.protocols.gossip.messages import Published

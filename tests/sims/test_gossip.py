@@ -13,8 +13,8 @@ from tiers import soaked
 
 from samovar.aggregation.mixing.topology import Vertex
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.graph import Placed
 from samovar.protocols.gossip.messages import Published

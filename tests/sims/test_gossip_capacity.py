@@ -1,7 +1,7 @@
 """Peers with thin links get fewer neighbours as soon as what they can send is measured, and nobody waits for them."""
 
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.gossip.mixing import Mixed
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.scenarios.toy import toy_task

@@ -14,7 +14,7 @@ import torch
 from tiers import soaked
 from whole_numbers import ADDED, due, sums
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.members.view import Decided
 from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.protocols.parameter_server.serving import Serving

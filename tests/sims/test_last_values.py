@@ -16,7 +16,7 @@ from samovar.aggregation.consistency import parse_consistency
 from samovar.aggregation.server.add import Add
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.tally import Tally
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.evaluation import metrics_of
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.clock import RunClock

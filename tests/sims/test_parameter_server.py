@@ -14,7 +14,7 @@ from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
 from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import ExchangeRecord
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.protocols.parameter_server.keys import Keys

@@ -12,8 +12,8 @@ from tiers import soaked
 from samovar.aggregation.schedules.cost import Links
 from samovar.peers.cli.plan_servers import ServerPlan, all_planned, enough, planned, planned_async
 from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.settings import Settings
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual

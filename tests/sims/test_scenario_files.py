@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_files import GROUP, write
 
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import duration_text, link_text, parse_duration, parse_link, parse_size, size_text
-from samovar.peers.settings.settings import Settings
 from samovar.peers.settings.toml_rows import TableError
 from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.scenarios.file import read_scenario

@@ -12,7 +12,7 @@ import pytest
 from tiers import soaked
 from two_servers import TWO_SERVERS
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.members.states import Moved
 from samovar.protocols.parameter_server.events import Entered, Took
 from samovar.sims.checkers.common import COMMON

@@ -12,7 +12,7 @@ import pytest
 from live import verb
 from scenario_files import write
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.local_sgd.rounds import Committed
 from samovar.sims.scenarios.file import read_scenario
 from samovar.sims.scenarios.scenario import Scenario

@@ -9,7 +9,7 @@ import pytest
 from test_simulated_runs import TASKS
 from tiers import soaked
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.swim.beliefs import Begun, Belief, Believes
 from samovar.protocols.swim.effects import DeclaredDead, Refuted

@@ -12,7 +12,7 @@ from tiers import soaked
 from two_servers import TWO_SERVERS
 
 from samovar.peers.records.records import ExchangeRecord
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.parameter_server.events import Entered, Took

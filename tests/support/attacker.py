@@ -26,7 +26,7 @@ from samovar.__main__ import main as samovar
 from samovar.peers.launch.join_target import JoinTarget
 from samovar.peers.machine.open_files import raise_file_limit
 from samovar.peers.peer import Peer
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.peers.training.loop import Ended, Training
 from samovar.peers.training.trainer import Trainer

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from samovar.peers.records.records import Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.protocols.parameter_server.mapper import Mapper
 from samovar.sims.checkers import parameter_server as promises

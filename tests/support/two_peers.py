@@ -15,9 +15,9 @@ from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.peer import Peer
 from samovar.peers.place import Place
 from samovar.peers.records.records import ExchangeRecord, Record
+from samovar.peers.run_settings.roles import role_of
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.link_text import parse_link
-from samovar.peers.settings.roles import role_of
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import Task
 from samovar.peers.training.loop import Training
 from samovar.peers.training.no_model import NoModel

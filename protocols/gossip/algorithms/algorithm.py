@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....aggregation.mixing.topology import Topology
 from ...work import Correction, Update
-from ..differences import DifferenceCodec
+from .differences import DifferenceCodec
 
 
 @dataclass(frozen=True, slots=True)

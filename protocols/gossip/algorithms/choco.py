@@ -25,8 +25,8 @@ from torch import Tensor
 
 from ....aggregation.codecs.codec import seed_of
 from ...work import Update
-from ..differences import DifferenceCodec, decoded
 from .algorithm import Held, OfModels
+from .differences import DifferenceCodec, decoded
 
 _SAMPLE = 4096
 

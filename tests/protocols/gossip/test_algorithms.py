@@ -11,12 +11,12 @@ from ways import WAYS
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.aggregation.mixing.weights import matrix
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
 from samovar.protocols.gossip.algorithms.choco import step_for
+from samovar.protocols.gossip.algorithms.differences import encoded
 from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
-from samovar.protocols.gossip.differences import encoded
 from samovar.protocols.work import AfterStep, Update
 
 PEERS, RATE, PERIOD = 8, 0.02, 10

@@ -11,7 +11,7 @@ import torch
 from live import ROOT
 from tiers import soak
 
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.gossip.messages import Form, Given, Published, Want
 from samovar.protocols.gossip.mixing import CaughtUp, Mixed

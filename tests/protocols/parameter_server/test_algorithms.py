@@ -7,7 +7,7 @@ from two_peers import TwoPeers
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
 from samovar.protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm

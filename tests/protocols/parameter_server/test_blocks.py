@@ -11,7 +11,7 @@ from test_table_runs import OWN, WORDS
 from samovar.aggregation.rows import Rows, Table, ascending
 from samovar.aggregation.server.adagrad import Adagrad
 from samovar.aggregation.vector import Part, all_finite
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.handover import Handover
 from samovar.protocols.parameter_server.keys import Keys, Model

@@ -20,7 +20,7 @@ from samovar.aggregation.vector import Part
 from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
-from samovar.peers.settings.settings import Settings
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces

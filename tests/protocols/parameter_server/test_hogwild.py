@@ -11,8 +11,8 @@ from test_simulated_runs import TASKS, simulate
 
 from samovar.aggregation.consistency import parse_consistency
 from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
-from samovar.peers.settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .fields import SettingsError, Spoken
-from .names import fields_of, present_names, unknown
-from .toml_file import Entry
+from ..conversations.loading import of_another
+from ..settings.fields import SettingsError, Spoken
+from ..settings.names import fields_of, flag_of, present_names
+from ..settings.toml_file import Entry
 
 Tell = Callable[[str], None]
 """Called with one line for the user, such as that a setting was given by its former name."""
+
+_KNOWN_LETTERS = 380
+"""The most characters of setting names in an error's line."""
 
 
 class Given(NamedTuple):
@@ -66,6 +73,13 @@ def of_flags(flags: Mapping[str, object], spoken: Spoken, tell: Tell) -> dict[st
     return found
 
 
-def flag_of(name: str) -> str:
-    """The command line's flag for the setting `name`: ``--local-steps`` for ``local_steps``."""
-    return f"--{name.replace('_', '-')}"
+def unknown(key: str, spoken: Spoken) -> str:
+    """The text of an error for `key`, which names no setting of a run with this conversation. With a hint: the
+    conversation whose setting it is, else the most similar name, else all names."""
+    fields, name = fields_of(spoken), key[:100].replace("-", "_")
+    if other := of_another(name, spoken):
+        return f"{name} is a setting of --protocol {other}, not of {spoken.name}"
+    close = difflib.get_close_matches(name, fields, n=1)
+    known = textwrap.shorten(", ".join(fields), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
+    hint = f'did you mean "{close[0]}"?' if close else f"known are {known}"
+    return f"unknown key {json.dumps(key[:60])}; {hint}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...protocols.members.attributes import SERVER
-from .fields import SettingsError
+from ..settings.fields import SettingsError
 from .settings import Settings
 
 

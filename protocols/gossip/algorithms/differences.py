@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
-from ..transport import PeerId
+from ....aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
+from ...transport import PeerId
 
 DifferenceCodec = HopCodec | GatherCodec
 

@@ -6,8 +6,9 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any
+
+from ..settings.in_python import python_words
 
 _WIDTH = 88
 
@@ -28,8 +29,7 @@ def description(field: dataclasses.Field[Any]) -> str:
     """The lines on one setting: its name and default, its purpose, and its valid values, in words for Python."""
     default = repr(field.default) if isinstance(field.default, str) else str(field.default)
     said = f"{field.metadata['help']} It must be {field.metadata['rule'].said}{_or_none(field)}."
-    said = import_module(".in_python", __package__).python_words(said)
-    lines = textwrap.wrap(said, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    lines = textwrap.wrap(python_words(said), _WIDTH, initial_indent="    ", subsequent_indent="    ")
     return "\n".join([f"{field.name} = {default}", *lines])
 
 

@@ -6,28 +6,29 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocols.addresses import NOWHERE
 from ...protocols.limits import BEYOND_VIEWS
-from .common import USUAL_STEPS, CommonSettings
+from ..conversations.loading import chosen
+from ..conversations.registry import CONVERSATIONS
+from ..settings.common import USUAL_STEPS, ChosenSettings, CommonSettings
+from ..settings.edge import of_edge
+from ..settings.fields import FILE_ENDING, OwnSettings, SettingsError, Spoken
+from ..settings.groups import without_groups
+from ..settings.link_text import one_of
+from ..settings.names import COMMON, PROTOCOL, agreed_of, fields_of, flag_of, present_names
+from ..settings.toml_file import Entry, read_toml
+from ..settings.validators import shown
 from .described import Described
-from .edge import of_edge
-from .fields import FILE_ENDING, OwnSettings, SettingsError, Spoken, checked
 from .given import Tell as Tell
-from .given import flag_of, of_entries, of_flags
-from .groups import without_groups
-from .link_text import one_of
-from .names import COMMON, PROTOCOL, agreed_of, fields_of, present_names, unknown
-from .toml_file import Entry, read_toml
-from .validators import shown
+from .given import of_entries, of_flags, unknown
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from .keywords import AllSettings
+    from ..settings.keywords import AllSettings
 
 _OF_TASKS = {
     "steps": "a script takes as many steps as its own loop does",
@@ -57,17 +58,16 @@ def silently(line: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False)
-class Settings(CommonSettings):
+class Settings(ChosenSettings):
     """The settings of a run: the common ones, and the chosen conversation's `own`. Construction checks them, alone and
     against each other, and raises SettingsError. In flags, TOML and JSON both kinds stand side by side."""
-
-    own: OwnSettings
 
     def __init__(self, **given: Unpack[AllSettings]) -> None:
         """`given`: common settings and the conversation's own, by name. `own`, if given and of this conversation's
         class: the values of own settings that are not given; otherwise these take their defaults."""
         values: dict[str, Any] = {**given}
         common = {name: values.pop(name) for name in COMMON if name in values}
+        common["protocol"] = chosen(common.get("protocol", PROTOCOL.default))
         CommonSettings.__init__(self, **of_edge(common))
         before = values.pop("own") if isinstance(values.get("own"), OwnSettings) else None
         kind, own_fields = self.protocol.value, fields_of(self.protocol)
@@ -173,7 +173,7 @@ class Settings(CommonSettings):
         text."""
         values = _parsed(text)
         said = values.get("protocol") if isinstance(values, Mapping) else None
-        spoken: Spoken = checked(PROTOCOL, PROTOCOL.default if said is None else said)
+        spoken = chosen(PROTOCOL.default if said is None else said)
         return cls(**_exactly(fields_of(spoken), values, tell))
 
     def agreed(self) -> dict[str, Any]:
@@ -203,8 +203,7 @@ class Settings(CommonSettings):
 
 def _documented() -> dict[str, list[dataclasses.Field[Any]]]:
     """All settings of the library, by the heading over them."""
-    names = import_module("..conversations.registry", __package__).CONVERSATIONS
-    own = {name: checked(PROTOCOL, name).value for name in names}
+    own = {name: chosen(name).value for name in CONVERSATIONS}
     groups = {f"Settings of protocol={name!r}": list(dataclasses.fields(kind)) for name, kind in own.items()}
     return {"Settings of every protocol": list(COMMON.values())} | groups
 
@@ -221,7 +220,7 @@ def _said(entries: Iterable[Entry], flags: Mapping[str, object]) -> Spoken | Non
             return None
         value, place = found.value, f"{found.place}: protocol"
     try:
-        spoken: Spoken = checked(PROTOCOL, value)
+        spoken = chosen(value)
     except SettingsError as error:
         raise SettingsError(error.problem, error.name, place) from None
     return spoken
@@ -237,7 +236,7 @@ def _agreed_protocol(own: Spoken, said: object) -> Spoken:
     if isinstance(said, str) and "#" in said:
         name, _, digest = said.rpartition("#")
     if not own.digest and not str(name).endswith(FILE_ENDING):
-        own = checked(PROTOCOL, name)
+        own = chosen(name)
     if own.agreed != said:
         raise SettingsError(_not_the_runs(own, name, digest), "protocol")
     return own
