@@ -7,7 +7,7 @@ Optional functions:
 
 optimizer(model) or (parameters) -> Optimizer       by the argument's name; default: SGD with a learning rate of 0.1
 lr_schedule(optimizer, steps) -> LRScheduler        stepped after each local step; `steps`: local steps of the run
-evaluate(model) -> accuracy, or dict of metrics     called on one peer, every so many rounds
+evaluate(model) -> accuracy, or dict of metrics     on one peer, every so many rounds; in gossip on each
 query(rows) or (rows, model) -> tensor(s)           sums over the rows of a batch, for --algorithm statistical_query
 samples(batch) -> number                            the weight of a batch; default: the length of its first tensor
 clip(model)                                         changes the gradients between backward and the optimizer's step

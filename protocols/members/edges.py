@@ -156,8 +156,8 @@ class Edges:
         self._timers.clear()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """Accuse the member `peer`, which this peer has lost for the reason `why`, before the coordinator; if `peer` is
-        the coordinator itself, before its successor. Does nothing where the edge to `peer` is known to be broken."""
+        """Accuse the member `peer`, lost because of `why`, before the coordinator, or before its successor if `peer` is
+        the coordinator. Other peers than the coordinator accuse none whose edge to them is broken in the view."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

@@ -208,8 +208,8 @@ class Change:
         return True
 
     def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
-        """Tell the `newcomers` among the next peers in the ring of the view: its leader may die before it has told
-        all."""
+        """Send the decree as an Install to the `newcomers` among the next few peers after this one in the ring of the
+        decreed view: its leader may die before it has told all."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))

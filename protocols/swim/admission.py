@@ -63,8 +63,8 @@ class Admission:
 
     async def knock(self, contact: PeerId) -> Welcome:
         """Ask `contact` to let this peer in, and return its Welcome. Raises JoinRefused when every member would refuse
-        this peer; PeerLost when the contact, or another member, may be asked again; PeerMisbehaved for words that no
-        honest peer can say."""
+        this peer; PeerLost when the contact, or another member, may be asked again; PeerMisbehaved for a Welcome with
+        too many or malformed words."""
         terms, swim, patience_s = self._terms, self._driver.swim, self._channel.endpoint.patience_s
         answer = await self._channel.ask(
             contact,

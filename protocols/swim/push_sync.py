@@ -66,7 +66,7 @@ class PushSync:
 
     def take(self, sender: PeerId, table: Table, suspicion: Suspicion) -> None:
         """Take the words of the table that `sender` has sent, and answer with this peer's table if it is asked for.
-        Does nothing if `sender` is no member here. Raises PeerMisbehaved for a table that no honest peer can send."""
+        Takes nothing if `sender` is no member here. Raises PeerMisbehaved for too many or malformed words."""
         check_words(table.words, TABLE_MAX)
         if sender not in self._table.entries:
             return

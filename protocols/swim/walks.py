@@ -52,7 +52,7 @@ class Walks:
     def walk(self, sender: PeerId, walk: Walk) -> None:
         """Handle a walk from `sender`: pass it on to a random neighbour, or, at its end, answer it. It is dropped if it
         has been here before, if no neighbour brings it or vouches for its sender, or if too many walks have come in
-        this period. Raises PeerMisbehaved for one that no honest peer can send."""
+        this period. Raises PeerMisbehaved for one that is too long or not from `sender`, or without a valid seeker."""
         me, path, links = self._table.me.id, walk.path, self._table.entries
         check_member(walk.seeker)
         if walk.steps + len(path) > _STEPS + 1 or not path or (path[0], path[-1]) != (walk.seeker.id, sender):
@@ -70,8 +70,8 @@ class Walks:
 
     def found(self, sender: PeerId, found: Found) -> None:
         """Handle the answer to a walk: pass it back, or, if this peer began the walk, call the function `found`. It is
-        dropped if `sender` is no neighbour, or if too many have come in this period. Raises PeerMisbehaved for one that
-        no honest peer can send."""
+        dropped if `sender` is no neighbour, or if too many have come in this period. Raises PeerMisbehaved for one
+        that did not come this way, or is without a valid finder."""
         check_member(found.finder)
         if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._table.me.id:
             raise PeerMisbehaved(f"passed back a walk of {len(found.path)} steps that did not come this way")

@@ -119,13 +119,17 @@ def layer_faults(path: str, source: str) -> list[str]:
     def rank(layer: str) -> int:
         return LAYERS.index(layer) if layer in LAYERS else len(LAYERS)  # the root stands above every layer
 
-    faults = []
+    def upward(name: str) -> bool:
+        return rank(name.split(".")[1] if "." in name else "") > rank(path.split("/")[0])
+
+    late = (name for name in late_imports(path, source) if within(name, "samovar"))
+    faults = [f"{path}: looks upward to {name}" for name in late if upward(name)]
     for node, _, name in imports(path, source):
         if not within(name, "samovar"):
             continue
         if isinstance(node, ast.Import) or not node.level:
             faults.append(f"{path}:{node.lineno}: {name}: inside the library imports are relative")
-        if rank(name.split(".")[1] if "." in name else "") > rank(path.split("/")[0]):
+        if upward(name):
             faults.append(f"{path}:{node.lineno}: looks upward to {name}")
         if within(name, "samovar.__main__"):
             faults.append(f"{path}:{node.lineno}: __main__ is started, never imported")
@@ -372,6 +376,7 @@ STILL = "neither waits nor reads nor writes"
         (layer_faults, "protocols/gossip.py", "def f():\n    from ..peers.peer import Peer", UPWARD),
         (layer_faults, "protocols/codecs/int8.py", "from ...sims import loop", UPWARD),
         (layer_faults, "peers/peer.py", "if TYPE_CHECKING:\n    from ..sims.loop import Loop", UPWARD),
+        (layer_faults, "protocols/gossip.py", "import_module('..peers.peer', __package__)", UPWARD),
         (layer_faults, "sims/world.py", "from .. import __version__", UPWARD),
         (layer_faults, "sims/world.py", "from samovar.peers import peer", "imports are relative"),
         (layer_faults, "sims/world.py", "import samovar.peers.peer as p", "imports are relative"),
