@@ -17,9 +17,11 @@ Late = Callable[[], Collection[PeerId]]
 class Meter:
     """Counts the seconds of a round, in which several sums may be under way at a time. Until this peer's own
     contribution is complete, time counts as compute, even if chunks are already being sent. Averaging behind local
-    steps counts as hidden. Time counts as wait while all sums are stalled because a contribution has not begun to
-    arrive, or while the members of the round are being agreed on. All other time is transfer. A stalled sum names the
-    peers whose own contribution it waits for; a peer that only passes on late contributions of others is not named."""
+    steps counts as hidden. Time counts as wait while there are sums and all are stalled because a contribution has not
+    begun to arrive, or while the members of the round are being agreed on. All other time is transfer. A stalled sum
+    names the peers whose own contribution it waits for; a peer that only passes on late contributions of others is not
+    named. `compute_s`, `wait_s`, `transfer_s` and `hidden_s` are the totals as of the last `read`, which has to be
+    called before they are used."""
 
     def __init__(self) -> None:
         self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0

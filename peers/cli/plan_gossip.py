@@ -60,7 +60,8 @@ def all_planned(names: Sequence[str], links: Links, size: int) -> list[GossipPla
 
 def names_of(text: str) -> list[str]:
     """The names of the topologies that `text` asks for: ``all`` stands for those that need no options, any other text
-    for one topology, with its options. Raises ValueError when there is none of that name."""
+    for one topology, with its options. Raises ValueError for an unknown name, for invalid options, and for a file of
+    edges that cannot be read or is invalid."""
     if text == "all":
         return [*GIVEN_BY_NAME]
     parse_topology(with_edges(text))

@@ -35,10 +35,11 @@ def _checkpoint_of(folder: Path, name: str) -> str | None:
 def founding_orders(
     task: Path, settings: Settings, folder: Path, *, resumed_s: float | None = None, role: str | None = None
 ) -> tuple[list[Orders], Invite | None]:
-    """The orders, with new keys, for each of a new run's first `settings.founders` peers, and the invite for later
-    ones; None for an insecure run. The first peer has the key of the setting `key`, if that is given. `resumed_s`: the
-    time of the run's last record, if the peers resume from the checkpoints in `folder`. `role`: only the peers with
-    this role begin on this machine; None: all do. Raises KeyFileError for unusable key files."""
+    """The orders, with new keys, for the founding peers of the run that begin on this machine, and the invite for all
+    other peers; None for an insecure run. `role`: only founding peers with this role begin here; None: all do. The
+    first of them has the port of `listen`, and the key of the setting `key`, if that is given. `resumed_s`: the time of
+    the run's last record, if the peers resume from the checkpoints in `folder`; a peer without one fetches the state.
+    Raises KeyFileError for unusable key files."""
     places = [one for one in range(settings.founders) if role is None or role_of(settings, one) == role]
     pairs: list[KeyPair | None] = [None] * len(places)
     guest, admit, invite = None, [], None

@@ -88,7 +88,8 @@ class OwnSettings(Declared):
 
     @classmethod
     def of(cls, settings: ChosenSettings) -> Self:
-        """The own settings of the conversation in `settings`, which must be of this class."""
+        """`settings.own`, the own settings of the chosen conversation, typed as this class. The caller makes sure that
+        they are of this class: it is only asserted."""
         assert isinstance(settings.own, cls), f"{settings.protocol.text} has settings of its own"
         return settings.own
 

@@ -49,7 +49,8 @@ class Evaluations:
         return replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
 
     def give_up(self) -> list[Outcome]:
-        """Evaluate nothing more for now. Returns the outcome that is kept back, if there is one."""
+        """Drop the pending evaluation: set `due` to None. Returns the outcome that was kept back for it, without its
+        metrics; an empty list if there is none. A later `begin` or `finished` may set `due` again."""
         outcome, self._outcome, self.due = self._outcome, None, None
         return [] if outcome is None else [outcome]
 

@@ -37,14 +37,14 @@ _PREFIX = "range/"
 
 
 class InView(Protocol):
-    """The port of objects whose work is bound to the present view."""
+    """The interface of an additional object of a server (`Parts.more`), whose work belongs to one view."""
 
     def begin(self) -> None:
-        """Called when a new view begins; the tenure has it already."""
+        """Called when a new view begins, which the tenure has already. Ends the work for the view before."""
         ...
 
     def close(self) -> None:
-        """End the work under way."""
+        """End the work under way. Called when the server itself ends."""
         ...
 
 

@@ -8,8 +8,9 @@ from ..wire.frames import Buffer
 
 
 def verdict(request: Sequence[Buffer], domain: bytes, admitted: Container[str]) -> list[bytes]:
-    """The reply to ZeroMQ's request. A connection is let in if it uses CURVE, for this `domain`, with an `admitted`
-    key. The key becomes the connection's user id."""
+    """The reply to ZeroMQ's `request`. It lets a connection in if the connection uses CURVE, for this `domain`, with a
+    public key in `admitted`, which holds keys in hexadecimal. The key in hexadecimal becomes the connection's user id.
+    Any other connection is refused with status 400."""
     version, number, asked, _, _, mechanism, *credentials = map(bytes, request)
     user = credentials[0].hex() if len(credentials) == 1 else ""
     if mechanism == b"CURVE" and asked == domain and user in admitted:
