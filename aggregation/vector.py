@@ -206,8 +206,8 @@ def all_finite(vector: Tensor) -> bool:
 
 
 def norms(vectors: Tensor) -> Tensor:
-    """The Euclidean norm of each vector: [..., n] -> [...], float64; infinite or NaN where an element is, and where it
-    is beyond float64."""
+    """The Euclidean norm of each vector: [..., n] -> [...], float64; infinite or NaN where an element is, or where the
+    squares' sum is beyond float64. In float32, norms below about 1e-19 are inexact or 0: their squares underflow."""
     vectors = vectors.detach()
     squares: Tensor = torch.linalg.vecdot(vectors, vectors).double()  # as fast as a sum, and shows both
     if all_finite(squares):

@@ -23,8 +23,9 @@ class Tell(Protocol):
 
 
 class Comings:
-    """Writes the events that one peer sees of others. Members are followed from `begin` on. A wait for too few peers,
-    and refused messages, are recorded at any time."""
+    """Writes the events that one peer sees of others, by `tell`. It notices waits for too few peers and refused
+    messages by itself. The caller passes it each view (`follow`), each stall (`stalled`) and each exchange's number of
+    members (`were_there`). `follow` writes nothing before `begin`; all other events are written at any time."""
 
     def __init__(self, endpoint: Endpoint, membership: RunMembers, clock: RunClock, tell: Tell) -> None:
         self._endpoint, self._membership, self._clock, self._tell = endpoint, membership, clock, tell

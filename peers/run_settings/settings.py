@@ -169,8 +169,9 @@ class Settings(ChosenSettings):
 
     @classmethod
     def from_json(cls, text: str, tell: Tell = silently) -> Settings:
-        """The settings that `to_json` wrote; former names of settings are accepted. Raises SettingsError for any other
-        text."""
+        """The settings that `to_json` wrote, each of which has to be there. A former name of a setting is accepted, and
+        `tell` is called with a line on it. A file that `protocol` names is loaded, so the text must not come from a
+        stranger. Raises SettingsError for any other text."""
         values = _parsed(text)
         said = values.get("protocol") if isinstance(values, Mapping) else None
         spoken = chosen(PROTOCOL.default if said is None else said)

@@ -39,8 +39,9 @@ class Results:
 
     @staticmethod
     def idle(before: State, attempt: AttemptId, contribution: Contribution, mark: int) -> Result:
-        """The result of a round in which no contribution had a weight above 0: the model and the number of steps stay,
-        and the round's number grows by 1."""
+        """The result of a round in which no contribution had a weight above 0: the state `before`, with the round's
+        number grown by 1 and all else as it was. Its loss and seconds are those of this peer's own `contribution`, so
+        they differ between members. `mark`: the fingerprint of the sum."""
         state = replace(before, round=before.round + 1)
         return Result(attempt, state, 0.0, contribution.loss, contribution.elapsed_s, mark)
 

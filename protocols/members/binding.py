@@ -64,8 +64,9 @@ def binding(
 
 
 def contradictions(view: View, promises: Mapping[PeerId, Promise]) -> Iterator[tuple[PeerId, str]]:
-    """Members that say that they have adopted a decree of another member, whose promise says that it proposed none
-    then; and that in words. One of the two lies, because a proposer adopts its own decree first."""
+    """Each member that tells of a decree adopted under a ballot of another member, whose own promise tells only of
+    lower ballots; and the contradiction in words. One of the two lies, because a proposer adopts its own decree first.
+    A restarted proposer (`Promise.former`) contradicts nobody, as its own adoption may not be on record."""
     for peer, promise in promises.items():
         proposer = proposer_of(view.ids, promise.adopted)
         theirs = None if proposer is None else promises.get(proposer)

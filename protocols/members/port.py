@@ -108,8 +108,9 @@ class RunMembers(Members, Protocol):
 
     @property
     def knows_all(self) -> bool:
-        """Whether each peer that comes into the view has just come into the run. False: it has only become a neighbour
-        of this peer."""
+        """Whether this peer knows all members, so that one that is new in its view has just joined the run, or is back
+        after this peer could not work with it. False: this peer knows a few members, and a new one has only become its
+        neighbour."""
         ...
 
     @property

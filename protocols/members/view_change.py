@@ -122,7 +122,7 @@ class Change:
         self.consider()
 
     def stop(self) -> None:
-        """Stop leading a change, and drop proposals that wait for an answer."""
+        """Stop leading; drop waiting proposals, timers and views that others told of. `consider` may lead again."""
         self.occasion.stop()
         self.hearsay.stop()
         self.acceptor.postponed.stop()

@@ -162,9 +162,11 @@ class Tenure:
         return all(pair in pairwise(self.placement.chain(range)) for range in ranges)
 
     def handler(self, kind: type, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
-        """Register `handler` for messages of the class `kind`. It is called with a message of the present view once all
-        ranges that the message names are settled. A message of a later view waits; one of a former view is refused; one
-        about a lost range is answered with NotTaken. A message whose sender is not `allowed` to send it is a fault."""
+        """Register `handler` for messages of the class `kind`, which has `epoch`, and perhaps `ranges`. It is called
+        with a message of the present view once all its ranges are settled; until then, and before its view, a message
+        waits. A message of a former view, or about a range of which this server holds no copy, is refused. One about a
+        lost range is answered with NotTaken. PeerMisbehaved is raised for a sender that is not `allowed`, and for
+        ranges that are unknown or named twice."""
         self._channel.on(kind, partial(self._admit, handler=handler, allowed=allowed))
 
     def refuse(self, envelope: Envelope) -> None:

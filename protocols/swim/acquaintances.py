@@ -22,7 +22,10 @@ _VOUCHED_MAX = 256
 
 
 class Acquaintances:
-    """One peer's acquaintances. The members in `table` are its neighbours: the peers with which it has a link."""
+    """The peers that one peer knows beside its neighbours, which are the members in `table`. It lets in the keys of
+    those for which a neighbour has vouched, and names peers to ask for links or for help with a probe. `settle`, called
+    once a period, lets in no more the keys for which nobody vouches. `dial_limit` bounds the connections to peers
+    without a link; `chance` shuffles the helpers."""
 
     def __init__(self, table: MemberTable, effects: Effects, dial_limit: DialLimit, chance: random.Random) -> None:
         self._table, self._effects, self._dial_limit, self._chance = table, effects, dial_limit, chance

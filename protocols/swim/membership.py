@@ -157,16 +157,17 @@ class SwimMembership(Waiting):
         self._driver.close()
 
     def lost(self, peer: PeerId, why: str) -> None:
-        """Report that a conversation cannot work with `peer`: this peer has nothing to do with it for a while, each
-        time for twice as long."""
+        """Report that a conversation cannot work with `peer`, because of `why`. This peer's view and neighbours are
+        without it for a while, which begins at one patience and doubles with each report, up to an hour. Its link is
+        dropped where this peer has links to a few. It stays a member, and other peers are told nothing."""
         self._shun(peer, self._let_go.again(peer), why)
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """Have nothing to do with `peer` for a while, as `lost`."""
+        """Keep `peer` out of this peer's view and neighbours for a while, as `lost` does."""
         self.lost(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Have nothing to do with `peer` for `seconds` seconds."""
+        """Keep `peer` out of this peer's view and neighbours for `seconds` seconds."""
         self._shun(peer, seconds, why)
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:

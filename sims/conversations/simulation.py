@@ -55,8 +55,8 @@ class Simulation:
 
 
 OF_ROUNDS = ("buggify: a donor is busy", "buggify: newcomers do not wait")
-"""Common places that are reached only by conversations whose members make rounds together and give each other
-snapshots."""
+"""The `Simulation.out_of_reach` of a conversation whose members do not make rounds together and give each other
+snapshots: it never reaches these common places."""
 
 
 def simulation(protocol: str) -> Simulation:
