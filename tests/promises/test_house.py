@@ -83,16 +83,21 @@ def nodes(source: str) -> list[ast.AST]:
     return [*ast.walk(parsed(source))]
 
 
+def absolute(path: str, level: int, *names: str) -> str:
+    """The dotted name of `names` as the file `path` means them. `level`: the number of dots before them; 0: none."""
+    package = ["samovar", *path.split("/")[:-1]]
+    base = package[: len(package) + 1 - level] if level else []
+    return ".".join([*base, *filter(None, names)])
+
+
 def imports(path: str, source: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias, str]]:
     """Each imported name as (statement, alias, absolute dotted name)."""
-    package = ["samovar", *path.split("/")[:-1]]
     for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node, alias, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) + 1 - node.level] if node.level else []
-            module = [node.module] if node.module else []
-            yield from ((node, alias, ".".join([*base, *module, alias.name])) for alias in node.names)
+            module = node.module or ""
+            yield from ((node, alias, absolute(path, node.level, module, alias.name)) for alias in node.names)
 
 
 def names(path: str, source: str) -> Iterator[tuple[str, int]]:
@@ -217,13 +222,12 @@ def conversation_faults(path: str, source: str) -> list[str]:
 def folder(module: str) -> str:
     """The folder of the library in which a module stands, or the module itself where it stands beside the folders."""
     names = module.split(".")[1:]
-    depths = [depth for depth in range(2, len(names) + 1) if ROOT.joinpath(*names[:depth]).is_dir()]
-    return "/".join(names[: depths[-1]] if depths else names)
+    depths = (depth for depth in range(2, len(names) + 1) if ROOT.joinpath(*names[:depth]).is_dir())
+    return "/".join(names[: max(depths, default=len(names))])
 
 
 def late_imports(path: str, source: str) -> Iterator[str]:
     """The absolute name of each module that `import_module` is given as a literal."""
-    package = ["samovar", *path.split("/")[:-1]]
     for node in nodes(source):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "import_module":
             said = node.args[0] if node.args else None
@@ -231,9 +235,7 @@ def late_imports(path: str, source: str) -> Iterator[str]:
             said = said.values[0] if isinstance(said, ast.JoinedStr) else said
             if isinstance(said, ast.Constant) and isinstance(said.value, str):
                 module = said.value.lstrip(".")
-                level = len(said.value) - len(module)
-                base = package[: len(package) + 1 - level] if level else []
-                yield ".".join([*base, *filter(None, module.split("."))])
+                yield absolute(path, len(said.value) - len(module), *module.split("."))
 
 
 def circles(sources: list[tuple[str, str]]) -> list[str]:
