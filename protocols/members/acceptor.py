@@ -34,8 +34,8 @@ _LIVES = 64
 
 class Acceptor:
     """One member's promises and adoptions in the change of the present view. `standing` returns the versions of its
-    state; `stale` is called with a peer that speaks of a generation that is over; `asked` is called whenever another
-    member has asked."""
+    state. `stale` is called with a sender that is no member, and the generation that it names. `asked` is called
+    whenever this peer answers or promises at the request of another."""
 
     def __init__(
         self,
@@ -80,12 +80,14 @@ class Acceptor:
 
     @property
     def latest(self) -> Decree | None:
-        """The decree of the present view; None: there is no view yet."""
+        """The decree of the view in which this peer is, or in which it votes for a former life. None: this peer is in
+        no view."""
         return self._latest
 
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, in which nothing is promised yet; the roster has gone on to that view
-        before. None: this peer is in no view."""
+        before. None: this peer is in no view. The ledger gets the seat in that view; if this peer is no member there,
+        the ledger's entries are removed. Postponed questions are handled."""
         self._me = self._roster.me
         if decree is not None:
             witness(Followed(decree.view.generation))
@@ -137,7 +139,8 @@ class Acceptor:
 
     def promise(self, ballot: int) -> Promise:
         """Promise to follow `ballot`, unless a higher one is promised already. Returns the answer for the proposer: the
-        highest promised ballot, the versions that this member holds, and the decree that it has adopted."""
+        highest promised ballot, the versions that this member holds, and the decree that it has adopted. To be sent
+        once it is written to disk (`keep`)."""
         if self.promised == 0:
             self.unsettled_s = asyncio.get_running_loop().time()
         self.promised = max(self.promised, ballot)
@@ -151,7 +154,8 @@ class Acceptor:
 
     def adopt(self, ballot: int, decree: Decree, proposer: PeerId) -> Adopted:
         """Adopt `decree`, unless a higher ballot than `ballot` has been promised. Returns the answer for the proposer:
-        its `promised` is `ballot` if the decree was adopted, else the higher ballot."""
+        its `promised` is `ballot` if the decree was adopted, else the higher ballot. To be sent once it is written to
+        disk (`keep`)."""
         if ballot >= self.promised:
             now = asyncio.get_running_loop().time()
             self.promised, self._adopted = ballot, Adoption(ballot, decree, proposer, now)
@@ -160,16 +164,18 @@ class Acceptor:
 
     @property
     def adopted(self) -> Decree | None:
-        """The decree that this member has adopted in this generation; None: none."""
+        """The decree that this member has adopted last in this generation; None: none."""
         return self._adopted.decree
 
     def has_adopted(self, decree: Decree) -> bool:
-        """Whether this member has adopted `decree`."""
+        """Whether the decree that this member adopted last in this generation equals `decree`, whatever the ballots.
+        The adoption of a former life on whose behalf it votes counts; one that a later adoption has replaced does
+        not."""
         return self._adopted.decree == decree
 
     def proposed_by(self, decree: Decree) -> PeerId | None:
         """The member from which this one has adopted `decree`, and which therefore knows the other adoptions. None:
-        this member has not adopted it, or a former life has."""
+        this member's last adoption is another one or none (`has_adopted`), or a former life adopted it."""
         return self._adopted.proposer if self.has_adopted(decree) else None
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
@@ -178,15 +184,17 @@ class Acceptor:
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
-        """Write to disk what was promised and adopted so far, and then call `then`; without a store on disk, call it at
-        once."""
+        """Write to disk what was promised and adopted so far, in the background, and then call `then`; without a store
+        on disk, call it at once. If outdated entries can be neither replaced nor removed, or the ledger is closed
+        first, `then` is not called (`Ledger.keep`)."""
         adopted, decree, *_ = self._adopted
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
-        the one of the two that is behind is told so: it gets the present view, or this peer asks for the later one.
-        Raises PeerMisbehaved when `generation` is further ahead than any honest peer can be."""
+        the one of the two that is behind is told so: it gets the present view, at most once an interval, or this peer
+        asks for the later one. A sender outside the view is passed to `stale`. Raises PeerMisbehaved when `generation`
+        is further ahead than any honest peer can be."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):

@@ -49,7 +49,7 @@ class Overruled:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """Event for a simulation's checkers: this peer asks the member `contact` to be let in."""
+    """Event for a simulation's checkers: this peer asks the member `contact` to be let in, or whether it would be."""
 
     contact: PeerId
 
@@ -106,7 +106,8 @@ class Admission:
     async def ask(self, contact: PeerId, *, ready: bool) -> Welcome:
         """Ask the member `contact` to introduce this peer, so that the next view lets it in; without `ready`, ask only
         whether it would. Returns the contact's view and version. Raises JoinRefused when all members would refuse, and
-        PeerLost when another member may be asked."""
+        PeerLost when another member may be asked: the contact is lost, is in no view itself, or has not answered within
+        two patiences."""
         me, has, terms = self._roster.me, self._standing(), self._terms
         if not ready:
             self._roster.failed = None  # a new attempt: the failure of the last one is over

@@ -36,6 +36,6 @@ class Attached(Protocol):
         ...
 
     def installed(self, decree: Decree) -> None:
-        """Called when this peer has gone on to the decree's view. All peers in that view continue from the decree's
-        version of the state."""
+        """Called when this peer has gone on to the decree's view, as a member or a learner. The members of that view
+        continue from the decree's version of the state (`Decree.base`). A peer that does not hold it fetches it."""
         ...

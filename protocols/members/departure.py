@@ -17,7 +17,8 @@ from .view import dialable_of
 
 
 def is_over(roster: Roster, terms: Terms) -> bool:
-    """Whether the run is over as far as this peer knows: it lets no peer in any more."""
+    """Whether the run is over as far as this peer knows, so that it lets no peer in any more: this peer has finished,
+    and, unless `Terms.ends_together`, so have all members that stay."""
     return roster.id in roster.finished and (terms.ends_together or roster.finished.issuperset(roster.staying))
 
 
@@ -33,9 +34,10 @@ class Departure:
         channel.on(Finished, self._on_finished)
 
     def leave(self, why: str) -> asyncio.Future[None]:
-        """Tell the other members that this peer leaves, and why. The returned future is done when they have decided a
-        view without this peer, or after twice the endpoint's patience. They need this peer for that decision, so the
-        caller must not close the endpoint before."""
+        """Tell the other peers of the view that this peer leaves, and why. The returned future is done when they have
+        decided a view without this peer, when no member stays, or after twice the endpoint's patience; at once if this
+        peer is no member. The members need this peer for that decision, so the caller must not close the endpoint
+        before. A second call returns the same future, and tells nothing."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -62,7 +64,7 @@ class Departure:
             )
 
     def go(self) -> None:
-        """Complete the future of `leave`: the others do not need this peer any more."""
+        """Complete the future that `leave` has returned, if there is one: the others do not need this peer any more."""
         if self._let_go is not None and not self._let_go.done():
             self._let_go.set_result(None)
 

@@ -83,8 +83,8 @@ def _liars(reached: int) -> int:
 
 def partners(peers: Collection[PeerId], me: PeerId) -> list[PeerId]:
     """The other peers that the peer `me` sends its echoes to and asks: all of them where they are few, else a random
-    choice of about `ASKED_MAX`. Each of two peers is a partner of the other or neither is. The graph of all partners is
-    random, so that every large part of it has many edges to the rest."""
+    choice of about `ASKED_MAX`. The choice depends on the two ids alone, so each of two peers is a partner of the other
+    or neither is. The graph of all partners is random, so that every large part of it has many edges to the rest."""
     others = [peer for peer in peers if peer != me]
     if len(others) <= ASKED_MAX:
         return others
@@ -134,7 +134,9 @@ class Echoes:
         self._judge()
 
     def tell(self) -> None:
-        """Send an echo of this peer's last adoption to its partners in the view, except to the proposer."""
+        """Send an echo of this peer's last adoption to its partners in the view that it reaches (`hearers`), except to
+        the proposer. Does nothing unless this peer is a member of the view and has adopted a decree in it. To be called
+        once the adoption is written to disk (`Acceptor.keep`): a restarted process must not contradict the echo."""
         own, roster = self._own, self._roster
         if own is not None and own.view is roster.view and roster.id in own.view.ids:
             for peer in self.hearers(own.view):
@@ -142,16 +144,17 @@ class Echoes:
                     self._channel.post(peer, Echo(own.view.generation, own.ballot, own.mark))
 
     def hearers(self, view: View) -> list[PeerId]:
-        """This peer's partners in `view`, except those that cannot reach it."""
+        """This peer's partners in `view`, except those that the view lists as apart from it."""
         me = self._roster.id
         return [peer for peer in partners(view.ids, me) if not view.are_apart(peer, me)]
 
     def same(self, mark: int) -> set[PeerId]:
-        """The members whose last echo is of the decree with this mark."""
+        """The members whose last echo in this view is of the decree with this mark."""
         return {peer for peer, said in self._said.items() if said[-1][1] == mark}
 
     def tellers(self, decree: Decree) -> dict[PeerId, int]:
-        """The members that have told that they adopted `decree`, and the highest ballot under which each did."""
+        """The members whose last echoes in this view tell that they adopted `decree`, and the highest ballot under
+        which each did."""
         mark, told = mark_of(decree), dict[PeerId, int]()
         for peer, said in self._said.items():
             if ballots := [ballot for ballot, other in said if other == mark]:

@@ -53,7 +53,7 @@ class AreYouThere:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class IAmThere:
-    """The answer to AreYouThere, with the same numbers: the sender is alive."""
+    """The answer to AreYouThere, with the same fields: the sender is alive."""
 
     generation: int
     accuser: PeerId
@@ -157,7 +157,7 @@ class Edges:
 
     def lost(self, peer: PeerId, why: str) -> None:
         """Accuse the member `peer`, lost because of `why`, before the coordinator, or before its successor if `peer` is
-        the coordinator. Other peers than the coordinator accuse none whose edge to them is broken in the view."""
+        the coordinator. Does nothing if their edge is broken in the view and neither of the two is the coordinator."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

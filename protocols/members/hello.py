@@ -45,7 +45,8 @@ class Greeter:
 
 
 async def ask_run(endpoint: Endpoint, contact: PeerId) -> RunIs:
-    """Ask `contact` for the name and settings of the run that it is in. Raises PeerLost."""
+    """Ask `contact` for the name and settings of the run that it is in. The endpoint must know the contact's address.
+    There is no limit in time. Raises PeerLost when the contact is lost or refuses."""
     answer = await Channel(endpoint, _HELLO).ask(contact, AskRun, answers=(RunIs,))
     run: RunIs = answer.message
     return run

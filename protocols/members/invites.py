@@ -95,7 +95,7 @@ class Invites:
 
     def why_not(self, key: PeerId, guest: PeerId) -> str:
         """The reason why `key`, which was admitted through the invitation with the guest key `guest`, may not join now;
-        "" if it may."""
+        "" if it may. A key that a view has let in, and a key without an invitation (`guest` ""), may always."""
         if not guest or mark(key) in self._marks or key in self._view.everybody:
             return ""
         invitation = self.present

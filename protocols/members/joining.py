@@ -48,12 +48,13 @@ class Entry:
 
     async def enter(self, contact: PeerId) -> None:
         """Join the run through `contact`, or through another member if that is lost; return when this peer is in the
-        view. Raises JoinRefused, PeerLost, CatchUpFailed and MembershipError."""
+        view, as a member or a learner. Raises JoinRefused, PeerLost, CatchUpFailed and MembershipError."""
         await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:
-        """Join again, for the reason in `expelled`; if the run is over, fetch its last state instead. Keeps trying for
-        `Terms.give_up_after_s`, or without limit if that is None. Raises MembershipError when it fails."""
+        """Join again, for the reason in `expelled`. If the run is over, fetch its last state instead, and return
+        without a place in a view. Keeps trying for `Terms.give_up_after_s`, or without limit if that is None, unless
+        all known members have ended. Raises MembershipError when it fails."""
         limit_s = self._membership.terms.give_up_after_s
         for last_try in (False, True):
             try:

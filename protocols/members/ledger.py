@@ -157,13 +157,14 @@ class Ledger:
             await asyncio.shield(self._writing)
 
     def strike(self) -> None:
-        """Remove the entries of this life, which is over. It has to be done before any other peer hears that it is."""
+        """Remove the entries of this life, which is over, and drop those that wait to be written. It has to be done
+        before any other peer hears that the life is over."""
         self.close()
         if self._store is not None:
             self._clear(self._store)
 
     def close(self) -> None:
-        """Stop writing; entries that are still waiting are dropped."""
+        """Stop writing. Entries that are still waiting are dropped, and their `then` is not called."""
         self._due.clear()
         if self._writing is not None:
             self._writing.cancel()

@@ -1,8 +1,7 @@
 """Membership: which peers are in the run, agreed generation by generation.
 
 Each generation has its view, the list of members. These decide the next view (`view_change`), led by the coordinator,
-the most senior member that stays; `admission` lets newcomers in. This file connects these to the rest: leaving (Leave,
-Finished), reports of lost members (Suspicion), and messages from former members, which are told so (Stale).
+the most senior member that stays. Newcomers get in by `admission`. Members leave by `departure`, or are lost (`edges`).
 """
 
 from __future__ import annotations
@@ -96,7 +95,8 @@ class Membership:
 
     @property
     def me(self) -> Member:
-        """This peer as the view lists it."""
+        """This peer as the view lists it, as a member or a learner. While it is in no view: as the last view listed it,
+        or as it was constructed, with the life that it has drawn since."""
         return self._roster.me
 
     @property
@@ -110,7 +110,7 @@ class Membership:
 
     @property
     def deserted(self) -> bool:
-        """Whether all members are gone for good: each has said that it leaves or has finished, or has ended."""
+        """Whether each member has said that it leaves or has finished, or has ended; also True in no view."""
         gone = {*self._roster.leaving, *self._roster.finished}
         return all(peer in gone or self._channel.endpoint.has_ended(peer) for peer in self.view.ids)
 
@@ -135,7 +135,7 @@ class Membership:
 
     @property
     def on_waiting(self) -> list[Callable[[str], None]]:
-        """Called with the reason when too few members answer, or when the others do not let this peer in yet."""
+        """Functions, called with the reason when too few members answer, or the others do not let this peer in yet."""
         return self._roster.on_waiting
 
     @property
@@ -168,7 +168,7 @@ class Membership:
         await self.until(lambda: len(self.neighbours.now) >= count)
 
     def only_while(self, condition: Callable[[], bool]) -> contextlib.AbstractAsyncContextManager[None]:
-        """Context whose body is cancelled as soon as `condition` does not hold. Raises the error of `failed`."""
+        """Context whose body is cancelled, without an error, once `condition` fails. Raises the error of `failed`."""
         return self._roster.only_while(condition)
 
     async def change_within(self, seconds: float) -> None:
@@ -186,7 +186,7 @@ class Membership:
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """The coordinator and its successor: the two most senior members that stay."""
+        """The coordinator and its successor: the two most senior members that stay; fewer if fewer stay."""
         return tuple(peer for peer in self.view.by_seniority if self._roster.stays(peer))[:2]
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
@@ -194,11 +194,11 @@ class Membership:
         return self._change.occasion.busy()
 
     def renew(self) -> None:
-        """Have a new view decided although no member comes or goes, because members disagree about a result."""
+        """As coordinator, now or later in this view, have a new view decided although no member comes or goes."""
         self._change.renew()
 
     def assess(self, capacities: Mapping[PeerId, int]) -> None:
-        """Have a new view decided that contains these `capacities`, with which the members work better."""
+        """As `renew`, for a view with the `capacities` (`Attributes.capacity`) that were found for these members."""
         self._roster.capacities = dict(capacities)
         self._change.renew()
 
@@ -247,7 +247,7 @@ class Membership:
         await self._departure.finish(lambda: self._change.leads)
 
     def close(self) -> None:
-        """Cancel all timers and changes under way. Other peers are told nothing."""
+        """Cancel all timers and changes under way; the future of `leave` is done. Other peers are told nothing."""
         self._edges.stop()
         self._change.stop()
         self._ledger.close()

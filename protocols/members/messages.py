@@ -198,8 +198,8 @@ class Confirmed:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The answer to a message of a later generation than the sender of this one is in: it asks for the view of that
-    generation."""
+    """The answer to a message of a later generation than the one that the sender is in. The sender asks for the view of
+    that later generation; `generation` is the sender's own."""
 
     generation: int
 
@@ -227,8 +227,8 @@ class Leave:
 @dataclass(frozen=True, slots=True)
 class Stale:
     """Tells the receiver that it spoke of a generation that is over, and is not among the `members` of the view of
-    `generation`: it has to join again through `contact`. It passes this on to the peers on its side of a split; some of
-    them may be members."""
+    `generation`: it has to join again through `contact`. The receiver passes this on to the peers on its side of a
+    split; some of them may be members."""
 
     generation: int
     contact: PeerId

@@ -22,10 +22,11 @@ message."""
 
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int, servers: int = 0) -> Decree:
-    """The decree that this peer proposes, after the members in `promises` have promised. Its view has these members,
-    except those leaving; the learners that hold the state; and the newcomers that are invited and fit in. Newcomers
-    become members if the run has not started, else learners. `founders`: how many members start the run, of
-    which `servers` have a role."""
+    """The decree that this peer proposes, after the members in `promises`, this peer among them, have promised. The
+    members of its view: these without those that leave (these stay, too, if they alone hold the version), and learners
+    that hold the state. Other learners stay learners, unless they are gone or give way. The newcomers that are invited
+    and fit in become members if the run has not started, or if they alone hold the version; otherwise they become
+    learners. `founders`: how many members start the run, of which `servers` have a role."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
@@ -158,9 +159,9 @@ def _ranked(members: list[Member]) -> tuple[Member, ...]:
 
 
 def with_data_shards(newcomers: list[Member], staying: list[Member], shards: int, generation: int) -> list[Member]:
-    """The `newcomers` as members since `generation`, each with a data shard: the one that it asks for, else the first
-    that no member has, or, when all are taken, one that it shares with another member. A peer with a role needs no
-    shard and keeps its number."""
+    """The `newcomers` as members since `generation`, in rank order, each with one of the `shards` data shards: the one
+    that it asks for, else the first that no member has, or, when all are taken, one that it shares with another member.
+    A peer with a role needs no shard and keeps its number."""
     taken = {member.attributes.data_shard for member in staying if not member.attributes.role}
     placed = []
     for index, member in enumerate(sorted(newcomers, key=lambda m: m.rank)):

@@ -69,7 +69,8 @@ class Occasion:
 
     def rest(self, took_s: float) -> None:
         """Count the time of a change that this peer has led. `took_s`: seconds until the quorum had agreed on it. If
-        changes have taken too long, no further one for newcomers is led for a while."""
+        changes have taken too long, no further one for newcomers is led for a while. Nothing is counted before the run
+        has started."""
         loop = asyncio.get_running_loop()
         if not self._roster.view.started:
             return
@@ -82,7 +83,7 @@ class Occasion:
             self._resting = loop.call_later(over_s / _SHARE, self._rested)
 
     def stop(self) -> None:
-        """Cancel all timers: `consider` is not called any more."""
+        """Cancel all timers: none of them calls `consider` any more."""
         self.begin()
         self._end_rest()
 

@@ -23,7 +23,8 @@ GAVE_WAY = "it was a learner for long, and its place was wanted by another"
 
 class Places:
     """One peer's record of the learners: since when each is in the view, and whether it has reported a state. By it,
-    learners that have been there for some `patience_s` give way to newcomers (`for_one`)."""
+    learners that have been there for long give way to newcomers (`for_one`). `patience_s`: the endpoint's patience, in
+    seconds."""
 
     def __init__(self, patience_s: float) -> None:
         self._safe_s = _SAFE_PATIENCES * patience_s

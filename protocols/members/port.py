@@ -115,7 +115,7 @@ class RunMembers(Members, Protocol):
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """The two members that decide which members are given up: the first, and the one that replaces it."""
+        """The members that decide which members are given up, two at most: the first, and the one that replaces it."""
         ...
 
     @property

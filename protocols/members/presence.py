@@ -62,7 +62,7 @@ class Presence:
         await self._members.leave(why)
 
     async def enter(self, contact: PeerId | None) -> bool:
-        """Found the run (no `contact`) or join it through `contact`, and wait until it has begun and this peer is a
+        """Found the run (`contact` None) or join it through `contact`, and wait until it has begun and this peer is a
         member. Returns whether it had begun before this peer came. Raises MembershipError and the errors of
         `Entry.enter`."""
         if contact is None:
@@ -98,8 +98,9 @@ class Presence:
         return self._members.failed is not None or self._members.view.generation != view.generation
 
     async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work`, and cancel it as soon as `view` is over for this peer (`has_left`). Raises MembershipError, and
-        the errors of `work`. If this peer was expelled it returns, and the next call of `view` joins again."""
+        """Run `work`, and cancel it as soon as `view` is over for this peer (`has_left`); then return without an error,
+        also if this peer was expelled: the next call of `view` joins again. Raises MembershipError, and the errors of
+        `work`."""
         try:
             async with self._members.only_while(lambda: not self.has_left(view)):
                 await work()
@@ -114,8 +115,8 @@ class Presence:
             return  # `view` joins again
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait until all have. If the others went on without it, it
-        joins again."""
+        """Tell the others that this peer has finished, and wait until all have. Returns without an error, and without
+        joining again, if the others go on without this peer or the membership fails."""
         while True:
             try:
                 return await self._members.finish()

@@ -45,8 +45,7 @@ class Roster(Waiting):
         self.learned: dict[PeerId, Learned] = {}
         """Learners that will be members of the next view, and the version that each holds."""
         self.over: set[int] = set()
-        """Lives (random numbers, one a process) that are over and have left no record (`ledger`): they never vote
-        again."""
+        """Lives (`Member.life`) that are over and have left no record (`ledger`): they never vote again."""
         self.capacities: dict[PeerId, int] = {}
         """Newly found capacities of members, for the next view."""
         self.apart: tuple[Edge, ...] = ()
@@ -92,7 +91,8 @@ class Roster(Waiting):
 
     @property
     def near(self) -> list[PeerId]:
-        """The members that this peer reaches by the view's word, itself if it is one; and always the coordinator."""
+        """The members not apart from this peer in the view, itself if it is one, and the coordinator even if apart; in
+        the view's order. Those `gone` or `leaving` are among them."""
         me, coordinator, view = self.id, self.coordinator, self.view
         return [peer for peer in view.ids if not view.are_apart(peer, me) or peer == coordinator]
 

@@ -32,9 +32,9 @@ class Version:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A peer as a view lists it. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it
-    became a member; the most senior member that is not suspected coordinates. `machine`: peers that can share memory on
-    one machine have the same value; "": this one cannot. `life`: a random number that each process draws, and draws
-    anew when it joins anew: a new life is not bound by the promises of the former one."""
+    became a member, or a learner; the most senior member that stays coordinates (`View.by_seniority`). `machine`: peers
+    that can share memory on one machine have the same value; "": this one cannot. `life`: a random number that each
+    process draws, and draws anew when it joins anew: a new life is not bound by the promises of the former one."""
 
     id: PeerId
     name: str
@@ -141,9 +141,9 @@ class View:
 
     @cached_property
     def by_seniority(self) -> list[PeerId]:
-        """The members' ids, the most senior first. Members that can be dialled go before others. Among them those that
-        fewer members cannot reach go first, because the coordinator, the most senior member, has to reach all; then
-        those that have been members for longer."""
+        """The members' ids, the most senior first. Members that can be dialled go before others. Among equals in this,
+        those that fewer members cannot reach go first, because the coordinator, the most senior member, has to reach
+        all; then those that have been members for longer."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
         order = sorted(self.members, key=lambda m: (not m.dialable, away[m.id], m.since, *m.rank))
         return [member.id for member in order]
