@@ -83,7 +83,8 @@ class Acquaintances:
 
     def helpers(self, target: PeerId, count: int) -> list[PeerId]:
         """At most `count` neighbours of `target` that may help to probe it. Those to which this peer has a connection
-        come first; a new connection is counted against the limit on dials."""
+        come first; a new connection is counted against the limit on dials. If the limit is reached, fewer than `count`
+        are returned."""
         near = [member.id for member in self._near.get(target, ()) if member.id != self._table.me.id]
         self._chance.shuffle(near)
         near.sort(key=lambda peer: peer not in self._table.entries and peer not in self._called)

@@ -47,8 +47,9 @@ class Admission:
         channel.on(Knock, self._on_knock)
 
     def knock_again(self, peer: PeerId) -> None:
-        """Ask `peer`, which does not know this member, to let it in again; at most once in eight periods, because
-        `peer` may hear of this member from others."""
+        """Ask `peer`, which does not know this member, to let it in again; in the background, and whichever peer it is
+        at most once in eight periods, because it may hear of this member from others. Does nothing if this peer is in
+        no run or leaves. If `peer` refuses or does not answer, nothing follows."""
         if self._inside() and not self._ending.leaves and self._again.due(""):
             self._knocking = asyncio.create_task(self._knock_again(peer), name="knock")
 

@@ -102,7 +102,9 @@ class Detector:
         return self._number
 
     def unanswered(self) -> list[Attempt]:
-        """The probes of this period without an answer so far."""
+        """This peer's own probes of the period whose targets have not answered so far, neither this peer nor a helper.
+        An answer of another life of the target does not count. Probes on request of others (`Errand`) are not among
+        them."""
         return [one for one in self._open.values() if not one.answered]
 
     def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
@@ -123,12 +125,13 @@ class Detector:
         return None if attempt is None or helper not in attempt.helpers else attempt.target
 
     def is_open(self, number: int) -> bool:
-        """Whether the probe `number` of this period has no answer so far."""
+        """Whether `number` is that of one of this peer's own probes of this period, and its target has not answered so
+        far."""
         return number in self._open and not self._open[number].answered
 
     def helped(self, number: int, *, there: bool) -> None:
         """Note that a helper has answered for the probe `number` of this period. `there`: the target has answered the
-        helper."""
+        helper. The caller has checked by `asked_for` that there is such a probe."""
         attempt = self._open[number]
         attempt.helped = True
         attempt.answered = attempt.answered or there
@@ -140,7 +143,8 @@ class Detector:
         return ended
 
     def choose_helpers(self, attempt: Attempt, among: Iterable[PeerId]) -> None:
-        """Draw the helpers of a probe from the peers in `among`."""
+        """Draw the helpers of a probe from the peers in `among` but its target: `Timing.helpers` of them, or all if
+        there are fewer. They are set in `attempt`."""
         others = [peer for peer in among if peer != attempt.target]
         attempt.helpers = tuple(self._chance.sample(others, min(len(others), self._timing.helpers)))
 

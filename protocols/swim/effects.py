@@ -36,7 +36,8 @@ class Effects(Protocol):
         ...
 
     def departed(self, member: Member, why: str, *, left: bool) -> None:
-        """Called when `member` is no member any more, for the reason `why`. `left`: it left of its own will."""
+        """Called when `member` is no member any more, for the reason `why`: it was lost or restarted, it left, or the
+        link with it was given up. `left`: it left of its own will."""
         ...
 
     def unknown_to(self, peer: PeerId) -> None:

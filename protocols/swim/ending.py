@@ -41,8 +41,9 @@ class Ending:
         return list(self._driver.swim.table.entries)
 
     async def leave(self, why: str) -> None:
-        """Tell other members that this peer leaves for the reason `why`. Returns when they have acknowledged it, or
-        after twice the endpoint's patience, the seconds that a peer may be silent. A second call does nothing."""
+        """Stop the state machine, and tell other members that this peer leaves for the reason `why`. Returns when they
+        have acknowledged it, or after twice the endpoint's patience, the seconds that a peer may be silent. A second
+        call does nothing."""
         if self.leaves:
             return
         self.leaves = True
@@ -68,7 +69,7 @@ class Ending:
         """Tell the other members that this peer, `me`, has finished, and all peers that have reported the same, even if
         they are no members here. Returns when all members that this peer knows have finished too, or are gone: until
         then one of them may need data that only this peer has. A message is lost if the link breaks, so members that
-        have not reported are asked after each patience."""
+        have not reported are asked after each patience. Raises the error of `Waiting.failed`."""
         waiting = [*dict.fromkeys([*self._others, *self.finished])]
         self.finished.add(me)
         self._moves(State.FINISHED)

@@ -53,8 +53,9 @@ class InvitedKeys:
         return self.invites.present
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the present invitation (None: by none), and tell the other peers. Does nothing if `invitation` is the
-        present one. Members that were let in by the former one stay."""
+        """Replace the present invitation (None: by none), and tell the other peers, without waiting for them. Does
+        nothing if `invitation` has the guest key of the present one. Members that were let in by the former one
+        stay."""
         if self.invites.guest == ("" if invitation is None else invitation.guest):
             return
         self._begin(self._number + 1, invitation)
@@ -79,7 +80,8 @@ class InvitedKeys:
         return Invited(self._number, self.invites.present, tuple(self._used), tuple(self._earlier))
 
     def enter(self, welcome: Welcome) -> None:
-        """Learn of the invitation from the `welcome` of the member that has let this peer in."""
+        """Learn of the invitation from the `welcome` of the member that has let this peer in. Raises PeerMisbehaved for
+        values that no honest peer can tell."""
         self._learn(welcome.invited)
 
     def seen(self, view: View) -> View:

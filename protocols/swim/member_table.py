@@ -33,7 +33,7 @@ class Entry:
     told the data in `member`; `accused`: the incarnation of the last word against it, by the peer `accuser`. `failed`:
     this peer's failed probes of it since its last sign of life, the first of them in the period `since`. `proven`: this
     peer has heard from the member itself. `bringer`: the peer that told of it. `told`: this peer has told others of its
-    suspicion. `came`: the period in which it was entered."""
+    suspicion. `came`: the period in which it was entered. `digest`: the mark of its life (`words.mark`)."""
 
     member: Member
     incarnation: int
@@ -139,7 +139,8 @@ class MemberTable:
         return not known and (grave is None or word.incarnation > grave.incarnation)
 
     def shun(self, peer: PeerId, now_s: float, until_s: float) -> None:
-        """Have nothing to do with `peer` until the time `until_s`. `now_s`: the present time."""
+        """Record that this peer has nothing to do with `peer` until the time `until_s`, in place of an earlier record.
+        `now_s`: the present time on the same clock. The table acts on it in no way: `shuns` tells."""
         self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}
 
     def shuns(self, peer: PeerId, now_s: float) -> bool:

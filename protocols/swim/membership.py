@@ -99,7 +99,7 @@ class SwimMembership(Waiting):
     # Waiting
 
     async def at_least(self, count: int) -> None:
-        """Wait until this peer has at least `count` neighbours."""
+        """Wait until this peer has at least `count` neighbours. Raises the error of `failed`."""
         await self.until(lambda: len(self.neighbours.now) >= count)
 
     # Coming and going
@@ -110,8 +110,9 @@ class SwimMembership(Waiting):
         self._refresh(enters=True)
 
     async def knock(self, contact: PeerId) -> None:
-        """Ask `contact` to let this peer into the run, and enter. Raises JoinRefused; PeerLost when the contact or
-        another member may be asked again."""
+        """Ask `contact` to let this peer into the run, and enter. Where peers have links to a few only, `view` stays as
+        it is until the first link. Raises JoinRefused; PeerLost when the contact or another member may be asked again;
+        PeerMisbehaved for a malformed answer."""
         welcome = await self._admission.knock(contact)
         if not self.view.generation:
             self._driver.begin()
@@ -167,7 +168,8 @@ class SwimMembership(Waiting):
         self.lost(peer, why)
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Keep `peer` out of this peer's view and neighbours for `seconds` seconds."""
+        """Keep `peer` out of this peer's view and neighbours for `seconds` seconds, or longer if it is kept out
+        already. Does nothing if `peer` is no member here."""
         self._shun(peer, seconds, why)
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:

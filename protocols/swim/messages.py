@@ -245,8 +245,8 @@ class AskDone:
 
 
 def check_beat(beat: Beat) -> None:
-    """Raises PeerMisbehaved for a beat without a life, with an incarnation beyond the limit, with too many words or
-    marks, or with a word that `words.check` refuses."""
+    """Raises PeerMisbehaved for a beat without a life, with an incarnation or an accusation beyond the limit, with too
+    many words or marks, or with a word that `words.check` refuses."""
     if beat.incarnation > INCARNATION_MAX or beat.life == 0:
         raise PeerMisbehaved(f"claims incarnation {beat.incarnation} of life {beat.life}")
     check_accusation(beat.accuses)

@@ -125,7 +125,8 @@ class Overlay:
             self._ask(self._chance.choice(candidates))
 
     def look_for_lost(self) -> None:
-        """Ask a lost neighbour for a link again: a partition may have healed."""
+        """Ask one lost neighbour, the next in turn, for a link again: a partition may have healed. Nothing if there is
+        none, or if it was asked already."""
         grave = self._table.next_grave()
         if grave is not None and grave.member.id not in self._asked:
             self._ask(grave.member)

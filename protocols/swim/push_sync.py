@@ -51,7 +51,8 @@ class PushSync:
         self._flushes = 0
 
     def flush(self) -> None:
-        """Push the fresh words now, to as many random members as `Timing.eager` says, and at least to one."""
+        """Push the fresh words now, to as many random members as `Timing.eager` says, and at least to one if there is
+        any."""
         self.flush_s = math.inf
         members = list(self._table.entries)
         for peer in self._chance.sample(members, min(len(members), max(1, self._timing.eager))):

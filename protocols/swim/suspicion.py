@@ -59,7 +59,7 @@ class Suspicion:
     # Probes
 
     def succeeded(self, entry: Entry) -> None:
-        """Note a sign of life of the member: its failed probes are void, and a suspicion told to no other peer."""
+        """Note a sign of life of the member. It voids failed probes, and an own suspicion that was told to nobody."""
         entry.failed, entry.proven = 0, True
         if entry.status == Status.ALIVE:
             self._detector.calm(entry.member.id)

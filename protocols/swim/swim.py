@@ -227,7 +227,7 @@ class Swim:
             self.suspicion.heard_of(entry, probed.incarnation)
 
     def beat(self, to: PeerId) -> Beat:
-        """The beat that this peer sends to `to` now: its own state, and words to pass on."""
+        """The beat that this peer sends to `to` now. The words and marks in it count as sent."""
         table, entry = self.table, self.table.entries.get(to)
         grave = None if entry is not None else table.graves.get(to)
         accuses = entry.accuses if entry is not None else 0 if grave is None else grave.incarnation + 1
@@ -245,7 +245,7 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """Let a newcomer in, with links as an acquaintance. Returns its first incarnation, above any known of it."""
+        """Let in a newcomer, with links as an acquaintance. Returns its incarnation: above any known; with links 0."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)
