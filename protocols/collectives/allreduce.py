@@ -77,8 +77,9 @@ class Allreduce:
         self._rank = group.rank
 
     async def run(self, vector: Tensor) -> Tensor:
-        """The sum [n] of all members' vectors, the same bits on each. Raises PeerLost if a peer is lost or breaks the
-        schedule."""
+        """The sum [n] of all members' vectors, the same bits on each. `vector`: this member's own, on the CPU,
+        contiguous. To be called once. The caller's duties are those of `allreduce`. Raises PeerLost if a peer is lost
+        or breaks the schedule."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()

@@ -90,7 +90,7 @@ class Reducer:
 
     @property
     def in_place(self) -> bool:
-        """Whether the last sum was made in shared memory."""
+        """Whether the last sum was made in shared memory; False from when the next one, or a gather, begins."""
         return self._in_place is not None
 
     @property
@@ -156,8 +156,9 @@ class Reducer:
         return await self._by_messages(group, vector, stage_id, tail, guard)
 
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, attempt: AttemptId, turn: int) -> Tensor:
-        """The sum [n] of the `vector` of each of these `members`, this peer among them, by messages. `turn`: which of a
-        site's averages within the round it is for, counted from 1. Raises PeerLost."""
+        """The sum [n] of the `vector` ([n], CPU, contiguous) of each of these `members`, this peer among them, by
+        messages. All of them must call it with the same members. `turn`: which of a site's averages within the round it
+        is for, counted from 1. Raises PeerLost. An attempt of a former group never returns (`sum`)."""
         some = (await self._begin(attempt)).among(members)
         return await self._by_messages(
             some, vector, (*attempt, _AMONG * (1 + some.digest % (1 << _AMONG_BITS)) + turn), 1
@@ -215,7 +216,8 @@ class Reducer:
 
     async def gather(self, payload: Tensor, attempt: AttemptId) -> list[tuple[PeerId, Tensor]]:
         """Send this member's `payload` ([n], uint8, the same n for all) to all members, and return every member's
-        payload with its sender's id, in rank order. Raises PeerLost."""
+        payload with its sender's id, in rank order. Raises PeerLost. An attempt of a former group never returns
+        (`sum`)."""
         return await self._gathered(await self._begin(attempt), payload, self._stage_id(attempt, 0))
 
     async def _gathered(self, group: Group, payload: Tensor, stage_id: StageId) -> list[tuple[PeerId, Tensor]]:
@@ -234,8 +236,8 @@ class Reducer:
             await self._in_place.all_have(_number(attempt, STAGES - 1))
 
     async def buffer(self, count: int, dtype: torch.dtype, attempt: AttemptId) -> Tensor | None:
-        """A tensor [count] in shared memory for this peer's next vector, which is then summed without a copy. None:
-        sums are not made in shared memory."""
+        """A tensor [count] in shared memory for this peer's next vector, the first of its round (stage 0), which is
+        then summed without a copy. None: sums are not made in shared memory."""
         sums = await self._shared(count, dtype)
         return None if sums is None else sums.slot(_number(attempt, 0))
 

@@ -96,7 +96,7 @@ class Attempts:
     async def while_hopeful(self, attempt: AttemptId) -> AsyncIterator[bool]:
         """Context that is cancelled as soon as this attempt can no longer succeed; yields whether it can at its
         beginning. If PeerLost is raised inside, the peer is reported to the membership, and the context waits for the
-        end of the attempt."""
+        end of the attempt. Raises the error of `Membership.failed`, such as Expelled."""
         try:
             async with self._membership.only_while(lambda: self.hopeful(attempt)):
                 yield self.hopeful(attempt)

@@ -49,7 +49,8 @@ class Averager(Protocol):
 
     async def mean(self, contribution: Contribution, anchor: Tensor, attempt: AttemptId) -> tuple[Mean | None, int]:
         """The weighted mean of all members' vectors [n], the same bits on each member, and the fingerprint of their
-        sum. The mean is None when no weight is above 0. `anchor` [n]: the model that all had before their local steps.
+        sum; 0 where that lies in memory that all share. The mean is None when no weight is above 0. `anchor` [n]: the
+        model that all had before their local steps.
 
         Raises PeerLost; BadSum when the mean cannot be right; and ValueError when this peer's contribution is not
         finite.
@@ -83,8 +84,8 @@ def averager_for(
 
 def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The message [n + signals + 1] of a contribution whose vector is replaced by `vector` [n]: all elements times the
-    weight, then the weight. `out` is filled and returned in place of a new tensor. Raises ValueError when any element
-    is not finite."""
+    weight, then the weight. `out` is filled and returned in place of a new tensor. With a weight of 0 the message is
+    zeros. Raises ValueError when any of its elements is not finite."""
     message = contribute(vector, contribution.weight, contribution.signals, out=out)
     contribution.check(message)
     return message

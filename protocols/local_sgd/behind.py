@@ -67,18 +67,20 @@ class Behind:
 
     async def end(self) -> Done:
         """Wait until the round is over, after the local steps that hid it. Returns its outcome and period. The caller
-        then calls `merge` or `drop`. Raises as the averaging does."""
+        then calls `merge` or `drop`. Raises as the averaging does. To be called only while a round is under way
+        (`brought`)."""
         self._meter.hide(False)
         assert self._averaging is not None
         return await self._averaging
 
     def drop(self) -> None:
-        """Forget this peer's contribution without a merge: the caller loads the round's model as it is."""
+        """Forget this peer's contribution without a merge, after `end`: the caller loads the round's model as it is."""
         self.brought = None
 
     def merge(self, done: Outcome) -> tuple[Update, Begin]:
-        """Merge the outcome of the round into the replica's model. Returns the update that this peer contributed, and
-        the instruction by which the replica makes the merged model."""
+        """Make the instruction by which the replica merges the round's outcome `done` into its own model, and set
+        `merges`, which the caller sets back. Returns the update that this peer contributed, and that instruction. To be
+        called once, after `end` or `give_up`."""
         update, self.brought, self.merges = self.brought, None, True
         assert update is not None
         whole, state = done.part, done.state

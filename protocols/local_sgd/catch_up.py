@@ -33,7 +33,8 @@ asked."""
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The state that a peer needs: preferably that of `version`, but none of a round before `least`. With `exact`: that
-    of `version` only. A version with the fingerprint 0 has a known round and an unknown fingerprint."""
+    of `version` only. A version with the fingerprint 0 has a known round and an unknown fingerprint. `least`: the
+    number of a round."""
 
     version: Version
     least: int

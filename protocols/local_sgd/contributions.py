@@ -89,7 +89,7 @@ class Contributions:
 
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
         """Average one round with all members (`LocalSGD.average`), and return its outcome. `spent`: this peer's local
-        steps since its last average, and their time."""
+        steps since its last average, and their time. Raises as that does."""
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
         before = self._averaging.growth.extended(before, contribution)
         samples, news = contribution.weight, self._news

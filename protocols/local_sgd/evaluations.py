@@ -31,8 +31,9 @@ class Evaluations:
         return self._every > 0 and membership.coordinator == membership.me.id
 
     def begin(self, outcome: Outcome, vector: Tensor) -> Outcome | None:
-        """If this peer has to evaluate the round's model `vector` [n]: keep the outcome back, set `due`, and return
-        None. Otherwise return `outcome`."""
+        """If this peer has to evaluate the round's model `vector` [n], because it is the coordinator, and the round is
+        the last one or a multiple of `every`: keep the outcome back, set `due`, and return None. Otherwise return
+        `outcome`."""
         if not self._mine or not (outcome.last or outcome.version % self._every == 0):
             return outcome
         self._outcome, self.due = outcome, vector
@@ -55,7 +56,7 @@ class Evaluations:
         return [] if outcome is None else [outcome]
 
     def finished(self) -> None:
-        """Set `due` to the last model, if nobody evaluated that model, because the coordinator left before, and this
-        peer is the coordinator's successor. To be called when the run is over for all members."""
+        """Set `due` to the last model, if this peer is the coordinator by now and has not evaluated that model itself:
+        the coordinator before it may have left without. To be called when the run is over for all members."""
         if self._mine and self._evaluated != self._averaging.state.round:
             self.due = self._averaging.state.vector

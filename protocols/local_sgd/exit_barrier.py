@@ -24,7 +24,7 @@ from .rounds import LOCAL_SGD
 @dataclass(frozen=True, slots=True)
 class Going:
     """Sent by a peer that wants to leave to each other member: the sender holds the result of `round`, and leaves as
-    soon as the receiver holds it too."""
+    soon as the receiver and all others hold it too."""
 
     round: int
 

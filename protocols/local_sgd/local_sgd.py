@@ -283,8 +283,10 @@ class LocalSGD:
         return Standing(self._versions.of(self.state), self._versions.of(result), self._versions.usual_s)
 
     def installed(self, decree: Decree) -> None:
-        """Called by the membership with a new view and the version from which its members continue. A member commits
-        that version if it holds it, else it will fetch it. A peer that is no member there drops its result."""
+        """Called by the membership when this peer is in the decree's view, as a member or a learner. A member whose
+        result is the decree's base, the version from which the members continue, commits it; any other result is
+        dropped. If `state` is not the base then, the member fetches the base before its next attempt at a round. A
+        learner drops its result, and fetches as a learner."""
         view, base = decree.view, decree.base
         if self.channel.endpoint.id not in view.ids:
             self._result, self._lag.behind = None, None

@@ -23,7 +23,8 @@ class Versions:
         self._committed_at: deque[float] = deque(maxlen=_USUAL)
 
     def of(self, state: State) -> Version:
-        """The version of `state`: its round and its fingerprint."""
+        """The version of `state`: its round and its fingerprint, computed anew (one pass over the tensors) unless
+        `state` is one of the last two that were asked for."""
         for known, version in self._known:
             if known is state:
                 return version

@@ -32,7 +32,8 @@ _LOOKS = 16
 
 
 def in_order(relays: Iterable[PeerId], one: PeerId, other: PeerId) -> list[PeerId]:
-    """The relays in the order in which the peers `one` and `other` ask them; the same for both peers."""
+    """The relays in the order in which the peers `one` and `other` ask them; the same for both peers if both know the
+    same relays."""
     pair = " ".join(sorted((one, other)))
     return sorted(relays, key=lambda relay: hashlib.blake2b(f"{pair} {relay}".encode()).digest())
 

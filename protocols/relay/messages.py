@@ -29,7 +29,7 @@ class Carry:
 @dataclass(frozen=True, slots=True)
 class Called:
     """From a relay to the peer at the far end: `caller` has begun a stream to it, which has the number `stream` on this
-    link."""
+    link. The peer refuses it by Over; to take it, it sends nothing. `caller` is only the relay's word."""
 
     stream: int
     caller: PeerId
@@ -56,7 +56,7 @@ class Taken:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The stream has ended; `why`: the reason."""
+    """The stream has ended, or is refused; `why`: the reason."""
 
     stream: int
     why: str

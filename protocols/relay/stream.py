@@ -54,7 +54,7 @@ class Stream:
 
     @property
     def works(self) -> bool:
-        """Whether any bytes have arrived from the far end."""
+        """Whether any bytes have arrived from the far end since the stream began."""
         return self._count.came > 0
 
     def _read(self, data: bytes) -> None:
@@ -111,7 +111,7 @@ class Stream:
             self.close()
 
     def close(self) -> None:
-        """End the pipe, and send nothing more. A second call does nothing."""
+        """End the pipe, and send nothing more. `ended` is not called. A second call does nothing."""
         self._open = False
         self._unsent.clear()
         if self._telling is not None:

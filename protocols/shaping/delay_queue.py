@@ -17,8 +17,9 @@ WAITING_BYTES_MAX = 2 * INBOUND_BYTES_MAX
 
 @dataclass(slots=True, eq=False)
 class Delayed:
-    """Two frames to a peer or from it, `size` bytes on the wire. `first_s`: when their first byte reaches this peer's
-    link; `last_s`: when their last byte reaches the link's other end."""
+    """Two frames to a peer or from it, `size` bytes on the wire. `first_s`: when their first byte enters this peer's
+    up-link, or its down-link if they come from the peer. `last_s`: when they leave this machine, after the up-link and
+    the latency, or when their last byte has come to the down-link. Both on the loop's clock."""
 
     peer: PeerId
     header: Buffer
@@ -31,7 +32,8 @@ class Delayed:
 
 @dataclass(slots=True)
 class Waiting:
-    """All frames that wait in one direction, in the order in which they were put here. `waiting_bytes`: their total."""
+    """All frames that wait in one direction, in the order in which they were put here. `waiting_bytes`: their total
+    cost (`link.lane.cost_bytes`)."""
 
     all: dict[Delayed, None] = field(default_factory=dict)
     waiting_bytes: int = 0

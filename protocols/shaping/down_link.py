@@ -24,8 +24,9 @@ class DownLink:
         """When the link had served all frames before those."""
 
     def take(self, first_s: float, size: int) -> float:
-        """The time at which the link has served a frame of `size` bytes whose first byte arrived at the time
-        `first_s`."""
+        """The time at which the link has served a frame of `size` bytes on the wire, whose first byte arrived at the
+        time `first_s`; both in seconds on one clock. It may be over already. The link is busy with the frame from now
+        on."""
         takes_s = link_bytes(size) / self._rate_Bps
         at, free_s = bisect(self._known, (first_s, math.inf)), self._free_s
         for earlier_s, took_s in self._known[:at]:

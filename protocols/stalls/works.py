@@ -69,14 +69,15 @@ class Work:
         return asyncio.get_running_loop().time() - self._began_s
 
     def end(self) -> None:
-        """Note that the work has ended. A second call does nothing."""
+        """Note that the work has ended, done or failed: its duration is added to `usual`, and `ended` is called. Does
+        nothing after an earlier `end` or `drop`."""
         if self._timer is not None:
             self.drop()
             self.usual.took(self.took_s)
             self._ended(self)
 
     def drop(self) -> None:
-        """Stop watching this work, without counting its duration or calling `ended`."""
+        """Stop watching this work, without counting its duration or calling `ended`; a later `end` does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

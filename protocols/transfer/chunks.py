@@ -53,8 +53,9 @@ sums or vectors of a round."""
 
 
 class Inbox:
-    """The chunks that have arrived and are not taken yet, by stage id and sender. Chunks of old attempts are dropped,
-    and counted in `stale`. `group` returns the present group; an empty group accepts chunks from any peer."""
+    """The chunks that have arrived and are not taken yet, by stage id and sender. `stale`: the number of chunks that
+    were dropped as they arrived, because they are of an old attempt, or of a group that the sender is not in, or
+    because there was no room. `group` returns the present group; `NO_GROUP` accepts chunks from any peer."""
 
     def __init__(
         self, channel: Channel, group: Callable[[], Group] = lambda: NO_GROUP, meter: Meter | None = None
@@ -71,7 +72,7 @@ class Inbox:
         channel.endpoint.on_ended.append(self._drop)
 
     def advance(self, floor: AttemptId) -> None:
-        """Drop chunks of attempts before `floor`, now and when they arrive."""
+        """Drop chunks of attempts before `floor`, now and when they arrive. A lower `floor` than before is allowed."""
         self._floor = floor
         for stage_id in [stage_id for stage_id in self._waiting if stage_id[:2] < floor]:
             for sender in [*self._waiting[stage_id]]:
@@ -79,7 +80,8 @@ class Inbox:
 
     @contextmanager
     def listening(self, stage_id: StageId, told: Callable[[PeerId], None]) -> Iterator[None]:
-        """While in this context, `told` is called with the sender of each chunk of this stage that arrives."""
+        """While in this context, `told` is called with the sender of each chunk of this stage that arrives, and can be
+        taken then. It is not called for chunks that are waiting already."""
         listeners = self._listeners.setdefault(stage_id, [])
         listeners.append(told)
         try:

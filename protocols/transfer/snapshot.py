@@ -86,8 +86,9 @@ def _header(blob: Buffer) -> tuple[int, list[Any], list[Any], memoryview]:
 
 
 def unpack(blob: Buffer, expected: Mapping[str, Expected]) -> Snapshot:
-    """The snapshot in `blob`. Raises PeerMisbehaved unless it has exactly the `expected` tensors, all finite. `extra`
-    is unverified: the caller must check it."""
+    """The snapshot in `blob`; its tensors are copies. Raises PeerMisbehaved unless it can be read and has exactly the
+    `expected` tensors, in this order, all finite. `version` (any number from 0 on) and the items of the list `extra`
+    are unverified: the caller must check them."""
     try:
         version, names, extra, body = _header(blob)
         if names != [*expected]:

@@ -72,7 +72,7 @@ class AskPart:
 @dataclass(frozen=True, slots=True)
 class Part:
     """The answer to AskPart. Payload: bytes of the part from `start` on, as many as suit the link. Empty when the donor
-    no longer holds that version."""
+    no longer holds that version, or the part has no byte `start`."""
 
     ask: int
     version: int
@@ -215,10 +215,11 @@ async def fetch(
     kept: dict[bytes, bytes],
 ) -> bytes | None:
     """The donor's snapshot as bytes (`snapshot.unpack`), preferably of `version`; None when the donor has dropped that
-    version meanwhile. `check`: is called with the offered version, and raises PeerMisbehaved when it is of no use.
-    `size_max`: the most bytes that are accepted. `kept`: parts by hash, which are not fetched again; afterwards it
-    holds the parts of this snapshot, or those that have arrived so far if this is cancelled or fails. Raises PeerLost,
-    also when the donor is busy with others, and PeerMisbehaved for an offer or a part that cannot be right."""
+    version meanwhile. `check` is called with the number of the version that the donor offers, and raises PeerMisbehaved
+    when that version is of no use. `size_max`: the most bytes that are accepted. `kept`: parts by hash, which are not
+    fetched again; afterwards it holds the parts of this snapshot, or those that have arrived so far if this is
+    cancelled or fails. Raises PeerLost, also when the donor is busy with others, and PeerMisbehaved for an offer or a
+    part that cannot be right."""
     answer = await channel.ask(donor, lambda ask: AskManifest(ask, version), answers=(Manifest, Busy))
     hashes, manifest = bytes(answer.payload), answer.message
     answer.done()
