@@ -95,8 +95,9 @@ class Reducer:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the members of the present group try to sum in shared memory: all are on one machine, the schedule is
-        the sharded one, and no guard checks chunks. Such sums are made one after another."""
+        """Whether the members of the present group try to sum in shared memory: all are on one machine, no two of them
+        are `apart`, the schedule is the sharded one, and no guard checks chunks. Such sums are made one after
+        another."""
         group = self.group
         apart = self.guard is not None or bool(group.apart)
         return not apart and group.one_machine and isinstance(self._schedule(group), Sharded)
@@ -129,8 +130,9 @@ class Reducer:
         """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
         shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
         `STAGES`. `codec` encodes all elements but the last `tail`, which are no model's. `gain`: how many times larger
-        than a model's the other elements may be. Raises PeerLost. An attempt of a former group never returns: it is
-        about to be cancelled."""
+        than a model's the other elements may be. Raises PeerLost. All members of the group call it for the same attempt
+        and stage, with the same `codec` and `tail`. An attempt of a former group never returns: it is about to be
+        cancelled."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:
@@ -231,7 +233,8 @@ class Reducer:
 
     async def all_have(self, attempt: AttemptId) -> None:
         """If the last sum was made in shared memory, wait until every member has its result. Until then no rank may
-        write its next vector there. Otherwise return at once."""
+        write its next vector there. Otherwise return at once. `attempt`: that of the last sum. To be called once, after
+        all sums of the attempt."""
         if self._in_place is not None:
             await self._in_place.all_have(_number(attempt, STAGES - 1))
 

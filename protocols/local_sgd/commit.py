@@ -85,7 +85,8 @@ class Verdicts:
 
     async def reach(self, attempt: AttemptId, fingerprint: int, again: int = 0) -> None:
         """Vote for the result with this fingerprint (or BAD), and wait for the coordinator's verdict, which `on` then
-        returns. `again`: 1 for the second sum. Raises what `Membership.until` raises."""
+        returns. The wait has no limit, and a changed view does not end it: the caller cancels it then
+        (`Attempts.while_hopeful`). `again`: 1 for the second sum. Raises what `Membership.until` raises."""
         coordinator, have = self._membership.coordinator, Have(*attempt, fingerprint, again=again)
         if self._bandwidths is not None:
             have = replace(have, levels=self._bandwidths.levels())

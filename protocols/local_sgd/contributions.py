@@ -61,8 +61,8 @@ class Contributions:
             self._sampler.begin(vector)
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Note the metrics of the agreed model that this peer has evaluated; its next contribution tells them to the
-        others."""
+        """Note the metrics of the agreed model that this peer has evaluated. Its contributions from now on tell them to
+        the others, until a round with one of these is committed."""
         self._news = metrics
 
     def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:

@@ -113,7 +113,8 @@ class Growth:
         return tuple(name for name in self._urged if name not in self._state().grown)
 
     def summed_bytes(self, fragments: int) -> int:
-        """The bytes of the vector that a round sums, in a run with so many `fragments`."""
+        """About the bytes of the vector that a round sums, in a run with so many `fragments`: those of the whole model
+        by now, divided by that number."""
         return self.layout().nbytes // fragments
 
     def parameters(self, first: int | None, state: State) -> int | None:
@@ -150,7 +151,8 @@ class Growth:
 
     async def agreed(self, attempt: AttemptId, contribution: Contribution, state: State) -> tuple[Contribution, State]:
         """At the beginning of an attempt: agree with all members on the layout, and return the contribution and the
-        state before the round in that layout. Raises what `Membership.until` raises."""
+        state before the round in that layout. It waits for the others only if this peer has a wish. Raises what
+        `Membership.until` raises."""
         if self._first.later is None:
             return contribution, state
         silent = state.round < self._silent_to

@@ -155,7 +155,8 @@ class LocalSGD:
 
     @property
     def residual(self) -> Tensor | None:
-        """The compression residual of this peer's changes up to `state`, for a checkpoint; None: there is none."""
+        """The compression residual of this peer's changes up to `state`, for a checkpoint; None: there is none, or it
+        is older."""
         owed = self._averager.owed
         return None if owed is None or owed[0] != self.state.round else owed[1]
 
@@ -188,8 +189,8 @@ class LocalSGD:
     async def average(self, contribution: Contribution) -> Outcome:
         """Average `contribution` with those of all members, until this peer has committed the round, or has caught up
         with it. Returns the round's outcome. Once cancelled, the same round cannot be averaged again. Raises
-        MembershipError when this peer cannot go on. Raises ValueError when the contribution is not finite (the others
-        are told), or when there is no mean and no peer is to blame: then nothing is committed."""
+        MembershipError when this peer cannot go on. Raises ValueError when the contribution is not finite, or when
+        there is no mean and no peer is to blame: then this peer has left the run, and has told the others why."""
         return await self.or_leave(self._average(contribution))
 
     async def _average(self, contribution: Contribution) -> Outcome:

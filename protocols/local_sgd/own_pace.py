@@ -38,9 +38,9 @@ class Pace:
         steps: int,
     ) -> Contribution:
         """`contribution` with its displacement from `state` scaled to the effective number of steps, and its weight and
-        speed set to match. Without `own`, `contribution` itself. `period`: that of the round; `parameters`: number of
-        elements at the start of the vector that local steps change; None: all. The last `steps` local steps took
-        `compute_s` seconds, from which the speed is measured."""
+        speed set to match. Without `own`, and for a contribution without `steps`, `contribution` itself. `period`: that
+        of the round; `parameters`: number of elements at the start of the vector that local steps change; None: all.
+        The last `steps` local steps took `compute_s` seconds, from which the speed is measured."""
         if not self._own or not contribution.steps:
             return contribution
         if steps and compute_s > 0:

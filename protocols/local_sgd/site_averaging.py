@@ -129,7 +129,8 @@ class SiteRounds:
         channel.on(Hold, lambda envelope: self._hear(envelope, self._holds))
 
     def pass_by(self, attempt: AttemptId) -> None:
-        """Tell the site that this peer has reached the round itself, so that the site does not wait for it."""
+        """Tell the peers of the site that this peer has reached the round itself, so that they do not wait for it.
+        Nothing if it is alone there."""
         if len(mates := self._mates()) > 1:
             self._tell(mates, self._stand(attempt, PAST, _Mine()))
 

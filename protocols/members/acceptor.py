@@ -34,8 +34,8 @@ _LIVES = 64
 
 class Acceptor:
     """One member's promises and adoptions in the change of the present view. `standing` returns the versions of its
-    state. `stale` is called with a sender that is no member, and the generation that it names. `asked` is called
-    whenever this peer answers or promises at the request of another."""
+    state. `stale` is called with a sender that is no member, and the generation that it names. `asked` is called after
+    each answer of this peer to a proposer."""
 
     def __init__(
         self,
@@ -94,7 +94,8 @@ class Acceptor:
         self._go_to(decree)
 
     def go_on(self, former: Former) -> None:
-        """Take over the promises of a former life of this peer, and vote on its behalf."""
+        """Take over the promises of a former life of this peer, read from the ledger (`Ledger.former`), and vote on its
+        behalf. To be called before this peer is in any view."""
         self._me, self._latest = former.seat.me, former.seat.decree
         self._lives = (*former.lives, self._roster.me.life)[-_LIVES:]
         self._keep_lives()
@@ -179,8 +180,8 @@ class Acceptor:
         return self._adopted.proposer if self.has_adopted(decree) else None
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one. A ballot far above
-        would leave no room for those of the others."""
+        """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one, or lower. A ballot
+        far above would leave no room for those of the others."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
@@ -193,8 +194,8 @@ class Acceptor:
     def of_now(self, envelope: Envelope, generation: int) -> bool:
         """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
         the one of the two that is behind is told so: it gets the present view, at most once an interval, or this peer
-        asks for the later one. A sender outside the view is passed to `stale`. Raises PeerMisbehaved when `generation`
-        is further ahead than any honest peer can be."""
+        asks for the later one. Any other sender outside the view is passed to `stale`. Raises PeerMisbehaved when
+        `generation` is further ahead than any honest peer can be."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):
@@ -209,7 +210,7 @@ class Acceptor:
     def of_coordinator(self, envelope: Envelope, generation: int) -> bool:
         """Whether the sender of a message to the coordinator is a member that names the present `generation`, as
         `of_now`. A peer that votes for its former life coordinates nothing: it also sends its present promise to the
-        sender, which then knows."""
+        sender, which then knows. The result is True in this case, too."""
         now = self.of_now(envelope, generation)
         if now and self._me.life != self._roster.me.life:
             sometimes("an acceptor of a former life was taken for the coordinator")

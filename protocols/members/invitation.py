@@ -31,6 +31,6 @@ class Invitation:
 
 
 def mark(key: PeerId) -> int:
-    """The form in which a view remembers a newcomer's key that was let in: 63 bits of the key's hash, for which no
-    other key can be found in practice."""
+    """The form in which a view remembers a newcomer's key that was let in: 63 bits of the key's hash. In practice no
+    other key with the same ones can be found."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1

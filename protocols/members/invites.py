@@ -184,8 +184,9 @@ class Uses:
         return tuple(self._let_in)[-KEYS_MAX:]
 
     def let(self, key: PeerId, guest: PeerId) -> bool:
-        """Let in `key`, which was admitted through the invitation with the guest key `guest`, and count it. Returns
-        False if that invitation does not allow it. A key that was let in before is not counted again."""
+        """Let in `key`, which was admitted through the invitation with the guest key `guest` ("": it needs none), and
+        count it. Returns False if that invitation does not allow it. A key that was let in before is not counted
+        again."""
         if not guest or mark(key) in self._let_in or key in self._everybody:
             return True
         invitation = self.invitation

@@ -46,7 +46,8 @@ class Learning:
 
     def tell(self, version: Version, took_s: float) -> None:
         """For a learner: report to the coordinator, once, that it holds `version`, and that fetching it took `took_s`
-        seconds. The caller repeats this until the learner is a member. Nothing is sent if no member stays."""
+        seconds. The caller repeats this until the learner is a member. Nothing is sent if no member stays. Sets
+        `within_s` back to None."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))

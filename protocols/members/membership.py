@@ -160,7 +160,7 @@ class Membership:
         return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for `condition`, tested again on each `notify`. Raises the error of `failed`."""
+        """Wait for `condition`, tested at once and on each `notify`, without limit. Raises the error of `failed`."""
         await self._roster.until(condition)
 
     async def at_least(self, count: int) -> None:
@@ -176,7 +176,7 @@ class Membership:
         await self._roster.change_within(seconds)
 
     def notify(self) -> None:
-        """Test all conditions that are waited for: something has changed on which they may depend."""
+        """Call the functions in `on_change`, and test all conditions that are waited for: something has changed."""
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
@@ -210,14 +210,14 @@ class Membership:
     # Coming and going
 
     def found(self) -> None:
-        """Found a run, whose first and only member is this peer."""
+        """Found a run: its view of generation 1 has this peer alone, and has started if `Terms.founders` is 1."""
         me, invitation = replace(self.me, since=1), self.inviting.present
         view = View(1, (me,), self.terms.founders <= 1, invitation=invitation)
         self._take(Decree(view, self._attached.standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Leave any view, and ask `contact`, which the endpoint can reach, whether this peer may join. Raises
-        JoinRefused, or PeerLost when another member may be asked."""
+        """Leave any view, and ask `contact`, which the endpoint can reach, whether this peer may join. Returns its view
+        and version. Raises JoinRefused, or PeerLost when another member may be asked."""
         self._change.stop()
         self._edges.stop()
         if self.view.generation:
@@ -254,8 +254,8 @@ class Membership:
         self._departure.go()
 
     def current(self, envelope: Envelope, generation: int) -> bool:
-        """Whether a message counts: its sender is a member, and its `generation` this peer's, with no change under way.
-        A former member is told that it is none."""
+        """Whether a message counts: its sender is a member, and it names the `generation` of the present view, which is
+        not being changed. A sender outside the view that names a former generation is told that it is no member."""
         if envelope.sender in self.view.ids:
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)

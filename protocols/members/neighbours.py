@@ -35,8 +35,8 @@ class Neighbours:
         return tuple(self._now.values())
 
     def become(self, members: Iterable[Member], why_left: Callable[[Member], str]) -> None:
-        """Replace the neighbours by `members`. Calls `on_left` for all that have left, with the reason by `why_left`,
-        and then `on_joined` for all that are new."""
+        """Replace the neighbours by `members`, which do not include this peer. Calls `on_left` for all that have left,
+        with the reason by `why_left`, and then `on_joined` for all that are new; `now` has the new ones by then."""
         before, self._now = self._now, {member.id: member for member in members}
         for member in before.values():
             if not _among(self._now, member):
@@ -54,7 +54,7 @@ def _among(known: dict[PeerId, Member], member: Member) -> bool:
 
 def of_view(roster: Roster, removals: Removals) -> Neighbours:
     """Neighbours that follow the roster's views: the members of the present view that this peer reaches, and none while
-    it is not a member itself."""
+    it is not a member itself. `removals`: from these the reason is taken for which a neighbour has left."""
     neighbours, seen = Neighbours(), NOBODY
 
     def why_left(member: Member) -> str:

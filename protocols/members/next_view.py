@@ -23,10 +23,11 @@ message."""
 
 def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: int, servers: int = 0) -> Decree:
     """The decree that this peer proposes, after the members in `promises`, this peer among them, have promised. The
-    members of its view: these without those that leave (these stay, too, if they alone hold the version), and learners
-    that hold the state. Other learners stay learners, unless they are gone or give way. The newcomers that are invited
-    and fit in become members if the run has not started, or if they alone hold the version; otherwise they become
-    learners. `founders`: how many members start the run, of which `servers` have a role."""
+    members of its view: these, without those that leave (they stay, too, if they alone hold the version), that vote for
+    a former life, or that join anew; and learners that hold the state, fewer than these members, but at least one if
+    there is one. Other learners stay learners, unless they are gone or give way. The newcomers that are invited and fit
+    in become members if the run has not started, or if they alone hold the version; otherwise they become learners.
+    `founders`: how many members start the run, of which `servers` have a role."""
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
@@ -62,8 +63,8 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
 
 def idle_change(roster: Roster, is_lost: Callable[[PeerId], str | None]) -> bool:
     """Whether there is a reason for a change of the view that can wait while the members are busy: learners come, go or
-    become members, or the invitation is replaced. A newcomer that is lost is no reason: the change would not let it
-    in."""
+    become members, or the invitation is replaced. A newcomer that is lost is no reason: the change would not let it in.
+    `is_lost` returns why a peer is lost; None: it is not."""
     view, invites = roster.view, roster.invites
     lost = any(learner.id in roster.gone for learner in view.learners)
     comes = any(
@@ -159,9 +160,9 @@ def _ranked(members: list[Member]) -> tuple[Member, ...]:
 
 
 def with_data_shards(newcomers: list[Member], staying: list[Member], shards: int, generation: int) -> list[Member]:
-    """The `newcomers` as members since `generation`, in rank order, each with one of the `shards` data shards: the one
-    that it asks for, else the first that no member has, or, when all are taken, one that it shares with another member.
-    A peer with a role needs no shard and keeps its number."""
+    """The `newcomers` as members since `generation`, in the order of the ranks that they came with, each with one of
+    the `shards` data shards: the one that it asks for, else the first that no member has, or, when all are taken, one
+    that it shares with another member. A peer with a role needs no shard and keeps its number."""
     taken = {member.attributes.data_shard for member in staying if not member.attributes.role}
     placed = []
     for index, member in enumerate(sorted(newcomers, key=lambda m: m.rank)):

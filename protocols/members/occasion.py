@@ -53,7 +53,7 @@ class Occasion:
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """Context of an exchange with the others that a change of the view would cancel: changes for newcomers wait for
-        its end, but no longer than twice the endpoint's patience."""
+        its end, but no longer than twice the endpoint's patience. At its end `consider` is called. Not reentrant."""
         self._busy = True
         try:
             yield

@@ -115,7 +115,8 @@ class RunMembers(Members, Protocol):
 
     @property
     def leaders(self) -> tuple[PeerId, ...]:
-        """The members that decide which members are given up, two at most: the first, and the one that replaces it."""
+        """The members that decide which members are given up, two at most: the first, and the one that replaces it.
+        With a `SwimMembership` the first is this peer itself."""
         ...
 
     @property
@@ -168,15 +169,19 @@ class RunMembers(Members, Protocol):
         ...
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the other members can go on without `peer` and, with `reserve`, could lose one more."""
+        """Whether the other members can go on without `peer` and, with `reserve`, could lose one more. Always true with
+        a `SwimMembership`."""
         ...
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """Have `peer` removed from the members, for the reason `why`. It may come back."""
+        """Have `peer` removed from the members, for the reason `why`; with a `SwimMembership` only from this peer's own
+        view, for a while. It may come back."""
         ...
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Do not let `peer` come back before so many `seconds` are over, for the reason `why`."""
+        """Do not let `peer` come back before so many `seconds` are over, for the reason `why`. Other peers do not know
+        of this: a `Membership` keeps to it when newcomers are introduced to this peer, a `SwimMembership` in its own
+        view."""
         ...
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class Postponed:
         self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
 
     def heed_all(self) -> None:
-        """Handle all questions now, because another view holds here."""
+        """Handle all questions soon, after the code that runs now, because another view holds here."""
         waiting = [again for _, again in self._waiting.values()]
         self.stop()
         for again in waiting:

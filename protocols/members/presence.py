@@ -58,7 +58,8 @@ class Presence:
         return self._members.on_view
 
     async def leave(self, why: str) -> None:
-        """Leave the run before it is over, for the reason `why`."""
+        """Leave the run before it is over, for the reason `why`. Returns when the others do not need this peer any more
+        (`Departure.leave`); the endpoint must stay open until then."""
         await self._members.leave(why)
 
     async def enter(self, contact: PeerId | None) -> bool:

@@ -85,7 +85,7 @@ class Roster(Waiting):
 
     @property
     def former(self) -> list[PeerId]:
-        """Members that were restarted, still vote on behalf of their former life, and are not lost."""
+        """Gone members that were restarted, still vote on behalf of their former life, and are not lost."""
         voters = self._former | {peer for peer, came in self.newcomers.items() if came.votes}
         return [peer for peer in self.gone if peer in voters and self._endpoint.is_lost(peer) is None]
 

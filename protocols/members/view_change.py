@@ -117,7 +117,7 @@ class Change:
             self._leading.add_done_callback(self._led)
 
     def renew(self) -> None:
-        """As coordinator, have a new view decided even if no member comes or goes."""
+        """As coordinator, now or later in this view, have a new view decided even if no member comes or goes."""
         self._renew = True
         self.consider()
 

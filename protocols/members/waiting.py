@@ -43,7 +43,7 @@ class Waiting:
         self._told_at_s = -math.inf
 
     def fail(self, error: Exception) -> None:
-        """Set `failed`, and raise `error` in all waiters."""
+        """Set `failed`, and raise `error` in all waiters, also in later ones for as long as `failed` is set."""
         self.failed = error
         self.notify()
 
@@ -59,8 +59,9 @@ class Waiting:
 
     @contextlib.asynccontextmanager
     async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """Context whose body is cancelled as soon as `condition` does not hold; it then ends without an error. Raises
-        the error passed to `fail`."""
+        """Context whose body is cancelled as soon as `condition` does not hold; it then ends without an error. The
+        condition is tested at once, and again on each `notify`. Raises the error of `failed`, at the beginning or at
+        the end."""
         if self.failed is not None:
             raise self.failed
         limit = asyncio.timeout(None if condition() else 0.0)

@@ -75,7 +75,8 @@ class Detector:
         self._urgent.pop(peer, None)
 
     def targets(self, members: Collection[PeerId]) -> list[PeerId]:
-        """Choose the members to probe in a new period: the one whose turn it is, and some suspects. `members`: all."""
+        """Choose the members to probe in a new period: the one whose turn it is, and those that are to be hastened,
+        `Timing.extra` at most. `members`: all that this peer may probe. Empty if there are none."""
         chosen: list[PeerId] = []
         while members and not chosen:
             if not self._order:
@@ -137,7 +138,7 @@ class Detector:
         attempt.answered = attempt.answered or there
 
     def end(self) -> list[Attempt]:
-        """End the period: forget its probes, and return them."""
+        """End the period: forget this peer's own probes in it, and return them. Probes for others (`Errand`) go on."""
         ended = list(self._open.values())
         self._open.clear()
         return ended

@@ -39,11 +39,13 @@ class Gathering:
         """The marks, grouped by how often this peer has told them: never, once, ..."""
 
     def count(self, peers: int) -> bool:
-        """Note that this peer knows `peers` peers, itself included. Returns whether the run starts by this."""
+        """Note that this peer knows `peers` peers, itself included. Returns whether the run starts by this; False where
+        peers are counted by marks."""
         return not self._by_marks and self._start(peers)
 
     def add(self, marks: Iterable[int]) -> bool:
-        """Note that the peers with these marks are there. Returns whether the run starts by this."""
+        """Note that the peers with these marks are there. Returns whether the run starts by this; False where members
+        are counted."""
         if self.started or not self._by_marks:
             return False
         for mark in marks:

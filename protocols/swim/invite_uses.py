@@ -67,8 +67,8 @@ class InvitedKeys:
         return self.invites.why_not(key, self.invites.came_by(key))
 
     def let_in(self, key: PeerId) -> None:
-        """Note that `key` is a member now. If it came by the invitation, this counts as one use, and the other peers
-        are told."""
+        """Note that `key` is a member now. If it came by the present invitation, and for the first time, this counts as
+        one use, and the other peers are told."""
         guest = self.invites.came_by(key)
         if guest and guest == self.invites.guest and mark(key) not in {*self._used, *self._earlier}:
             self._used[mark(key)] = None

@@ -105,7 +105,7 @@ class SwimMembership(Waiting):
     # Coming and going
 
     def found(self) -> None:
-        """Found a run: this peer is its first member."""
+        """Found a run: this peer is its first member, and alone in its first view."""
         self._driver.begin()
         self._refresh(enters=True)
 
