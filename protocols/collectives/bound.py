@@ -28,7 +28,7 @@ _LEAST = 4
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The bound on norms. `limit`: the norm of a peer's model may be at most this many times that of the model before
-    its local steps (or times 1, if that is more)."""
+    its local steps, where a norm below 1 counts as 1."""
 
     limit: float = NORM_LIMIT
 
@@ -37,13 +37,14 @@ class Bound:
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
-        """The largest norm that a peer's model may have after the local steps from `anchor` [n]."""
+        """The largest norm that a peer's model may have after the local steps from `anchor` [n]: `limit` times that of
+        `anchor`, or `limit` if that norm is below 1."""
         return self.limit * max(1.0, norm_of(anchor))
 
     def check(self, mean: Mean, anchor: Tensor, world: int) -> None:
         """Raises BadSum if the norm of `mean` is more than max(4, `limit` / `world`) times the norm of `anchor` [n],
-        the model before the local steps, or times 1 if that is more. A peer that alone exceeds `limit` among `world`
-        peers with equal weights makes the mean as large as that."""
+        the model before the local steps, where a norm below 1 counts as 1. A peer that alone exceeds `limit` among
+        `world` peers with equal weights makes the mean as large as that."""
         times = max(_LEAST, self.limit / world)
         if mean.norm > times and mean.norm > (largest := times * max(1.0, norm_of(anchor))):
             raise BadSum(f"the mean of {world} peers has a norm of {mean.norm:.3g}, more than {largest:.3g}")

@@ -1,8 +1,8 @@
-"""Attempts: decides when a peer tries to average a round, and when such an attempt ends. An attempt begins when enough
-peers have gathered, none is joining or leaving, and all hold the same state. It ends when the view (the agreed list of
-members) changes. `stragglers` and `stalls` report an attempt that lasts too long. Before the next attempt, a peer that
-was given up joins again, a learner fetches the state, and a peer that is behind catches up.
-"""
+"""Attempts: decides when a peer tries to average a round, and when such an attempt ends. An attempt begins on a peer
+when enough peers have gathered, none is joining or leaving, and the peer holds the state from which the members
+continue. It ends when the view (the agreed list of members) changes. `stragglers` and `stalls` report an attempt that
+lasts too long. Before the next attempt, a peer that was given up joins again, a learner fetches the state, and a peer
+that is behind catches up."""
 
 from __future__ import annotations
 

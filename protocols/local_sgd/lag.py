@@ -1,8 +1,9 @@
 """Lag: when the others continue from a version of the state that this peer does not hold, this peer fetches it.
 
-The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. A
-new view with the same version does not interrupt the fetch. Parts of a snapshot that have arrived are kept between
-tries.
+The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. It
+is not checked after a round in which this peer's own result differed from the others', because then this peer knows
+only the number of the round. A new view with the same version does not interrupt the fetch. Parts of a snapshot that
+have arrived are kept between tries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Local-update SGD over allreduce: every peer takes some local steps, then all take the weighted mean of their models.
 
 PASGD (Wang & Joshi, SysML 2019, 1810.08313, eq. 3): x_i <- x_i - eta g_i for `period` steps, then x_i <- mean_j x_j,
-here weighted by samples. The period is a function of signals that the round itself averages (loss, elapsed time and
-learning rate are appended to the vector), so all peers agree on the next period without a further message.
+here weighted by samples. The period is a function of signals that the round itself averages (15 at least, appended to
+the vector: `Contribution.signals`), so all peers agree on the next period without a further message.
 
 | paper | here |
 |---|---|
@@ -10,7 +10,7 @@ learning rate are appended to the vector), so all peers agree on the next period
 | tau | `State.period.period` |
 | m | the members of the view that contributed a weight above 0 |
 
-Cost: the schedule's, for n + 4 elements, and one round trip to the coordinator for the verdict (`commit`).
+Cost: the schedule's, for n + 16 elements, and one round trip to the coordinator for the verdict (`commit`).
 On failure: the view changes, and the remaining members run the round again with the same contributions, unless one of
 them holds the result: then all take that. A connection that is too slow is given up (`stragglers`). A peer that comes
 too late for a round catches up. When results differ (a broken machine), the most common one is the round's, and the

@@ -3,11 +3,11 @@ the decision on a view; it holds once a quorum has adopted it.
 
 A member takes a view if it has adopted that decree, its proposer says that it holds (`view_change`), and enough others
 tell of the same decree (`echoes`): as a rule their echoes are there by then. In any other case it asks the members of
-the view that it knows (Confirm). It goes on when half of those that it reaches, and at least two of them, hold the
-later view; or when more than half of its view, and two others, and enough (`echoes`) have adopted the decree. A learner
-does the same. A newcomer believes the contact that it came by, which it trusts anyway.
-A message that the others have a view without this peer (Stale) is checked in the same way. Where too few members are
-left to decide a view, one member's word is enough, because joining anew then costs nothing.
+the view that it knows (Confirm). It goes on when half of those that it reaches, and at least two of them (one, where it
+reaches one alone), hold the later view; or when more than half of its view, and two others, and enough (`echoes`) have
+adopted the decree. A learner does the same. A newcomer believes the contact that it came by, which it trusts anyway. A
+message that the others have a view without this peer (Stale) is checked in the same way. Where too few members are left
+to decide a view, one member's word is enough, because joining anew then costs nothing.
 
 Cost: none for a member that has adopted the decree and has the others' echoes; otherwise two small messages for each
 member that is asked (`echoes.partners`), and a trip. A member that does not hold the decree yet answers again when it

@@ -57,8 +57,8 @@ class Members(Protocol):
         ...
 
     def leave(self, why: str) -> Awaitable[None]:
-        """Leave the run of this peer's own will. The returned awaitable is done when no peer needs this one any
-        more."""
+        """Leave the run of this peer's own will. The returned awaitable is done when no peer needs this one any more,
+        or after twice the endpoint's patience. The endpoint must stay open until then."""
         ...
 
 
@@ -193,7 +193,8 @@ class Way(Protocol):
     """The way of a peer into a run, and back into it."""
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`. Raises JoinRefused, PeerLost and MembershipError."""
+        """Join the run through `contact`, and return when this peer is in the view. Raises JoinRefused, PeerLost and
+        MembershipError, and CatchUpFailed where there is a state to fetch."""
         ...
 
     async def come_back(self, expelled: Expelled) -> None:

@@ -185,7 +185,7 @@ NOBODY = View(0, (), False)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A member that a peer cannot work with: the reason, and since when, on the loop's clock."""
+    """A member or learner that a peer cannot work with: the reason, and since when, on the loop's clock."""
 
     why: str
     since_s: float
@@ -193,7 +193,8 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """A peer that is in the last view and not in the next one, and why. `left`: it left of its own will."""
+    """A peer that is in the last view, and is not in the next one or only with a new life; and why. `left`: it left of
+    its own will."""
 
     peer: PeerId
     why: str
@@ -203,8 +204,8 @@ class Departed:
 @dataclass(frozen=True, slots=True)
 class Decree:
     """The decision of a change: the next view; its `base`, the version of the state from which all its members
-    continue, and which the `donors` hold; and the peers that have `departed`. `given`: the base existed before the run
-    started, as a checkpoint's version does."""
+    continue, and which the `donors` hold; and the peers that have `departed`, 16 at most. `given`: the base existed
+    before the run started, as a checkpoint's version does."""
 
     view: View
     base: Version

@@ -43,7 +43,8 @@ class Waiting:
         return self.waiting_bytes + cost_bytes(header, payload) <= WAITING_BYTES_MAX
 
     def put(self, when: float, do: Callable[[Delayed], None], one: Delayed) -> None:
-        """Keep `one` until the loop's time `when`; then remove it and call `do` with it."""
+        """Keep `one` until the loop's time `when`; then remove it and call `do` with it. The caller has asked `takes`
+        whether there is room."""
         self.all[one] = None
         self.waiting_bytes += cost_bytes(one.header, one.payload)
         one.timer = asyncio.get_running_loop().call_at(when, self._due, do, one)

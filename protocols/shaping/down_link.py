@@ -25,8 +25,8 @@ class DownLink:
 
     def take(self, first_s: float, size: int) -> float:
         """The time at which the link has served a frame of `size` bytes on the wire, whose first byte arrived at the
-        time `first_s`; both in seconds on one clock. It may be over already. The link is busy with the frame from now
-        on."""
+        time `first_s`; both in seconds on one clock. The returned time may have passed already. The frame counts as
+        taking the link from now on."""
         takes_s = link_bytes(size) / self._rate_Bps
         at, free_s = bisect(self._known, (first_s, math.inf)), self._free_s
         for earlier_s, took_s in self._known[:at]:

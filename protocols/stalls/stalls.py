@@ -81,7 +81,8 @@ class Stalls:
     # This peer's own work
 
     def begin(self, kind: str, where: Callable[[], str]) -> Work:
-        """Begin work of this `kind` by this peer; the caller calls `end` of it. `where` returns the progress."""
+        """Begin work of this `kind` by this peer, which others may wait for (`works`); the caller calls `end` of it,
+        also when the work fails. `where` returns the progress, as a text for the user; "": none is known."""
         patience_s = self.patience_s if kind == LOCAL_STEPS else None
         work = Work(kind, where, self._usual[kind], patience_s=patience_s, overdue=self._overdue, ended=self._ended)
         self._works.add(work)
@@ -89,8 +90,8 @@ class Stalls:
 
     @contextmanager
     def at_work(self, kind: str, where: Callable[[], str] = lambda: "") -> Iterator[Work]:
-        """A context in which this peer does work of this `kind`; it gives the `Work`. `where` returns the progress, as
-        a text; "": none is known."""
+        """A context in which this peer does work of this `kind`; it gives the `Work`, and ends it also when an error is
+        raised. `where` returns the progress, as a text; "": none is known."""
         work = self.begin(kind, where)
         try:
             yield work

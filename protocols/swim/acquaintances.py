@@ -2,7 +2,8 @@
 
 These are its neighbours' neighbours; peers that a walk has brought (`walks`); and newcomers that knocked here, which
 asked to be let into the run. Each is let in because a neighbour has vouched for it, that is, has told that it is a
-member. Their number is bounded; the oldest are let in no more.
+member; or because this peer has let it into the run, or came in by it. Their number is bounded; the oldest are let in
+no more.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Acquaintances:
         """Whether keys were let in since `settle` last refused the oldest ones."""
 
     def vouch(self, member: Member) -> None:
-        """Let in the key of `member`, for which a neighbour has vouched, and keep the member as an acquaintance.
-        Nothing if it is this peer or a neighbour."""
+        """Let in the key of `member`, for which a neighbour has vouched, or which this peer has let into the run, and
+        keep the member as an acquaintance, in place of the oldest if there are too many. Nothing if it is this peer or
+        a neighbour."""
         if member.id == self._table.me.id or member.id in self._table.entries:
             return
         self._vouched[member.id], self._new = member, True
@@ -66,7 +68,7 @@ class Acquaintances:
         self._new = True
 
     def vouched(self, peer: PeerId) -> bool:
-        """Whether `peer` is an acquaintance for which a neighbour has vouched by itself, not only as its own
+        """Whether `peer` is an acquaintance that was passed to `vouch`, and is not only known as a neighbour's
         neighbour."""
         return peer in self._vouched
 

@@ -111,7 +111,7 @@ class Detector:
     def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
         """Note that `sender` has answered the probe `number`. `known`: the answer is of the life of `sender` that this
         peer knows, not of another one under its key. Returns the errand for which the probe was made; None: it was this
-        peer's own probe, or there is no such probe."""
+        peer's own probe, or there is no such probe of `sender`."""
         attempt = self._open.get(number)
         if attempt is not None and attempt.target == sender and known:
             attempt.answered = True

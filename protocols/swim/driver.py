@@ -38,7 +38,7 @@ _KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Tabl
 
 class Driver:
     """Runs one peer's state machine, and carries out what it asks for (`effects`). `changed` is called after each step
-    in which members have come or gone."""
+    in which members have come or gone, or the run has started."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Driver:
 
     def do(self, step: Callable[[], object]) -> None:
         """Run `step`, a call of the state machine. Then set the timer for its next `tick`, and call `changed` if
-        members have come or gone. Nothing after `close`."""
+        members have come or gone or the run has started. Nothing after `close`."""
         if self._closed:
             return
         try:

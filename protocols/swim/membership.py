@@ -126,8 +126,10 @@ class SwimMembership(Waiting):
         return asyncio.create_task(self._ending.leave(why), name="leaving")
 
     def take_back(self, contact: PeerId | None) -> None:
-        """See the port. This peer's knowledge of the members is old by now: it is dropped, and the member that lets
-        this peer in tells it anew. Until then `view` stays as it was. Only where each peer knows all members."""
+        """Make this peer, which has left, join again: its waiters raise Expelled, with a member that can be dialled as
+        the contact, or else `contact`. If there is neither, they raise nothing. What this peer knows of the members is
+        old by now: it is dropped, and the member that lets this peer in tells it anew. Until then `view` stays as it
+        was. To be called only where each peer knows all members."""
         swim = self._driver.swim
         known = [entry.member for entry in swim.table if entry.member.dialable]
         self._ending.take_back()
@@ -160,7 +162,8 @@ class SwimMembership(Waiting):
     def lost(self, peer: PeerId, why: str) -> None:
         """Report that a conversation cannot work with `peer`, because of `why`. This peer's view and neighbours are
         without it for a while, which begins at one patience and doubles with each report, up to an hour. Its link is
-        dropped where this peer has links to a few. It stays a member, and other peers are told nothing."""
+        dropped where this peer has links to a few. It stays a member, and other peers are told nothing. Does nothing if
+        `peer` is no member here."""
         self._shun(peer, self._let_go.again(peer), why)
 
     def suspect(self, peer: PeerId, why: str) -> None:

@@ -172,8 +172,8 @@ class Suspicion:
             self.refute(word.incarnation)
 
     def refute(self, incarnation: int) -> None:
-        """Raise this peer's incarnation above `incarnation`, in which a peer called it suspect, dead or another life,
-        and spread the word that it is alive. At most once in a period; further accusations are refuted later."""
+        """Raise this peer's incarnation above `incarnation`, in which it was called suspect, dead or another life, and
+        tell that it is alive. Once a period at most, and not for a lower incarnation or one absurdly far above."""
         table, rises = self._table, min(incarnation + 1, INCARNATION_MAX)
         sensible = table.incarnation < rises <= table.incarnation + AHEAD_MAX + 1
         if not sensible or self._refuted_in == self.period:

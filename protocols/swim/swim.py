@@ -11,7 +11,7 @@ one.
 Source: Das, Gupta and Motivala, DSN 2002, with suspicion (section 4.2) and round-robin probes (section 4.3). This
 library adds two things: a peer believes a death only after a failed probe of its own, and fresh words are told at once.
 
-Cost: a probe, an answer and at most 6 words with each, a period; beside failures nothing else.
+Cost: a probe, an answer and at most 6 words with each, a period. More only while members gather, come, go or fail.
 """
 
 from __future__ import annotations

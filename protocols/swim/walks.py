@@ -50,9 +50,11 @@ class Walks:
         self._effects.send(self._chance.choice(list(self._table.entries)), Walk(me, _STEPS, (me.id,)))
 
     def walk(self, sender: PeerId, walk: Walk) -> None:
-        """Handle a walk from `sender`: pass it on to a random neighbour, or, at its end, answer it. It is dropped if it
-        has been here before, if no neighbour brings it or vouches for its sender, or if too many walks have come in
-        this period. Raises PeerMisbehaved for one that is too long or not from `sender`, or without a valid seeker."""
+        """Handle a walk from `sender`: pass it on to a random neighbour that it has not passed, or, at its end, answer
+        it and keep the seeker as an acquaintance, unless the seeker is a neighbour already. It is dropped if it has
+        been here before, if it comes neither from a neighbour nor from a seeker that is an acquaintance, or if too many
+        walks have come in this period. Raises PeerMisbehaved for one that is too long or not from `sender`, or without
+        a valid seeker."""
         me, path, links = self._table.me.id, walk.path, self._table.entries
         check_member(walk.seeker)
         if walk.steps + len(path) > _STEPS + 1 or not path or (path[0], path[-1]) != (walk.seeker.id, sender):

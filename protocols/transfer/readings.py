@@ -26,7 +26,7 @@ class Readings:
 
     def read(self, peer: PeerId, share: float) -> None:
         """Note that `peer` fetches the fraction `share` of a state. Raises PeerMisbehaved when it has fetched more than
-        64 states at once, or 16 an interval for long."""
+        64 states at once, or 16 an interval for long. Then nothing is noted."""
         now = asyncio.get_running_loop().time()
         place = peer
         if peer not in self._read and len(self._read) >= _READERS_MAX:

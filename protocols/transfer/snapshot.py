@@ -25,8 +25,8 @@ _VERSION_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a state: one-dimensional tensors by name, and `extra` data that msgpack can encode. The tensors
-    are never written to."""
+    """One version of a state: one-dimensional tensors by name, and the list `extra`, of data that msgpack can encode,
+    without maps: a receiver takes none. The tensors are never written to."""
 
     version: int
     tensors: Mapping[str, Tensor]

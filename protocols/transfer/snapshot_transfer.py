@@ -143,7 +143,8 @@ def _offer(snapshot: Snapshot) -> _Offer:
 
 class Donor:
     """Answers the peers that fetch this peer's snapshots. It keeps the bytes of the two versions that were asked for
-    last, so that a slow reader can finish the version that it began. `newest` returns the newest snapshot."""
+    last, so that a slow reader can finish the version that it began. `newest` returns the newest snapshot. A peer that
+    asks too often is at fault (`Readings`)."""
 
     def __init__(self, channel: Channel, newest: Callable[[], Snapshot]) -> None:
         self._channel, self._endpoint, self._newest = channel, channel.endpoint, newest

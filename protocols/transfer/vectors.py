@@ -70,8 +70,8 @@ class Vectors:
     async def exchange(
         self, peer: PeerId, vector: Tensor, into: Tensor, stage_id: StageId, codec: VectorCodec | None = None
     ) -> None:
-        """Send `vector` to `peer` and fill `into` with the peer's vector, concurrently. Raises as `send` and
-        `receive`."""
+        """Send `vector` to `peer` and fill `into` with the peer's vector, concurrently. If one of the two fails, the
+        other is cancelled. Raises as `send` and `receive`."""
         both = self.send(peer, vector, stage_id, codec), self.receive(peer, into, stage_id, codec)
         tasks = [asyncio.create_task(each) for each in both]
         try:
