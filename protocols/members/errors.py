@@ -10,8 +10,8 @@ class MembershipError(Exception):
 
 
 class NoQuorum(MembershipError):
-    """Raised when too few members are left to decide on the next list of members, so that this peer cannot take part in
-    the run any more."""
+    """Raised when too few members are left, or have answered in time, to decide on the next list of members, so that
+    this peer cannot take part in the run any more."""
 
 
 class JoinRefused(MembershipError):

@@ -47,7 +47,7 @@ class Membership:
         store: Store | None = None,
         invitation: Invitation | None = None,
     ) -> None:
-        """`store` keeps promises for this peer's next process. `invitation`: the run's, if this peer founds it."""
+        """`me` gets a new life. `store` keeps promises for this peer's next process. `invitation`: a founder's."""
         self.on_view: list[Callable[[View], None]] = []
         """Called with each view that this peer is in, after the attached conversation is told of it."""
         self.terms, self._channel = terms, channel

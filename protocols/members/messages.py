@@ -109,8 +109,8 @@ class Learned:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Tells a learner that its connection would slow down all others. It may become a member once it can fetch the
-    state within `within_s` seconds."""
+    """Tells a learner that its connection would slow down all others. It stays a learner, and may become a member once
+    it can fetch the state within `within_s` seconds."""
 
     generation: int
     within_s: float
@@ -119,8 +119,8 @@ class TooSlow:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """The sender wants to lead the change of the view of `generation`. It asks a member to promise that it follows no
-    lower `ballot`, and commits no further result in this generation."""
+    """The sender wants to lead the change of the view of `generation`. It asks the receiver, a member, to promise to
+    follow no lower `ballot`, and to commit no further result in this generation."""
 
     generation: int
     ballot: int
@@ -207,8 +207,8 @@ class Behind:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Tells the coordinator that the sender has lost the member `peer`, and why. Also sent to its successor when `peer`
-    is the coordinator."""
+    """Tells the coordinator that the sender has lost the member `peer`, and why. If `peer` is the coordinator itself,
+    it is sent to the most senior of the other members that stay."""
 
     generation: int
     peer: PeerId

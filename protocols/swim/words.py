@@ -34,8 +34,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of this `kind` on the life `life` of the peer `id`. `by`: the peer whose probes it did not answer; "" for
-    ALIVE. `member`: its address and other data; None unless the word is ALIVE."""
+    """A word of this `kind` on the life `life` of the peer `id`. `by`: the peer whose probes it did not answer, or
+    itself if it has left; "" for ALIVE. `member`: its address and other data; None unless the word is ALIVE."""
 
     kind: int
     id: PeerId
