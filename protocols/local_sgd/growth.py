@@ -109,7 +109,7 @@ class Growth:
     @property
     def urged(self) -> tuple[str, ...]:
         """The parameters, not yet in the state, that this peer's replica should unfreeze because at least half of the
-        members wish for them."""
+        members have wished for them in the same attempt, now or earlier."""
         return tuple(name for name in self._urged if name not in self._state().grown)
 
     def summed_bytes(self, fragments: int) -> int:

@@ -60,8 +60,8 @@ class Inquest:
         guilty, it is entered, the sum is made once more in it, and every arriving chunk is checked.
 
         `contribution`: this peer's own; `anchor` [n]: the model that all had before the round. Raises PeerLost for the
-        guilty peer, after giving it up; ValueError when this peer's own numbers are bad, or when no peer can be given
-        up.
+        guilty peer, after giving it up; ValueError when this peer's own numbers are bad, when no peer can be given up,
+        or when most peers bring so large numbers that their sum leaves the range of the vector's dtype.
         """
         sometimes("a sum was bad")
         guard = await self._find(contribution, anchor, attempt, self._membership.view.ids, 0)

@@ -2,11 +2,11 @@
 that is removed by the next view.
 
 A member that loses another tells the coordinator (Suspicion), which asks the accused member. If the accused answers,
-the edge between the two is broken: both are alive, the next view lists the edge in `apart`, and nothing is sent along
-it. The coordinator has one end try the edge at intervals that double each time it breaks again; an edge that works is
-taken off the list. An accused that does not answer for half a patience is given up: two members have missed it then. A
-member with broken edges to more than half of the others is given up too. Where there are more broken edges than a view
-can list, the end of the new edge that has more of them is given up; of equals, the junior.
+the edge between the two is broken: both are alive, the next view lists the edge in `apart`, and the conversation sends
+nothing along it. The coordinator has one end try the edge at intervals that double each time it breaks again; an edge
+that works is taken off the list. An accused that does not answer for half a patience is given up: two members have
+missed it then. A member with broken edges to more than half of the others is given up too. Where there are more broken
+edges than a view can list, the end of the new edge that has more of them is given up; of equals, the junior.
 
 The coordinator itself is given up when as many members accuse it as may decide a view: its successor needs that many
 anyway. A member that hears of an accusation, and still hears the coordinator, asks the coordinator, and vouches for it

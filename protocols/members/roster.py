@@ -249,7 +249,7 @@ class Roster(Waiting):
         self.meet(view)
 
     def meet(self, view: View) -> None:
-        """Learn the addresses of the peers in `view`, and dial these peers."""
+        """Learn the addresses of the members of `view` in place of those known before, and dial all peers in it."""
         others = [one for one in (*view.members, *view.learners) if one.id != self.id]
         self.addresses = {one.id: one.address for one in others if one.id in view.ids}
         for one in others:

@@ -69,9 +69,9 @@ class Member:
 class View:
     """The members of one generation, in rank order. `started`: enough members have gathered for the run to begin.
     `learners`: newcomers that fetch the state; they have no vote and no rank until a later view has them among its
-    members. `apart`: pairs of members that cannot reach each other, between which nothing is sent. `invitation`: the
-    present invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by this invite or an
-    earlier one."""
+    members. `apart`: pairs of members that cannot reach each other; a conversation sends nothing between these.
+    `invitation`: the present invite; None: nobody may join by invite. `let_in`: marks of the keys that were let in by
+    this invite or an earlier one."""
 
     generation: int
     members: tuple[Member, ...]
