@@ -2,7 +2,7 @@
 to find the peer at fault (`inquest`).
 
 Part r of every member's message goes to rank r, then to the ranks after it (`aggregation.evidence`). These ranks keep
-only the part's norm and its largest magnitude; then each tells all members what it has seen.
+only the part's norm, its largest magnitude and the weight; then each tells all members what it has seen.
 Cost, each rank: (p-1) 3/p n bytes in 3(p-1) messages, one and a half times a sum's, and p-1 small messages.
 On failure: as for an allreduce.
 """

@@ -33,7 +33,8 @@ class Learner:
     """Takes this peer from a view in which it is a learner to one in which it is a member, each time that it joins. The
     caller repeats `learn` for as long as the peer is a learner. `standing` returns the versions that this peer holds;
     `over` returns whether the run is over in its state: then it reports nothing more. `adopt` is called with each state
-    that was fetched; nothing is fetched while this peer holds the members' version."""
+    that was fetched; nothing is fetched while this peer holds the members' version, unless it was too slow before, or a
+    member has finished."""
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ lets in. A guest is a newcomer that is connected by the invite's key, not yet by
 An invite holds the secret of the run's guest key. With it a newcomer may do one thing: have its own key admitted. All
 members are told, and from then on the newcomer is known by its own key. Many newcomers may use one invite at the same
 time; their connections are told apart. A key is let in for good by the first view that contains it, and that view
-counts it as one use. A key that was let in before takes no further use when it comes again.
+counts it as one use. A key that was let in before takes no further use when it comes again, as long as views remember
+it: they list the latest `KEYS_MAX` of these keys.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class Invites:
 
     def why_not(self, key: PeerId, guest: PeerId) -> str:
         """The reason why `key`, which was admitted through the invitation with the guest key `guest`, may not join now;
-        "" if it may. A key that a view has let in, and a key without an invitation (`guest` ""), may always."""
+        "" if it may. A key that the view lists, or remembers as let in (`View.let_in`), and a key without an invitation
+        (`guest` ""), may always."""
         if not guest or mark(key) in self._marks or key in self._view.everybody:
             return ""
         invitation = self.present

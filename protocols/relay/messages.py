@@ -38,8 +38,9 @@ class Called:
 @message("relay", payload_max=PIECE_BYTES_MAX)
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Payload: the next bytes of the stream. Pieces are control messages, so they never wait behind vectors: the
-    carried connection has its own congestion control at its two ends, and its heartbeats are among these bytes."""
+    """Payload: the next bytes of the stream. Pieces are control messages, so a link does not have them wait behind
+    vectors (a budget does: `shaping.send_queues`): the carried connection has its own congestion control at its two
+    ends, and its heartbeats are among these bytes."""
 
     stream: int
 

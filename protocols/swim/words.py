@@ -3,8 +3,8 @@ peer.
 
 A word names a life of a peer and an incarnation of that life. A life is a random number that a process draws each time
 it joins. An incarnation is a number that only the peer itself raises, so as to refute a word that it is suspected or
-dead. Of two words on a life, the one with the higher incarnation is newer. With the same incarnation SUSPECT overrides
-ALIVE, and DEAD both.
+dead, and the member that lets it into the run anew. Of two words on a life, the one with the higher incarnation is
+newer. With the same incarnation SUSPECT overrides ALIVE, and DEAD both.
 """
 
 from __future__ import annotations
