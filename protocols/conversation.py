@@ -136,9 +136,9 @@ class Conversation(Protocol):
         ...
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock,
-        and returns how this peer entered. `steps`: local steps that the replica has taken since the position from which
-        it was resumed."""
+        """Join the run through the peer `contact`, or found it (None), and wait until it can begin. Starts the run's
+        clock, and returns how this peer entered. `steps`: local steps that the replica has taken since the position
+        from which it was resumed."""
         ...
 
     async def next(self) -> Work | None:
