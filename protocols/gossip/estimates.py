@@ -45,7 +45,7 @@ class Estimated:
 
 class Estimate:
     """A vector [n] that a peer published in `round`, as its takers have it. `round`: None where it is the vector
-    of another peer."""
+    of another peer. Nobody writes to the vector any more."""
 
     def __init__(self, vector: Tensor, round: int | None = None) -> None:
         self.vector, self.round = vector, round
@@ -84,9 +84,9 @@ class Estimates:
         self, one: Published, me: PeerId, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]
     ) -> Published:
         """Encode the vector `one`, which the peer `me` is about to publish. Returns it as takers get it: the estimate
-        of the vector in place of the vector, with the encoded difference that leads to this estimate. `takers`: the
-        peers that take it; `is_taken_by` returns, for one taker, whether all other takers take that one's vector too.
-        Raises ValueError for a vector that the codec does not take."""
+        of the vector in place of the vector, with the encoded difference that leads to this estimate, which is this
+        peer's own estimate from now on. `takers`: the peers that take it; `is_taken_by` returns, for one taker, whether
+        all other takers take that one's vector too. Raises ValueError for a vector that the codec does not take."""
         before, anew = self._base(takers, is_taken_by)
 
         def work() -> Published:
@@ -124,7 +124,8 @@ class Estimates:
     # Taking
 
     def round_of(self, giver: PeerId) -> int | None:
-        """The round of the vector of `giver` of which this peer has the estimate; None: it has none."""
+        """The round of the vector of `giver` of which this peer has the estimate; None: it has none, or one that is the
+        vector of another peer."""
         known = self._of.get(giver)
         return None if known is None else known.round
 

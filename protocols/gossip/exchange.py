@@ -100,10 +100,10 @@ class NeighbourExchange:
         meets: int = 0,
         spares: bool = False,
     ) -> Published:
-        """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
-        Waits until the neighbour has published it. Calls `given` when the answer is there. `form`,
-        `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector whole. Raises PeerLost, and
-        WrongNumbers for an answer that cannot be right."""
+        """Ask the neighbour `peer` for its vector of `round`, and return that, a newer one, or the last one of a peer
+        that takes no more steps; `NEWEST`: the newest. Waits until the neighbour has published it. Calls `given` when
+        the answer is there. `form`, `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector
+        whole. Raises PeerLost, also if `peer` refuses, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)
@@ -125,7 +125,7 @@ class NeighbourExchange:
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
-        there yet. Raises WrongNumbers."""
+        there yet. Raises WrongNumbers when the numbers beside it cannot be right."""
         if (shown := self.showing.find(peer, round)) is not None:
             check_told(peer, shown.told, shown.round, shown.step, self._steps)
         return shown

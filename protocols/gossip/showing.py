@@ -70,8 +70,8 @@ class Showing:
 
     async def show(self, one: Published) -> tuple[Published, Own] | None:
         """Write a vector to this peer's board. Returns it as it lies on the board, and the original with its norm.
-        None: no other peer is known to be on this machine, or the board has no room. Raises ValueError when the vector
-        is not finite."""
+        None: this peer has met no other on this machine (`meet`), or the board has no room. Raises ValueError when the
+        vector is not finite."""
         if not self._boards.met():
             return None
         async with self._writing:
