@@ -83,8 +83,8 @@ class OutLink:
 class Ways:
     """All connections to other peers, and the choice between them. `inbox` sends to a route, the routing id of a peer
     that called this one. `reconnected` is called with a peer when messages under way to it may be lost. `shared`: keys
-    that many peers hold; `admitted`: keys that are let in, None: all. `announced`: the header of a message that goes
-    first on every out-link, None: there is none."""
+    that many peers hold; `admitted`: keys that are let in, None: all. `announced`: the header of a message that is sent
+    on every out-link whenever it is connected, behind those that have waited there; None: there is none."""
 
     def __init__(
         self,
