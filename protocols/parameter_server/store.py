@@ -136,7 +136,7 @@ class Store:
         return self._rest if self.keys.is_buffer(range) else self._function
 
     def create(self, range: int, initial: Model) -> Copy:
-        """A copy of a new range, with the values that it has in the `initial` model."""
+        """A new copy of `range`, with its values in the `initial` model. It is not put into `copies`."""
         values = self.keys.values(range, initial).to(self.keys.dtype, copy=True, memory_format=torch.contiguous_format)
         copy = Copy(values, self.function(range).start(values))
         self._enlist_partitions(copy)

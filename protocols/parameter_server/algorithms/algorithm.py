@@ -45,7 +45,8 @@ class Rule(Protocol):
 
     def weight(self, staleness: int, workers: int) -> float:
         """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
-        values that the worker had pulled; `workers`: how many workers take part."""
+        values that the worker had pulled; `workers`: how many workers take part. Not asked for ranges of averaged
+        buffers, unless `by_steps`: there the factor is 1 / `workers`."""
         ...
 
     def full(self, gathered: int, missing: int, workers: int) -> bool:
@@ -84,7 +85,8 @@ class Algorithm(Rule, Protocol):
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
         """The beginning of a worker's turn: the model that its replica loads before the local steps. `pulled` [n]: the
-        values that it has just pulled; `own` [n]: its model after its last turn, None: it has taken none."""
+        values that it has just pulled; `own` [n]: its model after its last turn, None: it has taken none since it came
+        to the run."""
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
