@@ -33,7 +33,7 @@ def rho(topology: Topology, count: int) -> float:
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:
     """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, by the
-    factor `rho` in each. 1 where rho is 0; infinite where rho is 1."""
+    factor `rho` in each; no whole number. 1 where rho is 0; infinite where rho is 1 or more."""
     factor = rho(topology, count)
     if factor <= 0 or factor >= 1:
         return 1.0 if factor <= 0 else math.inf
