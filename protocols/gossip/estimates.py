@@ -114,8 +114,9 @@ class Estimates:
         return self._own, False
 
     def gave(self, taker: PeerId, one: Published, want: Want) -> None:
-        """Note that `taker` was given the vector `one` in the form of its question `want`. A taker that asked for the
-        newest vector whole is a newcomer: this peer then takes that vector for the newcomer's estimate too."""
+        """Note that `taker` was given the vector `one` in the form of its question `want`; if it can have an estimate
+        of this peer's vector by that, it is no new taker any more (`published`). A taker that asked for the newest
+        vector whole is a newcomer: this peer then takes that vector for the newcomer's estimate too."""
         if want.form == Form.WHOLE and want.round == NEWEST:
             self._of[taker] = Estimate(one.vector)
         if want.form == Form.WHOLE or one.base or want.holds in (one.before, one.round):

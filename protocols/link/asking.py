@@ -45,7 +45,8 @@ class Asking:
             self.set_exception(error)
 
     def cancel(self) -> None:
-        """Withdraw the question: `told` is never called. If the question has not been sent yet, it is not sent."""
+        """Withdraw the question: it is done now, and `told` is not called any more. If the question has not been sent
+        yet, it is not sent."""
         self._end()
         if self.sending is not None:
             self.sending.cancel()

@@ -68,7 +68,7 @@ class Link:
 
     @property
     def chunk_bytes(self) -> int:
-        """The size of a DATA payload that suits this link and its receiver now."""
+        """The bytes of a DATA payload that suit this link and its receiver now."""
         taken = self._out[Lane.DATA].first_limit_bytes
         return min(self._pace.chunk_bytes, max(taken, CHUNK_BYTES_MIN)) if taken else self._pace.chunk_bytes
 

@@ -40,8 +40,8 @@ _SEAL_FUTURE_WRITE = 0x0010
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a board: `slots` for tensors of the size and dtype of `like` [n], each with a note that has `facts`
-    words behind its number."""
+    """The form of a board, the same for its owner and its readers: `slots` for tensors of the size and dtype of `like`
+    [n], each with a note that has `facts` words of 8 bytes behind its number."""
 
     like: Tensor
     slots: int

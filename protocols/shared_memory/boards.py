@@ -98,8 +98,8 @@ class Boards(Generic[B, W]):
         return None if near is None else near.window
 
     def reached(self, peer: PeerId) -> int | None:
-        """How far `peer` has read this peer's board, by the mark on its own; None: one of the two cannot read the
-        other's board, or not yet."""
+        """How far `peer` has read this peer's board: what `peer` has last given to `mark`, 0 before that. None: one of
+        the two cannot read the other's board, or not yet."""
         near = self._near.get(peer)
         mark = _UNREAD if near is None or near.window is None else near.window.mark(near.their_row)
         return None if mark < 0 else mark

@@ -37,7 +37,7 @@ class Origin:
 
     @property
     def address(self) -> str:
-        """The host of the sender."""
+        """The host of the sender, without a port."""
         return str(self._told("Peer-Address"))
 
     @property
