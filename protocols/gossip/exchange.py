@@ -45,8 +45,8 @@ class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
     all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
     sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
-    `by_rounds`: peers take vectors of given rounds. `steps`: the local steps of the whole run, beyond which no peer can
-    be; None: unknown."""
+    `by_rounds`: peers take vectors of given rounds; False counts if there are `shares`. `steps`: the local steps of the
+    whole run, beyond which no peer can be; None: unknown."""
 
     def __init__(
         self,
@@ -146,7 +146,8 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Withdraw questions asked ahead of other peers than these, and forget the estimates of those peers."""
+        """Of all peers that are not among `peers`: withdraw the questions that `ask_ahead` has asked them, and forget
+        the estimates of their vectors."""
         if self.estimates is not None:
             self.estimates.only(peers)
         for peer in self._ahead.keys() - peers:

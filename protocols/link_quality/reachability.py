@@ -67,8 +67,8 @@ class Loaded:
 
 
 class Prober:
-    """One peer's answers to the questions AskReach and Load of other peers. `members` returns the members of the
-    run."""
+    """One peer's answers to the questions AskReach and Load of other peers, from its construction on. `members` returns
+    the members of the run, for the answer to AskReach."""
 
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members

@@ -56,7 +56,8 @@ class _Near(Generic[W]):
 
 class Boards(Generic[B, W]):
     """One peer's own board, made by `make`, and the boards of peers on the same machine, opened by `look` (process,
-    descriptor, secret). `is_near` returns whether a peer is known to be on this machine."""
+    descriptor, secret); both may raise OSError, and the board is then done without. `is_near` returns whether a peer is
+    known to be on this machine."""
 
     def __init__(
         self,

@@ -34,7 +34,8 @@ class Rule(Protocol):
 
     @property
     def usual(self) -> tuple[str, str]:
-        """The names of the consistency and of the server function that are taken where the user chooses none."""
+        """The consistency and the server function that are taken where the user chooses none, each as the text that a
+        user would write."""
         ...
 
     @property
@@ -140,7 +141,8 @@ class MapReduce(Rule, Protocol):
         ...
 
     def start(self, vector: Tensor) -> Tensor:
-        """The values [k] with which the servers begin. `vector` [n]: the initial model."""
+        """The values [k] with which the servers begin. `vector` [n]: the initial model; the result may be `vector`
+        itself."""
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:
