@@ -13,8 +13,8 @@ Told = Callable[[Envelope | PeerLost], None]
 
 
 class Asking:
-    """An open question. `told` is called once, with the answer or with PeerLost. `Reception` uses it in place of a
-    future."""
+    """An open question. `told` is called once, with the answer or with PeerLost, unless `cancel` withdraws the question
+    before. `Reception` uses it in place of a future."""
 
     __slots__ = ("_told", "forget", "sending")
 

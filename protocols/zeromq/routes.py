@@ -221,9 +221,9 @@ class Ways:
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
-        """Forget the out-link to `peer` and the messages that wait there, and its call. `call`: also close the
-        connection of that call. Without it, the call of a peer that cannot be dialled is kept, because there may be no
-        other way to it."""
+        """Close the out-link to `peer`, drop the messages that wait there, and forget the call of `peer`. `call`: also
+        close the connection of that call. Without it, the call of a guest, and of a peer that cannot be dialled, is
+        kept, because there may be no other way to it."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()

@@ -91,13 +91,14 @@ class Algorithm(Rule, Protocol):
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
-        """The change [n] that a worker pushes. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its
-        model before and after the local steps of the turn."""
+        """The change [n] of which a worker makes its push: as it is, or as a gradient (`ServerFunction.takes`), and
+        filtered if the run has filters. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its model
+        before and after the local steps of the turn."""
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
         """The worker's model [n] with which it ends a turn. `pulled` [n]: the values that it pulled last; `after` [n]:
-        its model after the local steps; `change` [n]: as pushed."""
+        its model after the local steps; `change` [n]: the result of `change`, whatever filters keep back of it."""
         ...
 
 
