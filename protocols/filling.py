@@ -41,7 +41,7 @@ class Filling:
         await asyncio.shield(self._full[bucket])
 
     async def whole(self) -> Tensor:
-        """Wait until all buckets are filled, and return the vector."""
+        """Wait until all buckets are filled, and return the vector itself, no copy."""
         for full in self._full:
             await asyncio.shield(full)
         return self.vector

@@ -157,8 +157,8 @@ def _judge_all(squares: Mapping[PeerId, float], anchor: Tensor, bound: Bound) ->
 
 
 async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> None:
-    """Raises WrongNumbers when the `vector` [n] of `peer` is not finite, or larger than `bound` allows beside `anchor`
-    [n], this peer's own model."""
+    """Raises WrongNumbers when the `vector` [n] of `peer` is not finite, or its norm is above ``bound.of(anchor)``,
+    with `anchor` [n] this peer's own model. Reads more than 1 MiB in a thread."""
     _judge_all({peer: await off_loop(vector.nbytes, lambda: _square(vector))}, anchor, bound)
 
 
