@@ -3,7 +3,7 @@
 The distance of all models from their mean is multiplied in each round by rho at most, the largest singular value of W
 less the mean. For a symmetric W and for one that looks alike from each vertex, rho is the second largest modulus of W's
 eigenvalues, and in the long run the distance is multiplied by rho itself. For a topology that varies, rho is an average
-over rounds: that of the product of `_ROUNDS` rounds' W, to the power 1 / `_ROUNDS`.
+over rounds: that of the product of the W of rounds 1 to 24, to the power 1 / 24.
 """
 
 from __future__ import annotations
