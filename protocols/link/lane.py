@@ -177,7 +177,8 @@ class Outbound:
 @dataclass(slots=True)
 class Inbound:
     """The receiving half of a lane. `room` returns how far its sender may go now. `next_seq`: the next message in
-    order; `early`: messages that arrived before it; `told_*`: the numbers in the last pulse to the sender."""
+    order; `early`: messages that arrived before it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the
+    link began; `told_*`: the numbers in the last pulse to the sender."""
 
     room: Callable[[Inbound], Room]
     next_seq: int = 0

@@ -226,7 +226,7 @@ class Link:
             self.pulse()
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Send a pulse: acknowledgements and credit of both lanes. With `ping` it asks for the peer's pulse."""
+        """Send a pulse: acknowledgements and credit of both lanes. `ping`: ask for the peer's; `pong`: see `Pulse`."""
         binding, now = self._binding, self._clock()
         for inbound in self._in.values():
             inbound.tell()

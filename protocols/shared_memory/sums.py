@@ -42,7 +42,8 @@ def _whole_pages(nbytes: int) -> int:
 
 
 class Sums:
-    """One rank's side of the sums of vectors of `count` elements that the `members` make in `segment`."""
+    """One rank's side of the sums of vectors of `count` elements that the `members` make in `segment`, which has
+    `bytes_for` of these. `meter` counts the time for which a sum is stalled. One sum is made after another."""
 
     def __init__(
         self, segment: Segment, members: Sequence[PeerId], rank: int, count: int, dtype: torch.dtype, meter: Meter
