@@ -103,8 +103,8 @@ class Day:
 
     @property
     def asleep(self) -> bool:
-        """Whether the peer sleeps, and sends nothing. Set by the peer's training, never here. Setting it to False also
-        ends the need to sleep (`must_sleep`)."""
+        """Whether the peer sleeps, and sends nothing. Others set it, never this class by itself. Setting it to False
+        also ends the need to sleep (`must_sleep`)."""
         return self._asleep
 
     @asleep.setter

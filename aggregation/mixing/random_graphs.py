@@ -75,9 +75,9 @@ def switch(
 @dataclass(frozen=True, slots=True)
 class SmallWorld(Static):
     """A connected random graph, drawn by `seed`, the same in all rounds: a ring in which each vertex has the `degree`
-    nearest ones as neighbours (an odd `degree` counts as one less, one beyond the other vertices as the largest even
-    number of them), and then each edge is replaced, with the probability `rewired`, by one to a random vertex, unless
-    that edge is there already. Raises ValueError on a degree below 2, and on a `rewired` outside of 0 to 1."""
+    nearest ones as neighbours (an odd `degree` counts as one less; among too few vertices they have fewer), and then
+    each edge is replaced, with the probability `rewired`, by one to a random vertex, unless that edge is there already.
+    Raises ValueError on a degree below 2, and on a `rewired` outside of 0 to 1."""
 
     degree: int = 4
     rewired: float = 0.1

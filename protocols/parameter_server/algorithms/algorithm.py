@@ -86,8 +86,8 @@ class Algorithm(Rule, Protocol):
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
         """The beginning of a worker's turn: the model that its replica loads before the local steps. `pulled` [n]: the
-        values that it has just pulled; `own` [n]: its model after its last turn, None: it has taken none since it came
-        to the run."""
+        values that it has just pulled; `own` [n]: its model after its last turn, of a checkpoint too; None: it has
+        taken none, or none since it came to a run that had begun."""
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
