@@ -121,7 +121,8 @@ class Keys:
         return self._sizes[range]
 
     def is_buffer(self, range: int) -> bool:
-        """Whether a range holds averaged buffers, which local steps do not train."""
+        """Whether a range lies behind the parameters in the vector: it holds averaged buffers, which local steps do not
+        train, or the loss (`Sandblaster`)."""
         return range < len(self.parts) and self.parts[range].start >= self._parameters
 
     def kind(self, range: int) -> int:
