@@ -14,8 +14,8 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 def buckets(layout: Layout, *, first_bytes: int = FIRST_BUCKET_BYTES, each_bytes: int = BUCKET_BYTES) -> list[Part]:
     """Cut the vector into buckets: parts of whole tensors, in the order in which backward completes them, so the last
     elements of the vector come first. A bucket ends with the tensor by which it reaches its size, ``first_bytes`` for
-    the first bucket and ``each_bytes`` for later ones, so it may be larger. Bytes are those of the layout's dtype.
-    Together the buckets cover every element once."""
+    the first bucket and ``each_bytes`` for later ones, so it may be larger; the last one may be smaller. Bytes are
+    those of the layout's dtype. Together the buckets cover every element once."""
     found: list[Part] = []
     stop = layout.size
     for slot in reversed(layout.slots):

@@ -43,8 +43,8 @@ HELD = 1.05
 
 
 class Speeds(NamedTuple):
-    """The peers' speeds: the mean over the peers of local steps a second, and of seconds a step (not its inverse). 0:
-    unknown."""
+    """The peers' speeds, as means over the peers. ``steps_per_s``: of local steps a second; ``step_s``: of seconds a
+    step, which is not the inverse of the other mean. 0: unknown."""
 
     steps_per_s: float = 0.0
     step_s: float = 0.0

@@ -56,8 +56,8 @@ def _grown(first: _Same, names: tuple[str, ...]) -> Layout:
 
 def carried(vector: Tensor, before: Layout, after: Layout, fill: Tensor | None = None) -> Tensor:
     """The elements of ``vector``, [..., n] in the layout ``before``, at their places in the layout ``after``: [..., m].
-    Tensors that only ``after`` has are taken from ``fill`` [..., m]; without it they are 0. Returns ``vector`` itself
-    where the layouts are the same."""
+    Tensors that only ``after`` has are taken from ``fill`` [..., m]; without it they are 0. Those that only ``before``
+    has are left out. Returns ``vector`` itself where the layouts are the same."""
     if before is after or before.slots == after.slots:
         return vector
     carried = vector.new_zeros((*vector.shape[:-1], after.size)) if fill is None else fill.clone()

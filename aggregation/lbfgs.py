@@ -79,10 +79,10 @@ ORDER = 9 + BASIS
 
 
 def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
-    """The order that follows a trial. `gram` [2 m + 3, 2 m + 3]: dot products of the basis; `loss`: that of the trial
-    point. A trial with a loss or product that is infinite or NaN is rejected, and the order's numbers are finite.
-    `search`: the state in which the trial was made. `last`: no trial follows, so the values are to become the best
-    accepted point. Where no direction leads downhill, the next alpha is 0, and x0 stays."""
+    """The order that follows a trial. `gram` [2 m + 3, 2 m + 3], float64: dot products of the basis; `loss`: that of
+    the trial point. A trial with a loss or product that is infinite or NaN is rejected, and the order's numbers are
+    finite. `search`: the state in which the trial was made. `last`: no trial follows, so the values are to become the
+    best accepted point. Where no direction leads downhill, the next alpha is 0, and x0 stays."""
     slope = float(gram[_D, _G])
     finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
     if not search.begun and not finite:
@@ -136,8 +136,9 @@ def kept() -> Tensor:
 
 
 def two_loop(gram: Tensor) -> Tensor:
-    """The coefficients [2 m + 3], in the basis, of the direction -H g. `gram`: dot products of the basis. Pairs whose
-    product s y is not positive are left out."""
+    """The coefficients [2 m + 3], in the basis, of the direction -H g. `gram` [2 m + 3, 2 m + 3]: the dot products of
+    the basis; both are float64. Pairs whose product s y is not positive are left out, those of zeros too. Before the
+    pairs, H is s y / y y of the newest one times the identity; if there is no pair, the direction is -g."""
     q, weights = _unit(_G), list[tuple[int, float]]()
     pairs = [place for place in range(HISTORY) if float(gram[place, HISTORY + place]) > 0]
     for place in reversed(pairs):

@@ -108,7 +108,8 @@ def means(totals: Tensor, signals: int = 0) -> Means:
 
     Equal sums give equal bits; only norms of many rows are rounded otherwise than the norm of one. Raises BadSum if in
     any row the total weight is not positive and finite (no peer contributed) or any mean is not finite (the model or a
-    signal of some peer had diverged): the round must then leave the model as it is.
+    signal of some peer had diverged): the round must then leave the model as it is. Raises ValueError on sums that are
+    too short.
     """
     n = _elements(totals, signals)
     weights = totals[..., -1]

@@ -47,7 +47,8 @@ def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: 
 
 
 def number(text: str) -> float:
-    """The number in `text`. Raises ValueError on any other text, also on nan."""
+    """The number in `text`; infinite where it is beyond the range of floats. Raises ValueError on any other text, also
+    on nan and inf."""
     if not text or set(text) - set("0123456789.e-"):
         raise ValueError(f"{text!r} is no number")
     return float(text)

@@ -78,7 +78,8 @@ class Momentum:
     suit plain averaging may therefore be too high.
 
     Each product and each sum is rounded separately, never fused, which gives the same bits on all processors. Cost: the
-    memory of one more vector, and no byte on the wire, as all peers keep the same v.
+    memory of one more vector, and no byte on the wire, as all peers keep the same v. Raises ValueError unless
+    ``momentum`` is at least 0 and below 1, and ``rate`` above 0 and at most `RATE_MAX`.
     """
 
     momentum: float

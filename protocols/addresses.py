@@ -15,7 +15,8 @@ _ALL_V4, _ALL_V6 = "0.0.0.0", "[::]"  # noqa: S104  # recognised, never chosen
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``tcp://host:port``; the port ``*`` gives 0. Raises ValueError with the reason in one line."""
+    """Host and port of ``tcp://host:port``, the host as it is written, an IPv6 address in its brackets; the port ``*``
+    gives 0. Raises ValueError with the reason in one line."""
     scheme, separator, rest = address.partition("://")
     host, colon, port = rest.rpartition(":")
     if scheme != "tcp" or not separator or not colon or not host:
@@ -38,15 +39,16 @@ def dialable(address: str) -> str:
 
 
 def own_way(bound: str) -> str:
-    """The address at which this machine itself reaches a socket that is bound to the address `bound`. `bound` may name
-    all interfaces; the loopback address then stands for them. Raises ValueError as `split_address` does."""
+    """The address at which this machine itself reaches a socket that is bound to `bound`, the address as the socket
+    reports it: if that names all interfaces (0.0.0.0, [::]), the loopback address with the same port, else `bound`
+    itself. Raises ValueError as `split_address` does."""
     host, port = split_address(bound)
     return f"tcp://{ {_ALL_V4: '127.0.0.1', _ALL_V6: '[::1]'}.get(host, host) }:{port}"
 
 
 def host_of(address: str) -> str:
-    """The host of an address, or of the origin of a connection, without the brackets of an IPv6 address. An IPv4
-    address that is written as IPv6 becomes plain IPv4."""
+    """The host of `address`, which is an address, or a host alone, as `Transport.whence` may return it: without the
+    brackets of an IPv6 address. An IPv4 address that is written as IPv6 (::ffff:192.0.2.7) becomes plain IPv4."""
     host = address.partition("://")[2].rpartition(":")[0] if "://" in address else address
     return host.strip("[]").removeprefix("::ffff:")
 
@@ -63,10 +65,10 @@ class Elsewhere:
         """The last dials of other hosts: time on the loop's clock, the peer that is dialled, and the address."""
 
     def allows(self, whence: str, address: str, most: int, whom: str = "") -> bool:
-        """Whether this peer may dial `address`, on request of a peer that sends from the host `whence`. True, and
-        counted, while fewer than `most` dials of other hosts were counted in the window. `whom`: the peer that is
-        dialled; a dial of the same peer at the same address is not counted twice. "": not known, and each dial is
-        counted."""
+        """Whether this peer may dial `address`, on request of a peer that sends from `whence` (`Transport.whence`).
+        True for the host of `whence`, and for a dial that is counted in the window already: the same `whom`, the peer
+        that is dialled, at the same address ("": not known, and each dial is counted). Else True, and counted, if fewer
+        than `most` dials are counted in the window. To be called on the event loop."""
         now = asyncio.get_running_loop().time()
         recent = [call for call in self._called if now < call[0] + self._within_s]
         again = whom != "" and any(call[1:] == (whom, address) for call in recent)
@@ -79,7 +81,8 @@ class Elsewhere:
 
 
 def local_addresses() -> list[str]:
-    """This machine's IPv4 addresses, as texts: the address of its default route first, 127.0.0.1 last."""
+    """IPv4 addresses of this machine, as texts, each once: that of its default route first, if it has one, then those
+    for which its host name stands; 127.0.0.1 is always among them. Addresses of other interfaces are not found."""
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, contextlib.suppress(OSError):
         udp.connect(("192.0.2.1", 9))  # a datagram socket: nothing is sent, only the route is looked up
@@ -90,6 +93,6 @@ def local_addresses() -> list[str]:
 
 
 def advertised(bound_host: str) -> str:
-    """The host to tell other peers for a socket bound to `bound_host`: this machine's first address where `bound_host`
-    means all interfaces, else `bound_host`."""
+    """The host to tell other peers for a socket bound to `bound_host`: the first of `local_addresses` where
+    `bound_host` means all interfaces (``*``, 0.0.0.0, [::]), else `bound_host`."""
     return local_addresses()[0] if bound_host in ("*", _ALL_V4, _ALL_V6) else bound_host

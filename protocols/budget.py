@@ -1,8 +1,10 @@
-"""A budget limits the bytes that a peer sends and receives: by a rate that is never exceeded, and by a number of bytes
-a day.
+"""A budget limits the bytes that a peer sends and receives: by a rate in each direction, and by a number of bytes a day
+of both directions together.
 
-All bytes count as on the wire, packet headers included. Times are seconds on the running loop's clock, which is
-monotonic: a budget needs to know how long a peer has run, and not the time of day.
+The classes here count and tell how long to wait; the transport and the links keep to it. Bytes that arrive although
+nothing is left are taken and counted all the same. All bytes count as on the wire, packet headers included. Times are
+seconds on the running loop's clock, which is monotonic: a budget needs to know how long a peer has run, and not the
+time of day.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class Day:
     def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
         self.bytes_a_day = bytes_a_day
         self.on_spent: list[Callable[[], None]] = []
-        """Functions that are called once when so little is left that the peer has to sleep. The bytes left then,
-        `reserve_bytes`, are enough for the messages with which it leaves the run."""
+        """Functions without arguments. They are called, within `charge`, each time that the peer comes to have to
+        sleep: when less than `reserve_bytes` are left. These are for the messages with which it leaves the run."""
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None
@@ -67,18 +69,20 @@ class Day:
 
     @property
     def reserve_bytes(self) -> float:
-        """Bytes that are kept for the messages with which the peer leaves the run."""
+        """Bytes that are kept for the messages with which the peer leaves the run: 256 KiB, or an eighth of
+        `bytes_a_day` if that is less."""
         return min(256 * 1024, self._most / 4)
 
     def left_bytes(self, now: float) -> float:
-        """Bytes that may be sent and received at the time `now`; negative when more bytes have arrived than were
-        left."""
+        """Bytes that may be sent and received at the time `now`; negative when more bytes were charged than were
+        left. `now` must not be before that of an earlier call of any method."""
         passed_s, self._at = (0.0 if self._at is None else now - self._at), now
         self._left = min(self._most, self._left + passed_s * (self.bytes_a_day - self._most) / DAY_S)
         return self._left
 
     def charge(self, size: int, now: float) -> None:
-        """Note that `size` bytes are sent or received now. Calls `on_spent` when the peer has to sleep from now on."""
+        """Note that `size` bytes are sent or received now. If the peer has to sleep from now on, and had not to before,
+        calls the functions in `on_spent`."""
         self._left = self.left_bytes(now) - size
         if not self._must_sleep and self._left < self.reserve_bytes:
             self._must_sleep = True
@@ -86,19 +90,21 @@ class Day:
                 told()
 
     def sleeps_s(self, now: float) -> float:
-        """Seconds until a sleeping peer may wake, with the bucket half full; negative: it may wake already."""
+        """Seconds from `now` until a sleeping peer may wake, with the bucket half full; 0 or negative: it may wake
+        already."""
         wanted = self._most / 2 - self.left_bytes(now)
         return wanted * DAY_S / (self.bytes_a_day - self._most)
 
     @property
     def must_sleep(self) -> bool:
-        """Whether the peer has to sleep: little was left at a charge, and it has not woken since."""
+        """Whether the peer has to sleep, or sleeps: less than `reserve_bytes` were left at a charge, and `asleep` has
+        not been set to False since."""
         return self._must_sleep
 
     @property
     def asleep(self) -> bool:
-        """Whether the peer sleeps, and sends nothing. Setting it to False also ends the need to sleep
-        (`must_sleep`)."""
+        """Whether the peer sleeps, and sends nothing. Others set it, never this class by itself. Setting it to False
+        also ends the need to sleep (`must_sleep`)."""
         return self._asleep
 
     @asleep.setter
@@ -111,7 +117,7 @@ class Day:
 class Budget:
     """The limits of one peer. `rate_Bps`: bytes a second in each direction; None: no limit. `day`: bytes a day of both
     directions together; None: no limit. `held_bytes`: the most bytes of data, from all peers together, that may have
-    arrived and wait to be used. `up`, `down`: the pacers of the two directions; None: no rate is set."""
+    arrived and wait to be used. `up`, `down`: the pacers of the two directions, made here; None: no rate is set."""
 
     rate_Bps: float | None
     day: Day | None
@@ -125,8 +131,9 @@ class Budget:
 
     @property
     def chunk_bytes(self) -> int | None:
-        """The largest payload of a chunk of data, in bytes, that holds up the messages behind it only shortly (0.2 s at
-        the rate); None: no rate is set."""
+        """The largest payload of a chunk of data, in bytes, so that it holds up the messages behind it only shortly:
+        what passes in 0.2 s at the rate, in whole multiples of 2 KiB, but at least 2 KiB and at most 32 KiB. None: no
+        rate is set."""
         if self.rate_Bps is None:
             return None
         whole = int(self.rate_Bps * _CHUNK_S) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
@@ -134,7 +141,7 @@ class Budget:
 
     @property
     def day_bytes_left(self) -> float | None:
-        """Bytes that are left of the day's allowance; None: there is no limit a day."""
+        """Bytes that are left of the day's allowance now, as `Day.left_bytes`; None: there is no limit a day."""
         return None if self.day is None else self.day.left_bytes(asyncio.get_running_loop().time())
 
     @property

@@ -56,14 +56,17 @@ from .work import Begin, Update, Work
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A completed exchange between peers, for the records. `version`: its number; `step`: local steps of a peer so far
-    in the whole run. `loss`: as the peers have agreed on it; NaN: unknown. `steps` and `compute_s`: of this peer since
-    the last outcome. The other seconds: see `Meter`. `members`: how many peers contributed; `waited_for`: the peer that
-    took most of `wait_s`; None: no such peer. `details`: the conversation's own numbers, by the names of its record
-    columns. `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none,
-    or the conversation does not report it. `counts`: the conversation's own counts since the last outcome, by name and
-    key. `metrics`: of the model after this exchange, if this peer has evaluated it. `caught_up`: this peer's update was
-    not in the exchange. `model_bytes`: size of the vector that this peer exchanged, before a codec; 0: none, or the
-    conversation does not report it. `last`: no exchange follows. `note`: for the user, reported once in a run."""
+    in the whole run. `loss`: as the peers have agreed on it, or, where they agree on none (gossip, parameter server),
+    that of this peer's own steps; NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome; in map
+    and reduce `steps` counts partitions. The other seconds: see `Meter`. `members`: how many peers contributed, or, of
+    a parameter server, how many workers there are; `waited_for`: the peer that took most of `wait_s`, of a parameter
+    server the worker that was waited for last; None: no such peer. `details`: the conversation's own numbers, by the
+    names of its record columns. `received_from`: bytes of models, as encoded, that came from each peer since the last
+    outcome; empty: none, or the conversation does not report it. `counts`: the conversation's own counts since the last
+    outcome, by name and key. `metrics`: of the model after this exchange, if this peer has evaluated it. `caught_up`:
+    this peer's update was not in the exchange. `model_bytes`: size of the values that this peer exchanged, before a
+    codec, or that it holds as a server; 0: none, or the conversation does not report it. `last`: no exchange follows.
+    `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -88,10 +91,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The content of a checkpoint: the last agreed `vector` [n], other `tensors` and `numbers`, and the number of
-    exchanges that led to it (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be
-    saved as it was when it brought that update, because its exchange is not over. `grown`: of `vector`, see `Load`.
-    `own_model`: the peers agree on no model, each keeps one of its own."""
+    """The content of a checkpoint: the last agreed `vector` [n], this peer's own if `own_model`, or empty [0] of a
+    server; other `tensors` and `numbers`, by their names in the checkpoint; and the number of exchanges that led to it
+    (`version`). `begin`: from where the replica goes on; an `Update`: the replica must be saved as it was when it
+    brought that update, because its exchange is not over. `grown`: of `vector`, see `Load`. `own_model`: the peers
+    agree on no model, each keeps one of its own. Tensors are not copied; of a model in shared memory they change."""
 
     version: int
     vector: Tensor
@@ -136,9 +140,9 @@ class Conversation(Protocol):
         ...
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through the peer `contact`, and wait until it can begin. Starts the run's clock,
-        and returns how this peer entered. `steps`: local steps that the replica has taken since the position from which
-        it was resumed."""
+        """Join the run through the peer `contact`, or found it (None), and wait until it can begin. Starts the run's
+        clock, and returns how this peer entered. `steps`: local steps that the replica has taken since the position
+        from which it was resumed."""
         ...
 
     async def next(self) -> Work | None:

@@ -32,7 +32,7 @@ SMALLEST_CHUNK_BYTES = 16
 
 
 class Endpoint:
-    """Sends and receives all messages of one peer. `on_lost`: called with each lost peer and the reason in words."""
+    """Sends and receives all messages of one peer. `on_lost`: functions called with each lost peer and the reason."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws incarnations."""
@@ -44,7 +44,7 @@ class Endpoint:
         self.reception = Reception(self.draw(), self.post, self._misbehaved)
         self.links = Links(transport, rng, ended=self.reception.drop, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
-        """Called with each peer whose link has ended: its messages without a handler are dropped."""
+        """Functions called with each peer whose link has ended; its messages without a handler are dropped by then."""
         self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
         self.refused, self.on_refused = self._trust.refused, self._trust.on_refused
         """By peer, why a message of it was refused; functions that are called with a `Refusal`, at a limited rate."""
@@ -79,7 +79,7 @@ class Endpoint:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that were given to the transport, framing included."""
+        """Bytes that the transport has taken (`Transport.post`), framing and repeated frames included."""
         return self.links.outbox.bytes_sent
 
     @property
@@ -94,7 +94,7 @@ class Endpoint:
 
     async def open(self) -> None:
         """Listen, test that peers that were not admitted are refused, and begin heartbeats. Raises OSError for an
-        unusable address, RuntimeError when such a peer would get in."""
+        unusable address, RuntimeError when such a peer would get in or the test has no result."""
         self._transport.open(Arrivals(self._frames, self._reconnected, self._misbehaved))
         try:
             await self._transport.self_test()
@@ -105,13 +105,13 @@ class Endpoint:
 
     def admit(self, peer: PeerId, *, guest: tuple[str, type] | None = None) -> None:
         """Let `peer` connect to this one. `guest`: `peer` is a key that many guests share, and `guest` is the channel
-        and the class of the only kind of message that they may send."""
+        and the class of the only kind of message that guests of any key may send from now on."""
         self._transport.admit(peer, shared=guest is not None)
         self._trust.let_in.add(peer)
         self.reception.guests_say = guest or self.reception.guests_say
 
     def dismiss(self, peer: PeerId) -> None:
-        """Refuse `peer` from now on, or, if it is a shared key, all guests with that key."""
+        """End the link to `peer` and refuse it from now on, or, if it is a shared key, all guests with that key."""
         self.links.forget_key(peer, "it is let in no more")
         self._trust.let_in.discard(peer)
         self._transport.dismiss(peer)
@@ -123,8 +123,8 @@ class Endpoint:
             self._transport.dismiss(peer)
 
     def dial(self, peer: PeerId, address: str) -> None:
-        """Learn the address of `peer`, and let it connect to this one. The first message to it opens the link; a lost
-        peer is tried again then."""
+        """Learn the address of `peer`, and let it connect to this one. The first message to it opens the link, also
+        when it was lost. An endpoint that cannot be dialled itself connects to it at once."""
         self._transport.admit(peer)
         self.links.dial(peer, address)
 
@@ -174,11 +174,12 @@ class Endpoint:
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
-        """If `peer` is lost, try again to reach it at its last address."""
+        """If `peer` is lost, forget that: the next message to it begins a new link, at its last address."""
         self.links.retry(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
-        """Declare `peer` lost now, and close its connection: the caller has proof that its process has ended."""
+        """Declare `peer` lost now, and close its connection: the caller has proof that its process has ended. Where
+        there is no link to it, or a lost one, this only makes `has_ended` true."""
         self._ended.add(peer)
         if (link := self.links.get(peer)) is not None:
             self._give_up(link, why, hang_up=True)
@@ -188,7 +189,7 @@ class Endpoint:
         self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
-        """End the link to `peer`, which is no longer needed, and open questions to it. It may connect again."""
+        """End the link to `peer` and questions to it, and forget its address; no `on_lost`. It may connect again."""
         why = "it was given up as none of ours"
         self.links.forget(peer, why)
         self.reception.fail_asks(peer, why)
@@ -208,7 +209,7 @@ class Endpoint:
             self.abort()
 
     def abort(self) -> None:
-        """Close now. Messages in flight are lost, and every open question ends with PeerLost."""
+        """Close now, for good. Messages in flight are lost, and every open question ends with PeerLost."""
         if self._ticking is not None:
             self._ticking.cancel()
         self.links.close()
@@ -251,8 +252,7 @@ class Endpoint:
             self._misbehaved(link.peer, str(error))
 
     def _other_version(self, sender: PeerId, why: str) -> None:
-        """Tell a peer of another version this peer's version, so that its user learns of it too; at most once an
-        interval, or the two would answer each other for ever."""
+        """Tell a peer of another version this one's, for its user; once an interval, or both would answer for ever."""
         link = self.links.get(sender) or self.links.answer(sender)
         if self._trust.spotless(sender):
             link.pulse()
@@ -281,7 +281,7 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """End open questions to `peer` with PeerLost, drop its messages without a handler, and call `on_lost`."""
+        """For a link that was given up: end open questions to `peer`, drop its kept messages, and call `on_lost`."""
         self.reception.fail_asks(peer, why)
         self.reception.drop(peer)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)

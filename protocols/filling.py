@@ -9,8 +9,9 @@ from torch import Tensor
 
 
 class Filling:
-    """Tracks which of the `buckets`, 0 to `buckets` - 1, of `vector` [n] are filled. Construct it on the event loop
-    that waits for it; all methods belong to that loop."""
+    """Tracks which of the `buckets`, 0 to `buckets` - 1, of `vector` [n] are filled. It neither knows which elements
+    belong to a bucket nor writes any. Construct it on the event loop that waits for it; all methods belong to that
+    loop, so that a thread that has filled a bucket has the loop call `fill`."""
 
     def __init__(self, vector: Tensor, buckets: int) -> None:
         loop = asyncio.get_running_loop()
@@ -20,14 +21,14 @@ class Filling:
         self._told: list[Callable[[], None]] = []
 
     def when_whole(self, told: Callable[[], None]) -> None:
-        """Call `told` as soon as all buckets are filled; at once if they are."""
+        """Call `told` once, as soon as all buckets are filled; within this call if they are."""
         self._told.append(told)
         if not self._left:
             told()
 
     def fill(self, bucket: int) -> None:
         """Note that all elements of `bucket` are written and will not be written again. A second call does nothing.
-        After the last bucket the functions given to `when_whole` are called."""
+        For the last bucket it calls the functions given to `when_whole`."""
         if not self._full[bucket].done():
             self._full[bucket].set_result(None)
             self._left -= 1
@@ -40,7 +41,7 @@ class Filling:
         await asyncio.shield(self._full[bucket])
 
     async def whole(self) -> Tensor:
-        """Wait until all buckets are filled, and return the vector."""
+        """Wait until all buckets are filled, and return the vector itself, no copy."""
         for full in self._full:
             await asyncio.shield(full)
         return self.vector

@@ -18,14 +18,14 @@ _AHEAD_MAX = 1 << 36
 
 
 def may_follow(epoch: int, present: int) -> bool:
-    """Whether an honest peer may be in `epoch` while this one is in `present`. False if `epoch` is not later, or is so
-    much later that numbering from it on would leave the other peers too few epochs."""
+    """Whether `epoch`, which another peer has named, is later than `present`, this peer's own, and by no more than an
+    honest peer may be ahead: 2^36."""
     return 0 < epoch - present <= _AHEAD_MAX
 
 
 def check_sense(epoch: int, present: int, name: str = "epoch") -> None:
-    """Raises PeerMisbehaved when `epoch`, which a peer has named, is more than 2^36 ahead of this peer's own,
-    `present`. `name`: the conversation's word for its epochs, for the message."""
+    """Raises PeerMisbehaved when `epoch`, which another peer has named, is more than 2^36 ahead of this peer's own,
+    `present`; an earlier one passes. `name`: the conversation's word for its epochs, for the error's text."""
     if epoch > present and not may_follow(epoch, present):
         raise PeerMisbehaved(f"spoke of {name} {epoch}, this is {present}")
 
@@ -35,8 +35,9 @@ class Group:
     """The peers of one collective. All members have equal groups, except for `rank`. `ids`: in rank order; `rank`: this
     peer's, -1 if it is no member. `epoch`: number of the group among those of its conversation; messages of one epoch
     are not used in another. `apart`: pairs of ranks that cannot reach each other, the lower rank first.
-    `bandwidths_Bps`: measured, by rank; 0: unknown. `machines`: by rank, equal for ranks that can share memory, "" for
-    a rank that cannot. `expected`: peers outside the group that may be in the next one; None: any peer may."""
+    `bandwidths_Bps`: measured, by rank; 0: unknown; empty: all are. `machines`: by rank, equal for ranks that can share
+    memory, "" for a rank that cannot; empty: no rank can. `expected`: peers outside the group that may be in the next
+    one; None: any peer may."""
 
     ids: tuple[PeerId, ...]
     epoch: int
@@ -55,7 +56,8 @@ class Group:
         check_sense(epoch, self.epoch)
 
     def among(self, members: Collection[PeerId]) -> Group:
-        """The group of those of its members that are in `members`, ranked in the same order, in the same epoch."""
+        """The group of those of its members that are in `members`, in the same order, in the same epoch. Their ranks
+        are counted anew from 0; this peer's is -1 if it is not among them."""
         kept = [rank for rank, peer in enumerate(self.ids) if peer in members]
         new = {rank: number for number, rank in enumerate(kept)}
         return Group(
@@ -75,7 +77,7 @@ class Group:
 
     @cached_property
     def one_machine(self) -> bool:
-        """Whether all members can share memory."""
+        """Whether all members can share memory with each other; False without members."""
         return len({*self.machines}) == 1 and self.machines[0] != ""
 
     @cached_property
@@ -86,7 +88,8 @@ class Group:
 
     @cached_property
     def shares(self) -> tuple[float, ...] | None:
-        """The share of a vector that each rank sums in a sharded allreduce; None: equal shares."""
+        """The share of a vector, by rank, that each member sums in a sharded allreduce: by `levels_Bps`, together 1.
+        None: equal shares, also where no bandwidth is known."""
         return None if self.levels_Bps is None else by_bandwidth(self.levels_Bps)
 
 

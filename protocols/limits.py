@@ -1,5 +1,6 @@
-"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them, and settings that exceed
-them are refused."""
+"""Limits: how many peers each mechanism can hold. `samovar plan` and `doctor` report them. Settings with more peers
+than a run can have (`PEERS_MAX`, `VIEW_MEMBERS_MAX`) are refused; beyond other limits a run does without the mechanism.
+"""
 
 from __future__ import annotations
 
@@ -51,5 +52,5 @@ LIMITS = (
 
 
 def beyond(members: int) -> list[Limit]:
-    """The limits that `members` peers exceed."""
+    """Those of `LIMITS` that `members` peers exceed, the largest first."""
     return [limit for limit in LIMITS if members > limit.members]

@@ -90,7 +90,8 @@ class Meter:
         self._still.append(late)
 
     def stall_ends(self, late: Late) -> None:
-        """Note that the sum for which `stall_begins` was called with this `late` is not stalled any more."""
+        """Note that the sum for which `stall_begins` was called with this same `late` is not stalled any more. Raises
+        ValueError if there is none."""
         self.read()
         self._still.remove(late)
 
@@ -122,14 +123,15 @@ class Meter:
 
     def count_as_wait(self, since_s: float) -> None:
         """Count the transfer of a failed sum as wait, because the sum failed when a peer's contribution did not come.
-        `since_s`: the value of `transfer_s` when the sum began."""
+        `since_s`: the value of `transfer_s` when the sum began. Peers that were waited for so far are forgotten
+        (`waited_for`)."""
         self.read()
         self.wait_s, self.transfer_s = self.wait_s + self.transfer_s - since_s, since_s
         self._waited_for_s.clear()
 
     @property
     def waits(self) -> bool:
-        """Whether all sums are stalled, or the members of the round are being agreed on."""
+        """Whether there are sums under way and all are stalled, or the members of the round are being agreed on."""
         return self._unsettled > 0 or 0 < self._sums == len(self._still)
 
     @property
@@ -139,6 +141,7 @@ class Meter:
 
     @property
     def waited_for(self) -> PeerId | None:
-        """The peer whose contribution took more than half of this peer's waiting; None: no such peer."""
+        """The peer whose contribution took more than half of this peer's waiting (`wait_s`), as of the last `read`;
+        None: no such peer."""
         longest_s, peer = max(((spent_s, peer) for peer, spent_s in self._waited_for_s.items()), default=(0.0, None))
         return peer if 2 * longest_s > self.wait_s else None

@@ -12,8 +12,9 @@ _AT_ONCE_BYTES = 1 << 20
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
-    """Returns the result of `work`, which reads or writes about `nbytes` bytes. Work on more than 1 MiB runs in a
-    thread. If the caller is cancelled, the thread's work still completes, and its result is dropped."""
+    """Returns the result of `work`, which reads or writes about `nbytes` bytes, or raises what it raises. Work on more
+    than 1 MiB runs in a thread: nobody may change its data meanwhile. If the caller is cancelled, the thread's work
+    still completes, and its result is dropped."""
     if nbytes <= _AT_ONCE_BYTES:
         return work()
     return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))

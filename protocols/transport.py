@@ -22,7 +22,7 @@ one key, so the id of each is that key, a slash, and a text that tells its conne
 
 
 def key_of(peer: PeerId) -> str:
-    """The key that `peer` has proved to own."""
+    """The key in the id `peer`: that of a guest is the one that guests share; any other id is the key itself."""
     return peer.partition("/")[0]
 
 
@@ -113,9 +113,9 @@ class Transport(Protocol):
         ...
 
     def admit(self, peer: PeerId, *, shared: bool = False) -> None:
-        """Let `peer` connect to this one. A peer that was never admitted is refused before any byte from it is decoded.
-        `shared`: the key is one that many peers have at once, and each connection with it is a peer of its own
-        (`PeerId`)."""
+        """Let `peer` connect to this one. A peer that was never admitted is refused before any byte from it is decoded;
+        only an insecure transport lets any peer connect. `shared`: the key is one that many peers have at once, and
+        each connection with it is a peer of its own (`PeerId`)."""
         ...
 
     def dismiss(self, peer: PeerId) -> None:
@@ -124,9 +124,9 @@ class Transport(Protocol):
         ...
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer) -> int:
-        """Put two frames on their way to `peer`. Returns the bytes that they take on the wire, framing included.
-        Returns 0 if there is no connection at all, and for frames that go by a pipe: the relay's connection counts
-        these.
+        """Put two frames on their way to `peer`. Returns the bytes that they take on the wire, framing included, also
+        while they wait for a connection. Returns 0 for frames that are dropped, because there is no way to `peer` or
+        too many wait, and for frames that go by a pipe: the relay's connection counts these.
 
         Never waits and never raises for an unreachable peer. The payload must not change until it is acknowledged, or
         until `hang_up`.
@@ -134,12 +134,13 @@ class Transport(Protocol):
         ...
 
     def reaches(self, peer: PeerId) -> bool:
-        """Whether frames posted to `peer` now leave at once. If not, the transport soon dials `peer`, if it can be
-        dialled, and calls `Arrivals.reconnected` when the connection is made."""
+        """Whether frames posted to `peer` now leave at once. If not, and `dial` was called for `peer`, the transport
+        soon tries to connect, and calls `Arrivals.reconnected` when the connection is made."""
         ...
 
     async def self_test(self) -> None:
-        """Test that peers that were not admitted are refused. Raises RuntimeError when one would get in."""
+        """Test that peers that were not admitted are refused. Raises RuntimeError when one would get in, or the test
+        has no result in time. Does nothing on an insecure transport."""
         ...
 
     def trouble(self, peer: PeerId) -> str | None:

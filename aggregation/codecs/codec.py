@@ -161,7 +161,7 @@ class SketchCodec(Protocol):
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> Sketch:
         """Begin this peer's side of a round over its ``values`` ([..., n], finite). ``seed`` must be the same on every
         peer, and new every round; ``state`` is that after the last round, or of `start`. Raises ValueError where the
-        values are not of this layout, or the state is another codec's."""
+        values are not finite or not of this layout, or the state is another codec's."""
         ...
 
 

@@ -64,7 +64,7 @@ class PowerSGD:
     name: ClassVar[str] = "power_sgd"
 
     rank: int = 4
-    """The number of columns of P and Q, 1 to 64."""
+    """The number of columns of P and Q, 1 to 64, else ValueError."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= RANK_MAX:

@@ -39,7 +39,8 @@ BUCKET_MAX = 2**20
 
 @dataclass(frozen=True, slots=True)
 class QSGD:
-    """The hop codec QSGD. Its payload is a float32 scale for each bucket, then the codes q + s, packed."""
+    """The hop codec QSGD. Its payload is a float32 scale for each bucket, then the codes q + s, packed. Raises
+    ValueError on a field out of range."""
 
     family: ClassVar[Literal["hop"]] = "hop"
     name: ClassVar[str] = "qsgd"
@@ -47,7 +48,7 @@ class QSGD:
     levels: int = 7
     """The number of levels s, 1 to 127. A code takes 2, 4 or 8 bits, which 1, 7 and 127 levels fill best."""
     bucket: int = 512
-    """The number of elements that share a scale."""
+    """The number of elements that share a scale, 1 to 2**20."""
     norm: Literal["max", "l2"] = "max"
     """The norm that the levels divide: a bucket's largest magnitude, or its 2-norm as in the paper's equations."""
 

@@ -30,8 +30,8 @@ from ..vector import Part
 class Push:
     """The push to which filters are applied. `weights` [n]: the values that the worker had pulled before its local
     steps; `rate`: the factor by which a pushed element is multiplied to give the change of its value; `seed`: for
-    random choices, another one for each worker and push; `parts`: the ranges of the vector that a codec encodes
-    separately, in order."""
+    random choices, another one for each worker and push; `parts`: the ranges that a codec encodes separately, in order,
+    which together are all of the vector; without a codec they are not used."""
 
     weights: Tensor
     rate: float
@@ -82,7 +82,7 @@ class Filters:
     def apply(self, values: Tensor, residual: Tensor | None, push: Push) -> Filtered:
         """Apply all filters, then the codec, to the `values` [n] of a push. `residual` [n]: the `Filtered.residual` of
         this worker's last push, which is added to the values first; None: there is none. No tensor that is given is
-        changed. Raises ValueError if there is a codec and the values are not finite."""
+        changed. Raises ValueError if their sum is not finite and there is a codec or the filter `Largest`."""
         corrected = values if residual is None else values + residual
         passed, forgotten = corrected, None
         for number, one in enumerate(self.chain):

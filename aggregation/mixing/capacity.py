@@ -58,9 +58,10 @@ class Capacity(Static):
 
 
 def degrees(capacities: Sequence[int], usual: int) -> list[int]:
-    """The number of neighbours of each peer, from the peers' capacities. A capacity of 0 is unknown and counts as the
-    median of the others. `usual`: the number for a peer of median capacity. The numbers have an even sum, and are
-    enough to connect the graph; fewer than two peers have 0 each."""
+    """The number of neighbours of each peer, in proportion to its capacity, from 1 to 4 `usual` and at most all others.
+    A capacity of 0 is unknown and counts as the median of the others. `usual`: the number for a peer of median
+    capacity. The numbers have an even sum, and are enough to connect the graph, for which the fastest peers may get
+    more; fewer than two peers have 0 each."""
     count = len(capacities)
     if count < 2:
         return [0] * count

@@ -75,7 +75,7 @@ class EdgeList(Static):
 
     @property
     def text(self) -> str:
-        """The list in one line, as `parsed` takes it."""
+        """The list in one line, as `parsed` takes it; weights are rounded to six digits."""
         return ",".join(f"{a}-{b}" if weight == 1 else f"{a}-{b}*{weight:.6g}" for (a, b), weight in self.edges)
 
     def neighbours(self, count: int, round: int) -> Neighbours:

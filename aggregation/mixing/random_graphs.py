@@ -29,7 +29,7 @@ def _lattice(count: int, degree: int) -> list[Edge]:
 class RandomRegular(Static):
     """A connected random graph, drawn by `seed`, the same in all rounds. Each vertex has `degree` neighbours; all
     others where there are too few vertices for it, and one more where `degree` and the number of vertices are both
-    odd."""
+    odd. Raises ValueError on a degree below 2."""
 
     degree: int = 4
     seed: int = 0
@@ -50,9 +50,10 @@ class RandomRegular(Static):
 def switch(
     edges: list[Edge], chance: random.Random, allowed: Callable[[int, int], bool] = lambda one, other: True
 ) -> None:
-    """Randomise a graph in place: replace pairs of edges a-b, c-d by a-d, c-b, `_SWITCHES_PER_EDGE` attempts for each
-    edge. Every vertex keeps its number of neighbours. An attempt changes nothing where an edge would be there twice or
-    lead from a vertex to itself, and where `allowed` refuses a new edge."""
+    """Randomise a graph in place, by the random numbers of `chance`: replace pairs of edges a-b, c-d by a-d, c-b, ten
+    attempts for each edge. Every vertex keeps its number of neighbours; the graph need not stay connected. An attempt
+    changes nothing where an edge would be there twice or lead from a vertex to itself, and where `allowed` returns
+    False for the two vertices of a new edge."""
     present = set(edges)
     if len(edges) < 2:
         return
@@ -74,8 +75,9 @@ def switch(
 @dataclass(frozen=True, slots=True)
 class SmallWorld(Static):
     """A connected random graph, drawn by `seed`, the same in all rounds: a ring in which each vertex has the `degree`
-    nearest ones as neighbours (an odd `degree` counts as one less), and then each edge is replaced, with the
-    probability `rewired`, by one to a random vertex."""
+    nearest ones as neighbours (an odd `degree` counts as one less; among too few vertices they have fewer), and then
+    each edge is replaced, with the probability `rewired`, by one to a random vertex, unless that edge is there already.
+    Raises ValueError on a degree below 2, and on a `rewired` outside of 0 to 1."""
 
     degree: int = 4
     rewired: float = 0.1
@@ -108,7 +110,7 @@ class SmallWorld(Static):
 @dataclass(frozen=True, slots=True)
 class Epidemic:
     """In each round a vertex takes the vectors of `degree` others, drawn at random by `seed` and the round's number; of
-    all others where there are fewer."""
+    all others where there are fewer. Raises ValueError on a degree below 1."""
 
     degree: int = 2
     seed: int = 0

@@ -3,7 +3,7 @@
 The distance of all models from their mean is multiplied in each round by rho at most, the largest singular value of W
 less the mean. For a symmetric W and for one that looks alike from each vertex, rho is the second largest modulus of W's
 eigenvalues, and in the long run the distance is multiplied by rho itself. For a topology that varies, rho is an average
-over rounds: that of the product of `_ROUNDS` rounds' W, to the power 1 / `_ROUNDS`.
+over rounds: that of the product of the W of rounds 1 to 24, to the power 1 / 24.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rho(topology: Topology, count: int) -> float:
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:
     """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, by the
-    factor `rho` in each. 1 where rho is 0; infinite where rho is 1."""
+    factor `rho` in each; no whole number. 1 where rho is 0; infinite where rho is 1 or more."""
     factor = rho(topology, count)
     if factor <= 0 or factor >= 1:
         return 1.0 if factor <= 0 else math.inf

@@ -67,7 +67,7 @@ class AdaComm:
     the ratio.
 
     Failures: the policy does not depend on which peers contributed. A failed round does not count: do not call
-    `update` for it.
+    `update` for it. Raises ValueError on a setting out of its range.
     """
 
     watches: ClassVar[bool] = False

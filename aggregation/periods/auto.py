@@ -18,7 +18,7 @@ period."""
 
 
 class Seen(NamedTuple):
-    """The memory of `Auto`. ``rounds``: rounds counted since the period last changed, from `_MIXED` on; ``apart`` to
+    """The memory of `Auto`. ``rounds``: rounds counted since the period last changed, from -2 on; ``apart`` to
     ``late``: decaying sums of these fields of `Motion` over them; ``halvings``: by how many factors of 2 the period is
     cut below the one that only saves time, and ``learning_rate`` that at which halvings are judged; ``last``: period of
     the last round; ``step_s``: seconds of a local step; ``averaging_s`` and ``before_s``: seconds of an averaging with

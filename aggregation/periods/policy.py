@@ -53,8 +53,8 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeriodState:
-    """A policy's state. ``period``: local steps until the next average, >= 1; ``memory``: the policy's other
-    numbers."""
+    """A policy's state. ``period``: local steps until the next average, 1 to `PERIOD_LIMIT`, else ValueError;
+    ``memory``: the policy's other numbers."""
 
     period: int
     memory: tuple[float, ...] = ()

@@ -8,9 +8,9 @@ from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 
 @dataclass(frozen=True, slots=True)
 class PostLocal:
-    """The period is 1 until the learning rate falls below the highest value so far, then ``steps`` (Lin et al., "Don't
-    use large mini-batches, use local SGD", ICLR 2020). With ``after`` above 0 it is 1 for the first ``after`` steps,
-    whatever the learning rate is."""
+    """The period is 1 until the learning rate falls below the highest value so far, then ``steps`` to the end (Lin et
+    al., "Don't use large mini-batches, use local SGD", ICLR 2020). With ``after`` above 0 it is 1 for the first
+    ``after`` steps and then ``steps``, whatever the learning rate is."""
 
     steps: int
     after: int = 0

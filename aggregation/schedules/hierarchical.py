@@ -34,8 +34,8 @@ from .schedule import Receipt, Step, Transfer, adds, check_rank, copies, sends
 class Hierarchical:
     """The schedule with rings inside groups and rings between the groups.
 
-    group: ranks of a group. None: the divisor of the world nearest to its square root; if there is none between half
-    and twice the root, the whole number nearest to the root.
+    group: ranks of a group, 1 or more, else ValueError. None: the divisor of the world nearest to its square root; if
+    there is none between half and twice the root, the whole number nearest to the root.
     """
 
     group: int | None = None

@@ -19,7 +19,7 @@ from .function import State, Takes, check_rate, check_step
 @dataclass(frozen=True, slots=True)
 class Adagrad:
     """The server function Adagrad. `rate`: above 0, at most 100; `first`: the initial sum of squares, 0 to 1e6; `eps`:
-    added to the square root of the sum."""
+    added to the square root of the sum. Raises ValueError on a rate or sum out of range."""
 
     rate: float = 0.01
     first: float = 0.0

@@ -21,7 +21,7 @@ from .function import State, Takes, check_rate, check_step
 class Adam:
     """The server function Adam. `rate`: above 0, at most 100; `beta1`, `beta2`: the shares of the former means of the
     gradient and of its square that are kept, 0 or more and below 1; `eps`: added to the square root of the mean
-    square."""
+    square. Raises ValueError on a rate or share out of range."""
 
     rate: float = 0.001
     beta1: float = 0.9

@@ -14,7 +14,7 @@ from .function import State, Takes, check_rate, check_step
 @dataclass(frozen=True, slots=True)
 class Momentum:
     """The server function of SGD with heavy-ball momentum. `rate`: above 0, at most 100; `beta`: 0 or more and below
-    1."""
+    1. Raises ValueError on others."""
 
     rate: float = 0.1
     beta: float = 0.9

@@ -39,9 +39,9 @@ class VectorBoard(Board):
         super().__init__(_form(like))
 
     def show(self, slot: int, round: int, step: int, last: bool, told: Told) -> int:
-        """Declare the vector in the slot complete, so that readers find it. `round`, `step`, `last`, `told`: its
-        description, as in `messages.Given`. Returns the vector's number, which no vector on this board has had
-        before."""
+        """Declare the vector in the slot complete, so that readers find it. The caller has written it to `clear(slot)`
+        and writes no more. `round`, `step`, `last`, `told`: its description, as in `messages.Given`. Returns the
+        vector's number, which no vector on this board has had before."""
         words, reals, at = self._here.words, self._here.reals, self._here.notes[slot]
         words[at + _ROUND], words[at + _STEP], words[at + _LAST] = round, step, last
         reals[at + _LOSS], reals[at + _LEARNING_RATE], words[at + _LINKS] = told.loss, told.learning_rate, told.links
@@ -63,8 +63,9 @@ class VectorWindow(Window):
         """The number of the newest vector and the round when `find` found nothing."""
 
     def find(self, round: int) -> Note | None:
-        """The note of the vector of `round`. If the board no longer has that one: the note of the newest vector,
-        provided that it is of a later round or stands for all later rounds. None: there is no such vector yet."""
+        """The note of the vector of `round`, of several the newest. If the board has none of that round: the note of
+        the newest vector, provided that it is of a later round or stands for all later rounds. None: there is no such
+        vector now. The owner may overwrite the vector at any time (`Window.holds`)."""
         words, looked = self._words, (self.newest, round)
         if looked == self._in_vain:
             return None

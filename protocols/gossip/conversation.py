@@ -7,7 +7,7 @@
 A peer takes part as long as it has neighbours, however few: no majority is needed, and each peer ends by itself. The
 weight of a lost neighbour in the mix is added to that of this peer's own model. Three kinds of peers take the mean of
 their neighbours' newest models as their own: a newcomer, a peer that the others have gone on without, and a peer whose
-neighbours are more than `_FAR` rounds ahead. Such a peer also takes over the number of rounds and steps that more than
+neighbours are more than 8 rounds ahead. Such a peer also takes over the number of rounds and steps that more than
 half of these neighbours have reached, so a single one that claims more moves no peer that has another neighbour. Where
 vectors are sent as encoded differences, such a peer takes the newest model of one neighbour only (`estimates`).
 """

@@ -45,7 +45,7 @@ class Estimated:
 
 class Estimate:
     """A vector [n] that a peer published in `round`, as its takers have it. `round`: None where it is the vector
-    of another peer."""
+    of another peer. Nobody writes to the vector any more."""
 
     def __init__(self, vector: Tensor, round: int | None = None) -> None:
         self.vector, self.round = vector, round
@@ -84,9 +84,9 @@ class Estimates:
         self, one: Published, me: PeerId, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]
     ) -> Published:
         """Encode the vector `one`, which the peer `me` is about to publish. Returns it as takers get it: the estimate
-        of the vector in place of the vector, with the encoded difference that leads to this estimate. `takers`: the
-        peers that take it; `is_taken_by` returns, for one taker, whether all other takers take that one's vector too.
-        Raises ValueError for a vector that the codec does not take."""
+        of the vector in place of the vector, with the encoded difference that leads to this estimate, which is this
+        peer's own estimate from now on. `takers`: the peers that take it; `is_taken_by` returns, for one taker, whether
+        all other takers take that one's vector too. Raises ValueError for a vector that the codec does not take."""
         before, anew = self._base(takers, is_taken_by)
 
         def work() -> Published:
@@ -114,8 +114,9 @@ class Estimates:
         return self._own, False
 
     def gave(self, taker: PeerId, one: Published, want: Want) -> None:
-        """Note that `taker` was given the vector `one` in the form of its question `want`. A taker that asked for the
-        newest vector whole is a newcomer: this peer then takes that vector for the newcomer's estimate too."""
+        """Note that `taker` was given the vector `one` in the form of its question `want`; if it can have an estimate
+        of this peer's vector by that, it is no new taker any more (`published`). A taker that asked for the newest
+        vector whole is a newcomer: this peer then takes that vector for the newcomer's estimate too."""
         if want.form == Form.WHOLE and want.round == NEWEST:
             self._of[taker] = Estimate(one.vector)
         if want.form == Form.WHOLE or one.base or want.holds in (one.before, one.round):
@@ -124,7 +125,8 @@ class Estimates:
     # Taking
 
     def round_of(self, giver: PeerId) -> int | None:
-        """The round of the vector of `giver` of which this peer has the estimate; None: it has none."""
+        """The round of the vector of `giver` of which this peer has the estimate; None: it has none, or one that is the
+        vector of another peer."""
         known = self._of.get(giver)
         return None if known is None else known.round
 

@@ -45,8 +45,8 @@ class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
     all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
     sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
-    `by_rounds`: peers take vectors of given rounds. `steps`: the local steps of the whole run, beyond which no peer can
-    be; None: unknown."""
+    `by_rounds`: peers take vectors of given rounds; False counts if there are `shares`. `steps`: the local steps of the
+    whole run, beyond which no peer can be; None: unknown."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class NeighbourExchange:
         meets: int = 0,
         spares: bool = False,
     ) -> Published:
-        """Ask the neighbour `peer` for its vector of `round`, and return that or a newer one; `NEWEST`: the newest.
-        Waits until the neighbour has published it. Calls `given` when the answer is there. `form`,
-        `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector whole. Raises PeerLost, and
-        WrongNumbers for an answer that cannot be right."""
+        """Ask the neighbour `peer` for its vector of `round`, and return that, a newer one, or the last one of a peer
+        that takes no more steps; `NEWEST`: the newest. Waits until the neighbour has published it. Calls `given` when
+        the answer is there. `form`, `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector
+        whole. Raises PeerLost, also if `peer` refuses, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)
@@ -125,7 +125,7 @@ class NeighbourExchange:
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
         """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
-        there yet. Raises WrongNumbers."""
+        there yet. Raises WrongNumbers when the numbers beside it cannot be right."""
         if (shown := self.showing.find(peer, round)) is not None:
             check_told(peer, shown.told, shown.round, shown.step, self._steps)
         return shown
@@ -146,7 +146,8 @@ class NeighbourExchange:
                 question.task.add_done_callback(_retrieved)
 
     def only(self, peers: Collection[PeerId]) -> None:
-        """Withdraw questions asked ahead of other peers than these, and forget the estimates of those peers."""
+        """Of all peers that are not among `peers`: withdraw the questions that `ask_ahead` has asked them, and forget
+        the estimates of their vectors."""
         if self.estimates is not None:
             self.estimates.only(peers)
         for peer in self._ahead.keys() - peers:

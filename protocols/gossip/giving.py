@@ -32,8 +32,9 @@ def stage_of(ask: int) -> StageId:
 
 
 class Giving:
-    """One peer's giving side: keeps the vectors that it has published, and answers other peers' questions for them. The
-    arguments are those of `exchange.NeighbourExchange`."""
+    """One peer's giving side: keeps the vectors that it has published, and answers other peers' questions for them.
+    `vectors` sends them; the other arguments are those of `exchange.NeighbourExchange`, whose `codec` is in
+    `estimates`."""
 
     def __init__(
         self,
@@ -84,8 +85,8 @@ class Giving:
         self._kept.show(one)
 
     def withdraw(self) -> None:
-        """From now on keep none of the published vectors for the peers that have not taken them. If they are shares,
-        they do not come back."""
+        """From now on keep none of the vectors published so far for the peers that have not taken them. If they are
+        shares, they do not come back. The newest is still given to peers that ask for the newest."""
         self._kept.withdraw()
 
     def close(self) -> None:

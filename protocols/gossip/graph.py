@@ -120,8 +120,8 @@ def _vertex(member: Member) -> Vertex:
 
 
 class OfLinks:
-    """The graph of this peer's links. `drawn`: a peer takes from this many of them in a round, drawn anew in each;
-    None: from all."""
+    """The graph of this peer's links. `drawn`: a peer takes from at most this many of them in a round, drawn anew in
+    each; None: from all."""
 
     def __init__(self, members: Members, drawn: int | None) -> None:
         self._members, self._drawn = members, drawn

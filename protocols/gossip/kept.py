@@ -37,7 +37,8 @@ class Kept:
         self._drop_old()
 
     def show(self, one: Published) -> None:
-        """Make `one` the vector that peers get that ask for the newest, until the next one is published."""
+        """Make `one` the vector that peers get that ask for the newest, until the next one is published. `newest` stays
+        as it is, and nobody gets `one` for a round."""
         witness(one)
         self._shown = one
 

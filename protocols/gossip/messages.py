@@ -29,9 +29,11 @@ class Form(IntEnum):
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Asks for the receiver's vector of `round`, or for its newest one if it no longer keeps that of `round` or takes
-    no more steps. The receiver answers as soon as it has published that round. `form`: the `Form` in which the sender
-    wants the vector; for DIFFERENCE it also takes the vector whole. `holds`: the round of the receiver's vector of
+    """Asks for the receiver's vector of `round` (`NEWEST`: the newest), or for its newest one if it no longer keeps
+    that of `round` or takes no more steps. The receiver answers by Given as soon as it has published that round. It
+    refuses the question when it has no share for the sender, when it averages with too many already, and when the
+    sender asks again. `form`: the `Form` in which the sender wants the vector; for DIFFERENCE it also takes the vector
+    whole, or nothing if it has the vector already. `holds`: the round of the receiver's vector of
     which the sender has the estimate; None: it has none. `took`: number of the last question by which the sender has
     taken a share of the receiver's vector; 0: none. `meets`: the round whose vector the sender averages with the one
     that it gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
@@ -48,8 +50,9 @@ class Want:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The answer to Given: the sender of this message has the vector that the receiver gave it for the question
-    numbered `took`. It has taken that share, or has finished reading the vector on the receiver's board."""
+    """The answer to a Given whose vector is a share or lay on the board of the receiver of this message. The sender has
+    the vector that the receiver gave it for the question numbered `took`: it has taken that share, or has finished
+    reading the vector on the board."""
 
     took: int
 

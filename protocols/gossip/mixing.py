@@ -84,8 +84,9 @@ class Summands:
 async def mix(of: Summands, anchor: Tensor, bound: Bound) -> Mix:
     """The weighted sum ``own_weight own + sum_j weights_j theirs_j`` [n] in the vectors' dtype, as a new tensor.
 
-    Raises WrongNumbers when a neighbour's vector is not finite, or its norm is above ``bound.of(anchor)``, with
-    `anchor` [n] this peer's own model; Overwritten when the vector is no longer on the neighbour's board.
+    Raises WrongNumbers, which names one neighbour, when its vector is not finite, or its norm is above
+    ``bound.of(anchor)``, with `anchor` [n] this peer's own model; vectors too large that cancel each other in the sum
+    pass. Raises Overwritten when a vector is no longer on the neighbour's board.
     """
     mixed = torch.empty_like(of.own.vector)  # not in the thread: the C library has memory of its own for each
 
@@ -156,20 +157,20 @@ def _judge_all(squares: Mapping[PeerId, float], anchor: Tensor, bound: Bound) ->
 
 
 async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> None:
-    """Raises WrongNumbers when the `vector` [n] of `peer` is not finite, or larger than `bound` allows beside `anchor`
-    [n], this peer's own model."""
+    """Raises WrongNumbers when the `vector` [n] of `peer` is not finite, or its norm is above ``bound.of(anchor)``,
+    with `anchor` [n] this peer's own model. Reads more than 1 MiB in a thread."""
     _judge_all({peer: await off_loop(vector.nbytes, lambda: _square(vector))}, anchor, bound)
 
 
 async def own(vector: Tensor) -> Own:
-    """This peer's own `vector` [n], which it is about to give to others, with its Euclidean norm. Raises ValueError
-    when it is not finite."""
+    """This peer's own `vector` [n] for a mix, with its Euclidean norm. Raises ValueError when an element is not finite.
+    The vector is not copied: nobody may write to it while the result is in use. Reads more than 1 MiB in a thread."""
     return Own(vector, _finite(await off_loop(vector.nbytes, lambda: _square(vector)), vector))
 
 
 def copied_own(vector: Tensor, into: Tensor) -> float:
     """Copy this peer's own `vector` [n] to `into` [n], on its board. Returns its Euclidean norm. Raises ValueError
-    when it is not finite."""
+    when it is not finite; it is copied all the same."""
     return _finite(sum(_square(to.copy_(piece)) for to, piece in _cut([into, vector])), vector)
 
 

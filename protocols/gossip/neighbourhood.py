@@ -109,8 +109,8 @@ class Neighbourhood:
 
     async def mix(self, mine: Own, taken: Taken, anchor: Tensor) -> tuple[Taken, Mix]:
         """Mix this peer's own vector with those that were `taken`; one overwritten on its board meanwhile is asked for
-        again. Returns what was taken, without vectors that were wrong (their peers count as lost), and the mix.
-        `anchor` [n]: this peer's own model, beside which the others must not be too large."""
+        again. Returns what was taken, without vectors that were wrong (their peers count as lost) or could not be had
+        again, and the mix. `anchor` [n]: this peer's own model, beside which the others must not be too large."""
         while True:
             vectors = {peer: one.vector for peer, one in taken.vectors.items()}
             try:

@@ -73,8 +73,8 @@ class PairNeighbourhood(Neighbourhood):
         return taken, mixed
 
     def back(self) -> list[Tensor]:
-        """The changes [n] of this peer's vector by averages that other peers have made with it since the last call. The
-        caller adds them to its own mixed vector."""
+        """The changes [n] of this peer's vector by averages that other peers have made with it since the last call, or
+        since the last `publish`, which has added the earlier ones. The caller adds them to its own mixed vector."""
         changes, self._changes = self._changes, []
         return changes
 

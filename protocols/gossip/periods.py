@@ -63,7 +63,8 @@ class Periods:
             self._sampler.begin(model)
 
     def told(self, update: Update) -> Told:
-        """The numbers of the local steps of `update`, for this peer to tell its neighbours. `links` is not set yet."""
+        """The numbers of the local steps of `update`, for this peer to tell its neighbours. `links` is not set yet. A
+        loss that is not finite is told as 0. To be called once for each update, after `begin`."""
         own = Told(update.loss if math.isfinite(update.loss) else 0.0, update.learning_rate)
         if self._sampler is None:
             return own
@@ -76,7 +77,8 @@ class Periods:
 
     def decided(self, state: PeriodState, of: Iterable[Told], exchange_s: float) -> PeriodState:
         """The policy's new state, and with it the next period. `state`: the present one; `of`: the numbers that this
-        peer and its neighbours have told in this round; `exchange_s`: seconds that the exchange took."""
+        peer and its neighbours have told in this round, this peer's at least; `exchange_s`: seconds that the exchange
+        took."""
         self._exchange_s = exchange_s
         losses, rates, motions, _ = zip(*of, strict=True)
         motion = Motion(*map(_mean, zip(*(one for one in motions if one), strict=True)))

@@ -48,7 +48,8 @@ class Question:
 def checked(answer: Envelope, question: Question, steps: int | None, *, encodes: bool) -> tuple[Given, Told]:
     """Check an answer to `question`, and return its message and the numbers in it. `steps`: as for `check_told`;
     `encodes`: whether vectors are sent as encoded differences. Raises WrongNumbers for numbers that cannot be right,
-    for a round before the one asked for, and for a form that was not asked for."""
+    for a round before the one asked for unless the peer takes no more steps, and for a form that was not asked for; the
+    answer is then done (`Envelope.done`), otherwise that is left to the caller."""
     found: Given = answer.message
     told = Told(found.loss, found.learning_rate, found.motion)
     forms: list[Form] = [question.form]
@@ -67,8 +68,8 @@ def checked(answer: Envelope, question: Question, steps: int | None, *, encodes:
 
 
 def check_told(peer: PeerId, told: Told, round: int, step: int, steps: int | None) -> None:
-    """Raises WrongNumbers for numbers that `peer` has told and that cannot be. `steps`: local steps of the run, if
-    known."""
+    """Raises WrongNumbers for numbers that `peer` has told and that cannot be: not finite, a round far beyond its local
+    `step`, or more steps than the run has. `steps`: local steps of the run; None: unknown."""
     if not told.makes_sense:
         raise WrongNumbers(peer, "it told numbers of its local steps that make no sense")
     if step < 0 or round < 0 or round > step + _IDLE_ROUNDS:

@@ -70,8 +70,8 @@ class Showing:
 
     async def show(self, one: Published) -> tuple[Published, Own] | None:
         """Write a vector to this peer's board. Returns it as it lies on the board, and the original with its norm.
-        None: no other peer is known to be on this machine, or the board has no room. Raises ValueError when the vector
-        is not finite."""
+        None: this peer has met no other on this machine (`meet`), or the board has no room. Raises ValueError when the
+        vector is not finite."""
         if not self._boards.met():
             return None
         async with self._writing:
@@ -89,8 +89,8 @@ class Showing:
 
     async def lend(self, peer: PeerId, one: Published) -> int:
         """Put a vector on this peer's board, if it is not there yet, and keep it there until `peer` has read it
-        (`given_back`). Returns the number by which `peer` finds it. 0: there is no room, or `peer` does not read this
-        board; nothing is lent then."""
+        (`given_back`). Returns the number by which `peer` finds it. 0: there is no room, `peer` does not read this
+        board, or the vector is not finite; nothing is lent then."""
         async with self._writing:
             placed = next((placed for placed in self._slots.values() if placed.of is one and placed.number), None)
             if placed is None:

@@ -33,6 +33,6 @@ def saved(state: State) -> dict[str, Tensor]:
 
 def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
     """The state from a checkpoint: the `tensors` that `saved` wrote, with the numbers of rounds and steps, and the
-    plain form of the period. Raises ValueError on an invalid period."""
+    plain form of the period. Raises ValueError on an invalid period, KeyError when the model is missing."""
     others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
     return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))

@@ -13,8 +13,8 @@ Told = Callable[[Envelope | PeerLost], None]
 
 
 class Asking:
-    """An open question. `told` is called once, with the answer or with PeerLost. `Reception` uses it in place of a
-    future."""
+    """An open question. `told` is called once, with the answer or with PeerLost, unless `cancel` withdraws the question
+    before. `Reception` uses it in place of a future."""
 
     __slots__ = ("_told", "forget", "sending")
 
@@ -45,7 +45,8 @@ class Asking:
             self.set_exception(error)
 
     def cancel(self) -> None:
-        """Withdraw the question: `told` is never called. If the question has not been sent yet, it is not sent."""
+        """Withdraw the question: it is done now, and `told` is not called any more. If the question has not been sent
+        yet, it is not sent."""
         self._end()
         if self.sending is not None:
             self.sending.cancel()

@@ -95,8 +95,8 @@ class Reception:
             asyncio.get_running_loop().call_soon(self._claim, (channel, kind))
 
     def off(self, channel: str) -> None:
-        """Remove all handlers of a channel. Questions on it that were kept, and those that still come, are answered
-        with `Unanswered`: the conversation is over here."""
+        """Remove all handlers of a channel. Questions on it that were kept, and those that come before a handler is set
+        again, are answered with `Unanswered`: the conversation is over here."""
         self._closed.add(channel)
         self._handlers = {kind: handler for kind, handler in self._handlers.items() if kind[0] != channel}
         self._forget(lambda waiting: waiting.channel == channel and _asks(waiting), _OVER)
@@ -120,8 +120,8 @@ class Reception:
     ) -> Envelope:
         """Give a new question its number, and have `send` send it with that number to the peer `to`. Returns the
         answer, of one of the classes `answers` and on the same channel. Raises PeerLost when the peer is lost, says
-        that it cannot answer, answers with another class, or does not answer within `within_s` seconds (None: no
-        limit)."""
+        that it cannot answer, answers with another class, or does not answer within `within_s` seconds after `send` has
+        returned (None: no limit); and what `send` raises."""
         self._last_ask += 1
         ask, envelope = self._last_ask, None
         answer: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
@@ -149,7 +149,8 @@ class Reception:
         told: Told,
     ) -> Asking:
         """As `ask`, for a caller that does not wait here: `told` is called with the answer as soon as it arrives, or
-        with PeerLost. `offer` sends the question as `Channel.offer` does."""
+        with PeerLost. `offer` sends the question as `Channel.offer` does; what it raises is raised here, and `told` is
+        not called then."""
         ask, asking = self._last_ask + 1, Asking(told)
         self._last_ask = ask
         self._asks[ask] = _Question(to, channel, answers, asking)

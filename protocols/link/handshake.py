@@ -58,7 +58,8 @@ class Binding:
 
     def take_pong(self, pong: int, now: float) -> bool:
         """Measure the round trip by a pong with this number that arrived at `now`. Returns False, and measures nothing,
-        where the number is that of no ping of this link, or of one that was answered before."""
+        where the number is that of no ping of this link, of one that was answered before, or of one before the last
+        256."""
         asked_at = self._pings.pop(pong, None)
         if asked_at is None:
             return False
@@ -93,9 +94,9 @@ class Binding:
         return incarnation == self.towards and towards == self.incarnation
 
     def may_challenge(self, incarnation: int, now: float) -> bool:
-        """Whether to challenge `incarnation`, that is to ping it so that it can prove to be alive. False within 0.05 s
-        of the last challenge to it: two processes that use one key would otherwise challenge each other ever more
-        often."""
+        """Whether to challenge `incarnation`, that is to ping it so that it can prove to be alive. True counts as a
+        challenge made at `now`. False within 0.05 s of the last challenge to it: two processes that use one key would
+        otherwise challenge each other ever more often."""
         if now < self._challenged.get(incarnation, -_CHALLENGE_S) + _CHALLENGE_S:
             return False
         if len(self._challenged) >= _CHALLENGED_MAX:

@@ -83,7 +83,8 @@ class Outbound:
     link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
     time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
     `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before the
-    first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once."""
+    first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once. `full_until_seq`: the
+    number of the first packet that had to wait for the window the last time; `oldest`: see `stalled`."""
 
     limit_bytes: int = 0
     first_limit_bytes: int = 0
@@ -111,7 +112,8 @@ class Outbound:
 
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
-        bandwidth. `known`: a bandwidth was measured before, so only larger amounts are worth a ping."""
+        bandwidth. True counts as such a ping, and for 0.02 s no other is due. `known`: a bandwidth was measured before,
+        so only larger amounts are worth a ping."""
         if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
@@ -120,7 +122,7 @@ class Outbound:
     def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
         """Yields the packets that the caller sends now, and moves each to those in flight. `seal` makes a packet's
         header. Ends when the window or the credit is used up, or no packet waits. Credit may be overshot by one
-        message, so that no message is too large for any credit."""
+        message, and a window in which nothing is in flight takes any message, so that none is too large for them."""
         while self.queue:
             packet = self.queue[0]
             if not packet.header:
@@ -154,10 +156,10 @@ class Outbound:
 
     def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
         """Note that all packets before seq `received` have arrived, and the receiver's credit limit. Returns the
-        delivery rate of these packets; None if none of them is newly acknowledged, or the newest was sent more than
-        once. The rate is the bytes acknowledged since the newest of these packets was sent, over the time in which they
-        were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind other data
-        arrive in bunches, which makes the first time too short."""
+        delivery rate of these packets; None if none of them is newly acknowledged, if the newest was sent more than
+        once, or if no time has passed. The rate is the bytes acknowledged since the newest was sent, over the time in
+        which they were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind
+        other data arrive in bunches, which makes the first time too short."""
         newest = None
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
@@ -175,7 +177,8 @@ class Outbound:
 @dataclass(slots=True)
 class Inbound:
     """The receiving half of a lane. `room` returns how far its sender may go now. `next_seq`: the next message in
-    order; `early`: messages that arrived before it; `told_*`: the numbers in the last pulse to the sender."""
+    order; `early`: messages that arrived before it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the
+    link began; `told_*`: the numbers in the last pulse to the sender."""
 
     room: Callable[[Inbound], Room]
     next_seq: int = 0

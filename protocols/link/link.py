@@ -68,7 +68,7 @@ class Link:
 
     @property
     def chunk_bytes(self) -> int:
-        """The size of a DATA payload that suits this link and its receiver now."""
+        """The bytes of a DATA payload that suit this link and its receiver now."""
         taken = self._out[Lane.DATA].first_limit_bytes
         return min(self._pace.chunk_bytes, max(taken, CHUNK_BYTES_MIN)) if taken else self._pace.chunk_bytes
 
@@ -171,8 +171,8 @@ class Link:
 
     def arrived(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Envelope]:
         """Take a frame of this peer. Returns the messages that are now next in order, to be iterated at once. Raises
-        PeerMisbehaved when the frame breaks the rules of the link. Raises PeerLost when the peer has begun a new link:
-        the caller then makes a new one too and hands it this frame."""
+        PeerMisbehaved, here or while they are iterated, when the frame breaks the rules of the link; PeerLost when the
+        peer has begun a new link: the caller then makes a new one too and hands it this frame."""
         incarnation, binding = frame.incarnation, self._binding
         if incarnation == 0:
             raise PeerMisbehaved("claims to be no incarnation")
@@ -226,7 +226,7 @@ class Link:
             self.pulse()
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
-        """Send a pulse: acknowledgements and credit of both lanes. With `ping` it asks for the peer's pulse."""
+        """Send a pulse: acknowledgements and credit of both lanes. `ping`: ask for the peer's; `pong`: see `Pulse`."""
         binding, now = self._binding, self._clock()
         for inbound in self._in.values():
             inbound.tell()
@@ -276,8 +276,8 @@ class Link:
             self._ask()
 
     def lose(self, why: str) -> None:
-        """Give the link up: each message that still waits to be sent fails with PeerLost. Does nothing when the link is
-        lost already."""
+        """Give the link up: each message that still waits to be sent fails with PeerLost, those in flight are sent no
+        more, and `drained` returns. Does nothing when the link is lost already."""
         if self.lost is not None:
             return
         self.lost = why

@@ -101,7 +101,7 @@ class Trust:
 
     def forgive(self, now: float) -> None:
         """Report the refused messages to `on_refused`, and forgive each peer one fault. The caller calls this once an
-        interval."""
+        interval. `now`: on the loop's clock."""
         self._tell(now)
         self._faults = {peer: count - 1 for peer, count in self._faults.items() if count > 1}
         self._guests_faults = max(0, self._guests_faults - GUESTS_MAX)

@@ -10,12 +10,14 @@ from ..wire.frames import Buffer
 
 
 class Outbox:
-    """Posts the frames of all links of one endpoint to `transport`. `bytes_sent`: bytes given to the transport."""
+    """Posts the frames of all links of one endpoint to `transport`. `bytes_sent`: the bytes that the transport has
+    taken, framing and frames sent again included (`Transport.post`)."""
 
     def __init__(self, transport: Transport) -> None:
         self.bytes_sent = 0
         self.bytes_sent_by = Counter[str]()
-        """Bytes of messages by channel, each message once, however often the link has to send it."""
+        """Bytes of messages by channel, each message once, however often the link has to send it. The channel "" has
+        the other frames."""
         self._transport = transport
 
     def post(self, peer: PeerId, header: bytes, payload: Buffer, channel: str) -> None:

@@ -22,8 +22,8 @@ CLOSED = "this endpoint was closed"
 
 
 class Links:
-    """The links of one endpoint, one for each peer. `ended` is called with each peer whose link was ended;
-    `patience_s`: seconds that a peer may be silent."""
+    """The links of one endpoint, one for each peer. `ended` is called with each peer whose link `forget` has ended, and
+    not for one that is lost or closed; `patience_s`: seconds that a peer may be silent."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Links:
         return link
 
     def answer(self, peer: PeerId) -> Link:
-        """Make a new link to `peer` without sending anything: `peer` has sent the first frame. Raises PeerLost when
-        this endpoint is closed, or has too many links that are in use."""
+        """Make a new link to `peer`, in place of a lost one, without sending anything: `peer` has sent the first frame.
+        Raises PeerLost when this endpoint is closed, or has too many links that are in use."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):
@@ -118,8 +118,8 @@ class Links:
 
     def tell(self, channel: str, peer: PeerId, message: object) -> None:
         """Send a loose message, one that may be lost, to `peer`: without a link, over the connection that there is, or
-        over a new one if `peer` has an address, or both can be reached through a relay. Does nothing when this endpoint
-        is closed."""
+        over a new one if `peer` has an address, or both peers are reached through a relay only. Does nothing when this
+        endpoint is closed. Raises ValueError for a message that a receiver would refuse."""
         if self.closed:
             return
         address = self._addresses.get(peer)
@@ -136,7 +136,7 @@ class Links:
 
     def watch(self, channel: str, peers: set[PeerId]) -> None:
         """Replace the peers that `channel` watches by `peers`. A peer with a lost link or none is called now, so that
-        its silence is reported again. Raises PeerLost as `answer` does."""
+        its silence is reported again. Raises PeerLost as `answer` does, and then replaces nothing."""
         for peer in sorted(peers):  # in an order that a simulation repeats
             link = self._links.get(peer)
             if link is None or link.lost is not None:

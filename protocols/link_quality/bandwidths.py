@@ -55,8 +55,8 @@ class Bandwidths:
         self._counted, self._due = 0, _ROUNDS
 
     def levels(self) -> Levels:
-        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote. Empty where
-        there are too many members to measure."""
+        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote; 0 at its own
+        rank. Empty where there are more than 64 members, too many to measure."""
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
@@ -75,8 +75,9 @@ class Bandwidths:
             self._told.setdefault(peer, deque(maxlen=_ROUNDS)).append(levels)
 
     def consider(self) -> None:
-        """For the coordinator, after a round: have a new view with the measured bandwidths decided if sums become a
-        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view."""
+        """For the coordinator, after each round: have a new view with the measured bandwidths decided if sums become a
+        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view. Does nothing
+        before all members have told their levels in the present view, or if they are on one machine."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):

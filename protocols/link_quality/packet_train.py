@@ -6,7 +6,7 @@ of messages sent back to back, the last arrives later than the first by the time
 for those in between, whatever the latency and the queue before them. They are control messages: no credit delays them.
 
 A peer sends a train to each of the next members by rank, and keeps what it measures of the trains that it receives.
-Cost: the bytes given to `send`, to each of 4 members at most.
+Cost: the bytes given to `send`, but at most 256 KiB, to each of 4 members at most.
 On failure: the train is not counted.
 """
 
@@ -59,7 +59,8 @@ class Dispersion:
         channel.on(Probe, self._on_packet)
 
     def send(self, nbytes: int) -> None:
-        """Send a train of about `nbytes` to each of the 4 members that follow this one by rank."""
+        """Send a train of about `nbytes`, at most 256 KiB, to each of the 4 members that follow this one by rank, or to
+        all others if they are fewer. Raises ValueError when this peer is no member of the view."""
         view, me = self._membership.view, self._channel.endpoint.id
         count = max(1, min(_MESSAGES_MAX, round(nbytes / _FILLING_BYTES)))
         filling = bytes(max(1, min(_FILLING_BYTES, nbytes // count)))

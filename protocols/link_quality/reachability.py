@@ -67,8 +67,8 @@ class Loaded:
 
 
 class Prober:
-    """One peer's answers to the questions AskReach and Load of other peers. `members` returns the members of the
-    run."""
+    """One peer's answers to the questions AskReach and Load of other peers, from its construction on. `members` returns
+    the members of the run, for the answer to AskReach."""
 
     def __init__(self, endpoint: Endpoint, members: Callable[[], Sequence[Member]]) -> None:
         self._channel, self._members = Channel(endpoint, _REACH), members
@@ -115,8 +115,8 @@ async def _try_to_connect(address: str) -> str:
 
 
 async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) -> Reached:
-    """Ask `peer` which of `addresses` (the first 16) it can connect to. Raises PeerLost when it does not answer, or
-    refuses."""
+    """Ask `peer` which of the first 16 of `addresses` it can connect to; `Reached.problems` has the answer for each of
+    these. Raises PeerLost when it does not answer, or refuses."""
     answer = await Channel(endpoint, _REACH).ask(
         peer,
         lambda ask: AskReach(ask, tuple(addresses[:_ADDRESSES_MAX])),
@@ -130,7 +130,7 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
     """Measure the link to `peer`. Returns the round-trip time in seconds, and the bandwidth towards `peer` in bytes a
     second. The time is the shortest of ten, because the longer ones have waited for a processor. The bandwidth is the
-    median of `loads` transfers, each of 8 MiB, or on a slow link of one second. Raises PeerLost."""
+    median of `loads` transfers (1 or more), each of 8 MiB, or on a slow link of one second. Raises PeerLost."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):

@@ -49,7 +49,7 @@ class Chains:
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
         self.on_entries: list[Callable[[Sequence[int]], None]] = []
-        """Called with the ranges whose copies have new entries."""
+        """Functions called with the ranges whose copies on this server have new entries."""
         self._everywhere: dict[int, int] = {}
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
@@ -76,7 +76,7 @@ class Chains:
 
     def after(self, ranges: Sequence[int], told: Told) -> None:
         """Call `told` once all servers behind this one in the chains have all entries that this server's copies of
-        `ranges` have now; at once if they have them."""
+        `ranges` have now; within this call if they have them. If a new view begins before, it is never called."""
         waiter = _Waiter({}, told)
         for number in ranges:
             version = self._store.copies[number].version

@@ -52,8 +52,8 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Event for a simulation's checkers: the head has told `worker` that all copies of `range` have its push with
-    number `seq`."""
+    """Event for a simulation's checkers: the head has told `worker`, which may be a partition's name, that all copies
+    of `range` have its push with number `seq`, or an update that was made without it (backup workers)."""
 
     range: int
     worker: PeerId

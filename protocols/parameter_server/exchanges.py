@@ -2,8 +2,7 @@
 change of the view is taken up in the next view.
 
 A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
-server holds little for it. Nothing here is a task while all goes well: a small exchange would cost more in tasks than
-in all else.
+server holds little for it. Nothing here is a task while all goes well: tasks would be most of a small exchange's cost.
 """
 
 from __future__ import annotations
@@ -163,7 +162,8 @@ class Exchange:
             raise self._error
 
     def cancel(self) -> None:
-        """End the exchange; answers that are still to come are dropped. `over` is not called."""
+        """End the exchange, if it is not over. `over` is not called; from now on `done` is true, and `result` raises
+        nothing. Answers that are still to come are dropped; servers keep the pushes that they have taken."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:

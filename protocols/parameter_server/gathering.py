@@ -34,8 +34,8 @@ class Gathering:
     told: list[Told] = field(default_factory=list)
 
     def add(self, worker: PeerId, seq: int, pushed: Piece, weight: float, *, last: bool) -> None:
-        """Add `weight` * `pushed`, the push with number `seq` of `worker`. `last`: the worker takes no more
-        steps."""
+        """Add `weight` * `pushed`, the push with number `seq` of `worker`. `last`: the worker takes no more steps.
+        `pushed` is not written to, but may be kept as the sum: it must not change any more."""
         if isinstance(pushed, Rows):
             assert self.total is None or isinstance(self.total, Rows)
             self.total = pushed.times(weight) if self.total is None else self.total.plus(pushed.times(weight))
@@ -59,9 +59,10 @@ class Gathering:
         return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
 
     def entry(self, algorithm: Rule, copy: Copy) -> Entry:
-        """The entry that updates the ranges by the sum of the gathered pushes, divided by the algorithm's divisor. It
-        also sets clocks: of each worker that pushed, to the number of its push (FOREVER after its last); in an
-        algorithm by steps, of the workers whose push the step did not wait for, to the step's number."""
+        """The entry that updates the ranges by the sum of the gathered pushes, of which there must be one at least,
+        divided by the algorithm's divisor. It also sets clocks: of each worker that pushed, to the number of its push
+        (FOREVER after its last); in an algorithm by steps, of the workers whose push the step did not wait for, to the
+        step's number."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:

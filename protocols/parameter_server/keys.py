@@ -111,7 +111,7 @@ class Keys:
         return str(range) if block is None else f"{block.table.name}/{block.first}"
 
     def shape(self, range: int) -> tuple[int, ...]:
-        """The shape of a range's values: [m], or [rows, width] of a block."""
+        """The shape of all values of a range: [m], or [rows, width] of a block."""
         if (block := self.blocks.get(range)) is not None:
             return block.shape
         return (self._sizes[range],)
@@ -121,7 +121,8 @@ class Keys:
         return self._sizes[range]
 
     def is_buffer(self, range: int) -> bool:
-        """Whether a range holds averaged buffers, which local steps do not train."""
+        """Whether a range lies behind the parameters in the vector: it holds averaged buffers, which local steps do not
+        train, or the loss (`Sandblaster`)."""
         return range < len(self.parts) and self.parts[range].start >= self._parameters
 
     def kind(self, range: int) -> int:
@@ -132,7 +133,7 @@ class Keys:
         return -1 if self.parts[range].start >= self._parameters else -2
 
     def values(self, range: int, model: Model) -> Tensor:
-        """The values of a range in `model`."""
+        """The values of a range in `model`, of the shape `shape(range)`: a view of its tensors, no copy."""
         if (block := self.blocks.get(range)) is not None:
             return model.tables[block.table.name][block.first :: block.of]
         return model.vector[self.parts[range].start : self.parts[range].stop]

@@ -80,7 +80,9 @@ class Lending:
 
     async def memory(self) -> tuple[CommonVector, Progress]:
         """Wait until this worker has the memory that all workers of the view share, and return it with a progress
-        (clock, local steps): that of the worker that lent it, or this worker's own if it made it."""
+        (clock, local steps): that of the worker that lent it, or this worker's own if it made it. Raises ValueError
+        when the memory that others share cannot be mapped here, OSError when this worker is to make it and cannot, and
+        the errors of `Presence.view`."""
         in_vain = False
         while True:
             view = await self._presence.view()
@@ -150,7 +152,8 @@ class Lending:
             self._channel.post(envelope.sender, Lent(borrow.ask, *memory.where, *self._progress()))
 
     def close(self) -> None:
-        """Lend the memory to no further worker. Workers that have it keep it."""
+        """Lend the memory to no further worker: one that asks is told that this worker has none. Workers that have the
+        memory keep it. This worker's `vector` stays in it, but the memory's lock cannot be taken here any more."""
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()

@@ -72,8 +72,8 @@ class Push:
 @_control
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The answer to a Push that does not read: all copies of its ranges have it. `clocks`: the worker's clock in each
-    of the ranges."""
+    """The answer to a Push that does not read: all copies of its ranges have it, or an update that was made without it
+    (backup workers). `clocks`: the worker's clock, or its partition's, in each of the ranges."""
 
     ask: int
     clocks: tuple[int, ...]
@@ -105,9 +105,9 @@ class Pull:
 @_data
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to Pull, and to a Push that reads: then all copies of its ranges have the push. Payload: the values of
-    its ranges and rows, without the numbers of rows. By range: the number of `updates` so far, and the asking worker's
-    `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
+    """The answer to Pull, and to a Push that reads, where it also stands for Pushed. Payload: the values of the ranges
+    and rows that were asked for, without the numbers of rows. By range: the number of `updates` so far, and the asking
+    worker's `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
@@ -159,8 +159,8 @@ class Applied:
 @_control
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """From the head of a range to all members of a new view: asks a server which copies it holds, and a worker which
-    chains it knows to have settled."""
+    """From a server to all other members of a new view: asks a server which copies it holds, and a worker which chains
+    it knows to have settled."""
 
     ask: int
     epoch: int
@@ -241,8 +241,8 @@ class Installed:
 @_control
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From the head of `ranges` to all servers: all servers of these chains have the head's copies. A server that is in
-    none of the chains drops its copy."""
+    """From the head of `ranges` to all other servers: all servers of their chains have the head's copies. A server that
+    is not in the chain of one of these ranges drops its copy of that range."""
 
     epoch: int
     ranges: tuple[int, ...]
@@ -251,7 +251,8 @@ class Settled:
 @_control
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """From the head of `ranges` to all servers: no copy of these ranges is left, and the head waits no longer."""
+    """From the head of `ranges` to all other servers: no copy of these ranges is left that it may go on from, and the
+    head waits no longer for one."""
 
     epoch: int
     ranges: tuple[int, ...]

@@ -42,5 +42,5 @@ def mappers(view: View, count: int) -> tuple[PeerId, ...]:
 
 
 def named_mappers(names: Sequence[str], view: View) -> dict[str, PeerId]:
-    """By the name of a partition, the worker of `view` that maps it."""
+    """By the name of a partition, in the order of `names`, the worker of `view` that maps it; empty without workers."""
     return dict(zip(names, mappers(view, len(names)), strict=bool(workers_of(view))))

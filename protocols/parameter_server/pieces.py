@@ -1,6 +1,8 @@
 """Pieces of ranges as the bytes of a message: first the numbers of all rows, as int32 in the order of the ranges, and
-then all values in the same order. The message's header tells how many rows each range has; a range of the vector has
-none there, and all its values in the payload."""
+then all values in the same order, in the dtype of `Keys`. A row's number is its place in the block of its range
+(`keys.Block`); those of one range ascend. The message's header tells how many rows each range has: for a range of the
+vector 0, because all its values are in the payload, without numbers. A question may have numbers alone, and an answer
+values alone. Filtered pushes have another form (`sparse`)."""
 
 from __future__ import annotations
 
@@ -47,8 +49,9 @@ def of_pieces(pieces: Sequence[Piece]) -> Buffer:
 
 
 def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
-    """For each block of a table among `ranges`, by its range, the numbers of rows from the beginning of `payload`;
-    `counts`: for each range, how many. Raises ValueError where these are no rows of the blocks."""
+    """For each block of a table among `ranges`, by its range, the numbers of rows [k] in the block, int64, from the
+    beginning of `payload`; `counts`: for each range, how many. Raises ValueError where these are no rows of the blocks,
+    ascending in each and none twice."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
     if not any(counts) and keys.blocks.keys().isdisjoint(ranges):

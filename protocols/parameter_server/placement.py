@@ -44,8 +44,9 @@ def ranges_of(size: int, parameters: int, fewest: int) -> tuple[Part, ...]:
 
 
 def blocks_of(table: Table, row_bytes: int) -> int:
-    """The number of blocks, which are ranges of rows, into which a table is cut, so that a message can carry all rows
-    of a block. `row_bytes`: of a row in a message. Raises ValueError for a row that no message can carry."""
+    """The number of blocks, which are ranges of rows, into which a table is cut: as few as let a message carry all rows
+    of a block, but at least `BLOCKS_MIN`, and never more than the table has rows. `row_bytes`: of a row in a message.
+    Raises ValueError for a row that no message can carry."""
     if row_bytes > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a row of table {table.name!r} is {row_bytes} bytes, at most {PAYLOAD_BYTES_MAX} are sent")
     return min(table.rows, max(BLOCKS_MIN, -(-table.rows // (PAYLOAD_BYTES_MAX // row_bytes))))

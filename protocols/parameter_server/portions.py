@@ -102,8 +102,9 @@ class Taker:
         return _AGAIN_PATIENCES * self._channel.endpoint.patience_s
 
     async def take(self, view: View, step: int, *, again: bool = False) -> int:
-        """The portion to map in `step`; -1: none is left, or there is no server. `again`: see `Take`. It may wait until
-        `view` is over. Raises LostRange."""
+        """The portion to map in `step`; -1: none is left for this worker now, `step` is not the present one, or there
+        is no server. `again`: see `Take`. Asks until the server answers: the caller cancels it when `view` is over.
+        Raises LostRange."""
         chain = placement_of(view, self._copies).chain(0)
         while chain:
             try:

@@ -47,8 +47,8 @@ class _Parked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The values of an answer, and by range the numbers of `updates` and the reader's `clocks` there. The tensors do
-    not change any more, except for blocks of rows."""
+    """The values of an answer, first those of the ranges of the vector and then those of rows, and by range the numbers
+    of `updates` and the reader's `clocks` there. The tensors do not change any more."""
 
     values: Sequence[Tensor]
     updates: tuple[int, ...]
@@ -146,8 +146,8 @@ class Reads:
 
     def when_seen(self, envelope: Envelope, clock: int, seen: Callable[[PeerId], None]) -> None:
         """Call `seen` as soon as the copies contain all that a read at `clock` by the sender of the question `envelope`
-        has to see. Its argument is the worker for whose push that has waited last; "": it did not wait. If a new view
-        begins before, `seen` is never called."""
+        has to see, within this call if they do now. Its argument is the worker for whose push that has waited last; "":
+        it did not wait. If a new view begins before, `seen` is never called."""
         one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
         self._judge(one, envelope.message.ranges)
         if not one.missing:
@@ -196,7 +196,7 @@ class Reads:
 
     def read(self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor]) -> Answer:
         """The answer, from this server's present copies of these ranges, to a read at `clock` by the worker `reader`.
-        It does not check whether the consistency allows the read."""
+        `ids`: for each block among `ranges`, the rows [k] to read. Does not check whether the consistency allows it."""
         copies = [self._store.copies[number] for number in ranges]
         if witnessed():
             for number, copy in zip(ranges, copies, strict=True):
@@ -207,9 +207,9 @@ class Reads:
         return Answer(values, tuple(copy.updates for copy in copies), clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
-        """Send `answer` to the worker that asked `question`. `late`: the worker for whose push the answer has waited
-        last, "": for none. Returns False, and refuses the question, where its sender has not taken its earlier answers
-        yet."""
+        """Send `answer` to the worker that asked `question`, without waiting. `late`: the worker for whose push the
+        answer has waited last, "": for none. Returns False, and refuses the question, where its sender has not taken 8
+        earlier answers yet."""
         reader = question.sender
         if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")

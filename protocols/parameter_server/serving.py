@@ -40,7 +40,9 @@ class InView(Protocol):
     """The interface of an additional object of a server (`Parts.more`), whose work belongs to one view."""
 
     def begin(self) -> None:
-        """Called when a new view begins, which the tenure has already. Ends the work for the view before."""
+        """Called when a view begins, also the first one, which the tenure and the other parts (`Parts`) have already.
+        Ends the work for the view before, and may begin the work for the new one. Only views that have started, and of
+        which this server is a member, begin so."""
         ...
 
     def close(self) -> None:
@@ -83,7 +85,7 @@ class Parts:
 class Serving:
     """One server, as a conversation: it takes part in the run without local steps until all workers have finished. It
     writes a record each time that the slowest worker's clock, the number of its last push, has grown by `every`, and
-    one at the end."""
+    one at the end if anything was pushed or pulled since the last one."""
 
     needs = frozenset[str]()
 

@@ -108,11 +108,11 @@ class Entry:
 
 
 class Store:
-    """One server's copies of the ranges of `keys`. `function` updates them; but averaged buffers are updated by adding
-    the pushed changes. `partitions`: the names of those whose pushes make updates, instead of workers' own; empty:
-    workers' own do. `coordinated`: a coordinator orders what follows each update (`orders`). `norm_limit`: a worker's
-    push to a range may have a norm of at most this many times that of the range's values (or times 1, if that is
-    more)."""
+    """One server's copies of the ranges of `keys`. `function` updates them; but to averaged buffers the pushed changes
+    are added, or, if `coordinated`, pushed values replace them. `partitions`: the names of those whose pushes make
+    updates, instead of workers' own; empty: workers' own do. `coordinated`: a coordinator orders what follows each
+    update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm of at most this many times
+    that of the range's values (or times 1, if that is more)."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Store:
         return self._rest if self.keys.is_buffer(range) else self._function
 
     def create(self, range: int, initial: Model) -> Copy:
-        """A copy of a new range, with the values that it has in the `initial` model."""
+        """A new copy of `range`, with its values in the `initial` model. It is not put into `copies`."""
         values = self.keys.values(range, initial).to(self.keys.dtype, copy=True, memory_format=torch.contiguous_format)
         copy = Copy(values, self.function(range).start(values))
         self._enlist_partitions(copy)
@@ -231,7 +231,7 @@ class Store:
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
 
     def entered(self, entry: Entry) -> Iterator[Entered]:
-        """For each range, the event for a simulation's checkers that `entry` was applied to this server's copy."""
+        """After `enter`: for each range, the event for a simulation's checkers that `entry` was applied to its copy."""
         parts: Sequence[Tensor | None] = [None] * len(entry.ranges)
         if isinstance(entry.pushed, Tensor) and not self.keys.is_buffer(entry.ranges[0]):
             parts = entry.pushed.split([self.keys.size(number) for number in entry.ranges])

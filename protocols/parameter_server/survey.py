@@ -31,7 +31,8 @@ class Found:
     workers: dict[PeerId, Holdings]
 
     def copies(self, number: int) -> dict[PeerId, tuple[int, int]]:
-        """By server, the standing and the version of its copy of the range `number`."""
+        """By server that was asked, the standing and the version of its copy of the range `number`, both `NOTHING`
+        where it has none."""
         return {server: (one.standings[number], one.versions[number]) for server, one in self.servers.items()}
 
     def known(self, number: int, *, doubted: int = 0) -> int:

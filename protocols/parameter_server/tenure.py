@@ -67,7 +67,7 @@ class Tenure:
         self.lost: set[int] = set()
         """The ranges of which no copy is left."""
         self.on_settled: list[Callable[[], None]] = []
-        """Called when ranges are settled."""
+        """Functions without arguments, called when ranges are settled."""
         self._held = Held(channel)
         self.parcels = Parcels(channel)
         """Payloads that this server sends and receives in shared memory."""
@@ -125,7 +125,8 @@ class Tenure:
         return next(iter(self.placement.chain(range)), None)
 
     def successor(self, range: int) -> PeerId | None:
-        """The server behind this one in the chain of a range; None: this one is the tail."""
+        """The server behind this one in the chain of a range; None: this one is the tail. Raises ValueError when this
+        server is not in the chain."""
         chain = self.placement.chain(range)
         at = chain.index(self.me) + 1
         return chain[at] if at < len(chain) else None
@@ -164,9 +165,9 @@ class Tenure:
     def handler(self, kind: type, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
         """Register `handler` for messages of the class `kind`, which has `epoch`, and perhaps `ranges`. It is called
         with a message of the present view once all its ranges are settled; until then, and before its view, a message
-        waits. A message of a former view, or about a range of which this server holds no copy, is refused. One about a
-        lost range is answered with NotTaken. PeerMisbehaved is raised for a sender that is not `allowed`, and for
-        ranges that are unknown or named twice."""
+        waits. A message of a former view, or about a range in whose chain this server is not, is refused. A question
+        about a lost range is answered with NotTaken. PeerMisbehaved is raised for a sender that is not `allowed`, and
+        for ranges that are unknown or named twice."""
         self._channel.on(kind, partial(self._admit, handler=handler, allowed=allowed))
 
     def refuse(self, envelope: Envelope) -> None:

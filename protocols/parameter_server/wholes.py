@@ -62,7 +62,7 @@ def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int,
 
 
 def tensors_of(ranges: tuple[int, ...], copies: Mapping[int, Part]) -> list[Tensor]:
-    """The values of these ranges, in the fewest tensors."""
+    """The values of these ranges, in their order; ranges that follow each other as in a whole are one tensor."""
     found, at = list[Tensor](), 0
     while at < len(ranges):
         part = copies[ranges[at]]

@@ -94,8 +94,10 @@ class Commons:
             channel.on(kind, self._hear)
 
     async def segment(self, nbytes: int) -> Segment | None:
-        """Wait until the members of the present group have agreed on a segment of `nbytes`, and return it. None: they
-        share none; they are on several machines, or too many, or one of them could not open it."""
+        """Wait until the members of the present group have agreed on a segment of `nbytes`, and return it, the same at
+        each call in one epoch. All members must ask for it. None: they share none; they are on several machines, or
+        more than 64, or one of them could not open it, or there are 16 of other sizes, or the epoch has ended
+        meanwhile."""
         group = self._group()
         if len(group.ids) > SHARED_MEMORY_MEMBERS_MAX or not group.one_machine:
             return None

@@ -40,8 +40,8 @@ _SEAL_FUTURE_WRITE = 0x0010
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a board: `slots` for tensors of the size and dtype of `like` [n], each with a note that has `facts`
-    words behind its number."""
+    """The form of a board, the same for its owner and its readers: `slots` for tensors of the size and dtype of `like`
+    [n], each with a note that has `facts` words of 8 bytes behind its number."""
 
     like: Tensor
     slots: int
@@ -76,7 +76,7 @@ class Mapped:
         self.mapped, self._like, self._tensors = mapped, form.like[:0], dict[int, Tensor]()
         self._nbytes, self._slot_bytes, self._head_bytes = form.like.nbytes, form.slot_bytes, form.head_bytes
         self.notes = form.notes
-        """By slot, the first word of its note."""
+        """By slot, the index of its note's first word in `words`."""
         head = memoryview(mapped)[: form.head_bytes]
         self.words, self.reals = head.cast("q"), head.cast("d")
         """All words of the head, as whole numbers and as real ones. One at a time is faster by these than by NumPy."""
@@ -115,8 +115,9 @@ class Board:
         mapped[:SECRET_BYTES] = self.secret
 
     def clear(self, slot: int, nbytes: int | None = None) -> Tensor:
-        """The slot as a tensor [n], for the owner to write to; of it the first `nbytes` bytes, None: all. From now on
-        until `number`, readers find no tensor in the slot. Raises OSError where there is no memory for it."""
+        """The slot as a tensor [n], for the owner to write to: only its first `nbytes` bytes, None: all. From now on
+        until `number`, readers find no tensor in the slot. Raises OSError where there is no memory for it; readers see
+        that (`Window.full`) until memory is found for a slot."""
         words, needed = self._here.words, self._slot_bytes if nbytes is None else nbytes
         words[self._here.notes[slot]] = 0
         if self.reserved.get(slot, 0) < needed:
@@ -127,8 +128,9 @@ class Board:
         return self._here.tensor(slot)
 
     def number(self, slot: int, *facts: int) -> int:
-        """Declare the tensor in the slot complete, so that readers find it. `facts`: numbers for its note, as many as
-        the form has or fewer. Returns the tensor's number, which no tensor on this board has had before."""
+        """Declare the tensor in the slot, which the caller has written since `clear`, complete: readers find it from
+        now on. `facts`: numbers for its note, as many as the form has or fewer. Returns the tensor's number, from 1,
+        which no tensor on this board has had before."""
         words = self._here.words
         number = words[_NEWEST] + 1
         for at, fact in enumerate(facts, self._here.notes[slot] + 1):
@@ -173,7 +175,7 @@ class Window:
 
     @property
     def newest(self) -> int:
-        """The number of the newest tensor."""
+        """The number of the newest tensor; 0: there was none yet. It may have been overwritten."""
         return self._words[_NEWEST]
 
     def slot_of(self, number: int) -> int | None:

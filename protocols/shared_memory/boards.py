@@ -56,7 +56,8 @@ class _Near(Generic[W]):
 
 class Boards(Generic[B, W]):
     """One peer's own board, made by `make`, and the boards of peers on the same machine, opened by `look` (process,
-    descriptor, secret). `is_near` returns whether a peer is known to be on this machine."""
+    descriptor, secret); both may raise OSError, and the board is then done without. `is_near` returns whether a peer is
+    known to be on this machine."""
 
     def __init__(
         self,
@@ -78,7 +79,8 @@ class Boards(Generic[B, W]):
         channel.on(BoardOffer, self._on_offer)
 
     def meet(self, peers: Iterable[PeerId]) -> None:
-        """Offer this peer's board to each of these peers that is on this machine and has not been offered it yet."""
+        """Offer this peer's board to each of these peers that is on this machine and has not been offered it yet, to at
+        most 64 at a time. Makes the board first if there is none; does nothing where there is no memory to share."""
         for peer in peers:
             if peer not in self._near and not self._has_none and self._is_near(peer):
                 self._offer(peer)
@@ -87,22 +89,25 @@ class Boards(Generic[B, W]):
         return peer in self._near
 
     def met(self) -> Collection[PeerId]:
-        """The peers on this machine that this peer has met."""
+        """The peers on this machine to which this peer has offered its board, without those that were dropped since. It
+        is not said that they can read it (`reached`)."""
         return self._near.keys()
 
     def window(self, peer: PeerId) -> W | None:
-        """The board of `peer`; None: it cannot be read."""
+        """The board of `peer`, mapped here; None: it cannot be read, or `peer` has not told yet where it is."""
         near = self._near.get(peer)
         return None if near is None else near.window
 
     def reached(self, peer: PeerId) -> int | None:
-        """How far `peer` has read this peer's board, by its mark; None: one of the two cannot read the other's."""
+        """How far `peer` has read this peer's board: what `peer` has last given to `mark`, 0 before that. None: one of
+        the two cannot read the other's board, or not yet."""
         near = self._near.get(peer)
         mark = _UNREAD if near is None or near.window is None else near.window.mark(near.their_row)
         return None if mark < 0 else mark
 
     def mark(self, peer: PeerId, reached: int) -> None:
-        """Mark on this peer's own board that this peer has read the board of `peer` up to the number `reached`."""
+        """Mark on this peer's own board that this peer has read the board of `peer` up to `reached`, from 0: a count
+        that the users of the boards have agreed on. Does nothing if the two have not met."""
         near = self._near.get(peer)
         if self.own is not None and near is not None:
             self.own.mark(near.row, reached)

@@ -34,7 +34,7 @@ class Where(NamedTuple):
 
 class CommonVector(Protocol):
     """One peer's side of a common vector. As a context it is a lock: one peer at a time is in it, and a peer that ends
-    leaves it."""
+    leaves it. To enter it blocks the thread until it is free. Reads and writes outside of it are not prevented."""
 
     @property
     def vector(self) -> Tensor:
@@ -51,7 +51,8 @@ class CommonVector(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def close(self) -> None:
-        """Let no further peer in. Peers that have it keep it."""
+        """Let no further peer in by `where`. All peers that have the vector keep it, this one too; but this one cannot
+        take the lock any more."""
         ...
 
 
@@ -64,8 +65,8 @@ class Memories(Protocol):
         ...
 
     def attach(self, where: Where, like: Tensor) -> CommonVector:
-        """The common vector at `where`, of the size and dtype of `like` [n]. Raises OSError when it is not on this
-        machine."""
+        """The common vector at `where`, of the size and dtype of `like` [n], whose values are not used. Raises OSError
+        when there is no such vector on this machine: none that is open there, of that size, with that secret."""
         ...
 
 

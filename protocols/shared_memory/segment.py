@@ -108,8 +108,8 @@ class Segment:
 
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
-        """A new segment, and its descriptor. Other processes can open it by that descriptor until the caller closes it.
-        Raises OSError."""
+        """A new segment with `nbytes` of shared data, all zero, and its descriptor. Other processes can open it by that
+        descriptor until the caller closes it. Raises OSError."""
         fd = allocate(_HEAD_BYTES + nbytes)
         try:
             reserve(fd, 0, _HEAD_BYTES + nbytes)
@@ -122,8 +122,8 @@ class Segment:
 
     @classmethod
     def attach(cls, pid: int, fd: int, secret: bytes, nbytes: int) -> Segment:
-        """Map the segment that the process `pid` has open as the descriptor `fd`. Raises OSError unless it contains
-        `secret`."""
+        """Map the segment that the process `pid` has open as the descriptor `fd`. Raises OSError unless it has `nbytes`
+        of shared data and contains `secret`."""
         with opened(pid, fd, _HEAD_BYTES + nbytes, os.O_RDWR) as theirs:
             segment = cls(theirs, nbytes)
         if not hmac.compare_digest(segment.secret, secret):

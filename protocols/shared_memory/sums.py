@@ -42,7 +42,8 @@ def _whole_pages(nbytes: int) -> int:
 
 
 class Sums:
-    """One rank's side of the sums of vectors of `count` elements that the `members` make in `segment`."""
+    """One rank's side of the sums of vectors of `count` elements that the `members` make in `segment`, which has
+    `bytes_for` of these. `meter` counts the time for which a sum is stalled. One sum is made after another."""
 
     def __init__(
         self, segment: Segment, members: Sequence[PeerId], rank: int, count: int, dtype: torch.dtype, meter: Meter
@@ -78,8 +79,8 @@ class Sums:
 
     async def run(self, vector: Tensor, number: int) -> Tensor:
         """The sum [n] of all ranks' vectors, the same bits on each. `number`: of this sum, the same on all ranks,
-        greater with each sum. Waits, without limit, until all ranks have brought their vectors. The result may lie in
-        shared memory: it is valid until this rank begins its next sum."""
+        greater by 1 than the last, or by more after `all_have`. Waits, without limit, until all ranks have brought
+        their vectors. The result may lie in shared memory: it is valid until this rank begins its next sum."""
         slots = self._slots[number % len(self._slots)]
         mine = slots[self.rank]
         # After an interruption this rank may run the same sum again: it must not overwrite what the others read.
@@ -105,8 +106,8 @@ class Sums:
             await _until(self._in, number, self._meter.read)
 
     async def all_have(self, number: int) -> None:
-        """Tell the other ranks that this one has the result of the sum with that number, and wait until all ranks have
-        told so."""
+        """Tell the other ranks that this one has the result of the sum with that number, and of all before, and wait
+        until all ranks have told so. `number` may be above that of the last sum."""
         self._have[self.rank] = number
         await _until(self._have, number)
 

@@ -56,7 +56,7 @@ class Lane(IntEnum):
 
 class Frame(NamedTuple):
     """A decoded header. `incarnation`: the number that the sender's link has drawn for itself; `towards`: the
-    receiver's incarnation that the sender knows, 0 if none."""
+    receiver's incarnation that the sender knows, 0 if none; `seq`: the message's number in its lane, from 0 on."""
 
     incarnation: int
     towards: int
@@ -100,7 +100,7 @@ def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> 
     """Decorator that registers a frozen dataclass as a kind of message. Its name is the family's and the class's, as in
     "members.Join". `lane`: on which it is sent; `payload_max` bounds its payload in bytes. A field `ask` is the number
     of a question, which its answer repeats (`Channel.ask`). Raises ValueError when the family has a kind of that name,
-    or `payload_max` is above the wire's limit."""
+    or `payload_max` is above the wire's limit; TypeError for an annotation that a message cannot have."""
 
     def register(cls: type[T]) -> type[T]:
         if payload_max > PAYLOAD_BYTES_MAX:
@@ -130,7 +130,7 @@ def type_of(kind: str) -> type:
 
 
 def payload_max_of(body: object) -> int:
-    """The most bytes of payload that a message of this kind may have."""
+    """The most bytes of payload that a message of this kind may have. Raises KeyError as `lane_of` does."""
     return _by_type[type(body)].payload_max
 
 
@@ -140,7 +140,8 @@ def lane_of(body: object) -> Lane:
 
 
 def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
-    """Check and pack a message. Raises ValueError when a receiver would refuse it or its payload."""
+    """Check and pack a message. Raises ValueError when a receiver would refuse it or a payload of `payload_bytes`;
+    KeyError for an object that is no registered message."""
     kind = _by_type[type(body)]
     name = kind.name
     if payload_bytes > kind.payload_max:

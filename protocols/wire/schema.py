@@ -78,7 +78,8 @@ def plain_fields(body: object, fields: Fields) -> list[object]:
 
 
 def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
-    """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError."""
+    """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError for a value
+    that its annotation does not allow, ValueError or msgpack.UnpackException for bytes that end too early."""
     if fields.checks is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
     values = islice(unpacker, len(fields.checks))

@@ -37,7 +37,7 @@ class Origin:
 
     @property
     def address(self) -> str:
-        """The host of the sender."""
+        """The host of the sender, without a port."""
         return str(self._told("Peer-Address"))
 
     @property
@@ -114,8 +114,8 @@ class Tap:
             self._flush()
 
     def post(self, frames: Sequence[Buffer]) -> bool:
-        """Send a message now, or as soon as the socket can. Returns False, and drops it, when too many messages wait
-        already."""
+        """Send a message behind those that wait, now or as soon as the socket can. Returns False, and drops it, when
+        too many wait already, or the tap is closed."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         if self._backlog or self.hold or self._socket.send(frames) != 0:

@@ -83,8 +83,8 @@ class OutLink:
 class Ways:
     """All connections to other peers, and the choice between them. `inbox` sends to a route, the routing id of a peer
     that called this one. `reconnected` is called with a peer when messages under way to it may be lost. `shared`: keys
-    that many peers hold; `admitted`: keys that are let in, None: all. `announced`: the header of a message that goes
-    first on every out-link, None: there is none."""
+    that many peers hold; `admitted`: keys that are let in, None: all. `announced`: the header of a message that is sent
+    on every out-link whenever it is connected, behind those that have waited there; None: there is none."""
 
     def __init__(
         self,
@@ -192,7 +192,8 @@ class Ways:
 
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
         """Handle a change of the connection of `link`, if it is still the out-link to `peer`. Connected: send what
-        waits, and report that. Failed or closed: note why, hold messages back, and connect again after a pause."""
+        waits, then what is `announced`, and call `reconnected`. Failed or closed: note why, hold messages back, and
+        connect again after a pause."""
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:
@@ -221,9 +222,9 @@ class Ways:
             self._reconnected(peer)
 
     def hang_up(self, peer: PeerId, *, call: bool) -> None:
-        """Forget the out-link to `peer` and the messages that wait there, and its call. `call`: also close the
-        connection of that call. Without it, the call of a peer that cannot be dialled is kept, because there may be no
-        other way to it."""
+        """Close the out-link to `peer`, drop the messages that wait there, and forget the call of `peer`. `call`: also
+        close the connection of that call. Without it, the call of a guest, and of a peer that cannot be dialled, is
+        kept, because there may be no other way to it."""
         calls = self._guests if is_guest(peer) else self._calls
         if call and peer in calls:
             calls.pop(peer).close()

@@ -34,7 +34,8 @@ class Rule(Protocol):
 
     @property
     def usual(self) -> tuple[str, str]:
-        """The names of the consistency and of the server function that are taken where the user chooses none."""
+        """The consistency and the server function that are taken where the user chooses none, each as the text that a
+        user would write."""
         ...
 
     @property
@@ -45,7 +46,8 @@ class Rule(Protocol):
 
     def weight(self, staleness: int, workers: int) -> float:
         """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
-        values that the worker had pulled; `workers`: how many workers take part."""
+        values that the worker had pulled; `workers`: how many workers take part. Not asked for ranges of averaged
+        buffers, unless `by_steps`: there the factor is 1 / `workers`."""
         ...
 
     def full(self, gathered: int, missing: int, workers: int) -> bool:
@@ -84,17 +86,19 @@ class Algorithm(Rule, Protocol):
 
     def begin(self, pulled: Tensor, own: Tensor | None) -> Begin:
         """The beginning of a worker's turn: the model that its replica loads before the local steps. `pulled` [n]: the
-        values that it has just pulled; `own` [n]: its model after its last turn, None: it has taken none."""
+        values that it has just pulled; `own` [n]: its model after its last turn, of a checkpoint too; None: it has
+        taken none, or none since it came to a run that had begun."""
         ...
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
-        """The change [n] that a worker pushes. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its
-        model before and after the local steps of the turn."""
+        """The change [n] of which a worker makes its push: as it is, or as a gradient (`ServerFunction.takes`), and
+        filtered if the run has filters. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its model
+        before and after the local steps of the turn."""
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
         """The worker's model [n] with which it ends a turn. `pulled` [n]: the values that it pulled last; `after` [n]:
-        its model after the local steps; `change` [n]: as pushed."""
+        its model after the local steps; `change` [n]: the result of `change`, whatever filters keep back of it."""
         ...
 
 
@@ -138,7 +142,8 @@ class MapReduce(Rule, Protocol):
         ...
 
     def start(self, vector: Tensor) -> Tensor:
-        """The values [k] with which the servers begin. `vector` [n]: the initial model."""
+        """The values [k] with which the servers begin. `vector` [n]: the initial model; the result may be `vector`
+        itself."""
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:

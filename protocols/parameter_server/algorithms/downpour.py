@@ -21,8 +21,8 @@ from .algorithm import Algorithm, OnArrival
 @dataclass(frozen=True, slots=True)
 class Downpour(OnArrival):
     """Downpour SGD: a worker pushes every `n_push` local steps and pulls every `n_fetch`. `warm_start`: the number of
-    updates that the first worker makes before the others begin. Raises ValueError unless `n_fetch` is a multiple of
-    `n_push`."""
+    updates that the first worker makes before the others begin; 0: all begin together. Raises ValueError unless
+    `n_push` is 1 or more and `n_fetch` a multiple of it."""
 
     n_push: int = 1
     n_fetch: int = 1

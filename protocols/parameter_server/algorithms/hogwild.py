@@ -29,6 +29,9 @@ NO_LOCK = nullcontext()
 
 @dataclass(frozen=True, slots=True)
 class Hogwild:
+    """Hogwild!. `how`: "free", or "locked", where a worker takes each step under the memory's lock. `period`: local
+    steps of a turn. Raises ValueError for another `how`, and for a period below 1."""
+
     how: str = "free"
     period: int = 16
     usual = ("async", "add")

@@ -36,7 +36,7 @@ _BEYOND = 1e30
 @dataclass(frozen=True, slots=True)
 class Sandblaster(SumOfPartitions):
     """Sandblaster L-BFGS. `portions`: into how many portions the data is cut for each worker of the beginning, 1 to
-    100."""
+    100, else ValueError."""
 
     portions: int = 10
     usual = ("bsp", "add")

@@ -18,8 +18,8 @@ from .staleness_aware import weight_of
 
 @dataclass(frozen=True, slots=True)
 class SoftSync(OnArrival):
-    """n-softsync. `n`: the splitting parameter of the paper, 1 or more: an update takes one n-th of as many pushes as
-    there are workers."""
+    """n-softsync. `n`: the splitting parameter of the paper, 1 or more, else ValueError: an update takes one n-th of as
+    many pushes as there are workers, rounded down, at least one."""
 
     n: int = 1
     usual = ("async", "add")

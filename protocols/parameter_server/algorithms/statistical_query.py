@@ -62,7 +62,8 @@ class SumOfPartitions:
 
 @dataclass(frozen=True, slots=True)
 class NormalEquations(SumOfPartitions):
-    """Least squares in one step, by normal equations. `ridge`: added to the diagonal of A, 0 or more."""
+    """Least squares in one step, by normal equations. `ridge`: added to the diagonal of A, 0 or more and finite, else
+    ValueError."""
 
     ridge: float = 0.0
     usual = ("bsp", "add")
