@@ -25,7 +25,7 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """A replica without a model, for a peer that does not train. It brings an empty update for each work. Its
+    """A replica without a model, for a peer that does not train. It answers each work by an empty update. Its
     checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
