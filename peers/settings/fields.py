@@ -115,7 +115,8 @@ class OwnSettings(Declared):
 
     def check_metrics(self, names: Collection[str], headline: str) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives. `headline`: the name of the one that comes first."""
+        evaluation gives. `headline`: the name of the metric by which the task's models are compared; "": the task does
+        not evaluate."""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

@@ -37,7 +37,7 @@ class Averaged:
         self.unfrozen = Unfrozen(self._constants, self._first_layout())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
         """The number of trained parameters' elements in the vector when the run began. They are the vector's first
-        elements; where gradients are averaged, the flags are among them, after the first parameter, and do not count."""
+        elements, but for the flags where gradients are averaged: these follow the first parameter, and do not count."""
 
     @property
     def layout(self) -> Layout:
