@@ -148,8 +148,8 @@ class Session:
             self.control.tell("keeping", keeping)
 
     def ended(self, how: dict[str, Any]) -> None:
-        """Tell the launcher, if there is one, how this peer's training ended. `how`: the fields of `loop.Ended`, as
-        JSON."""
+        """Tell the launcher, if there is one, how this peer's training ended. `how`: a JSON object that becomes
+        `Spawned.ended`."""
         if self.control is not None:
             self.control.tell("ended", how)
 

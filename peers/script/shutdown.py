@@ -41,10 +41,10 @@ async def shut_down(
     error: BaseException | None,
     measured: Mapping[str, Any],
 ) -> None:
-    """Tell the other peers and the launcher why this peer leaves, and close its endpoint. Without a launcher, write the
-    result to the run's folder. `peer`: None when the script ended before `wrap`; `done`: the run is over, and this peer
-    has its last result; `error`: the script's failure; `measured`: `metrics` and `scales` of its last model, which are
-    in no record."""
+    """Tell the other peers and the launcher why this peer leaves, and close its endpoint and its session. Without a
+    launcher, write the result to the run's folder. `peer`: None when the script ended before `wrap`, which the launcher
+    is told as a failure; `done`: the run is over, and this peer has its last result; `error`: the script's failure;
+    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
