@@ -95,7 +95,7 @@ class Disk:
 
     def save(self, snapshot: Snapshot) -> None:
         """Save a copy of a checkpoint; the last four are kept. Raises CheckpointError on a full disk; the previous ones
-        are then still there."""
+        are then still there. Does nothing for a machine that has crashed."""
         if self.full:
             raise CheckpointError("cannot save the checkpoint: no space left on device")
         if dead():
