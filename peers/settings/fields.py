@@ -78,7 +78,9 @@ class Declared:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings(Declared):
     """Base class for the settings of one conversation, beside the common ones. A subclass is a frozen dataclass whose
-    fields are declared by `setting`, with other names than the common settings have."""
+    fields are declared by `setting`, with other names than the common settings have. The methods tell the rest of the
+    program what follows from the settings. A subclass overrides those for which the usual answer, given here, is
+    wrong."""
 
     first: ClassVar[tuple[str, ...]] = ()
     """Settings that the help of a command lists first, for beginners."""

@@ -150,8 +150,8 @@ def file(what: str, metavar: str = "FILE") -> Rule:
 
 
 def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:
-    """The `take` of a rule whose values are texts that `parse` turns into objects. It returns a `Parsed` with the
-    text's normal form and the object, and a `Parsed` that it is given as it is. `text_of`: gives the normal form from
+    """The `take` of a rule whose values are texts that `parse` turns into objects. Given a text, it returns a `Parsed`
+    with the text's normal form and the object; given a `Parsed`, it returns that. `text_of`: gives the normal form from
     the text and the object; None: `spelled` gives it."""
 
     def take(value: object) -> Parsed[T]:
@@ -167,7 +167,7 @@ def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = 
 
 def period() -> Rule:
     """The rule for the number of local steps between two averagings: an integer, or the text of a policy in `PERIODS`
-    with its options. It returns a `Parsed`, whose `value` is the policy."""
+    with its options. Its `take` returns a `Parsed`, whose `value` is the policy."""
 
     def text_of(text: str, policy: object) -> str:
         return str(policy.steps) if isinstance(policy, Fixed) else spelled(text.strip())
@@ -184,8 +184,8 @@ def period() -> Rule:
 
 
 def codec() -> Rule:
-    """The rule for a codec's text with its options, or ``none``. It returns a `Parsed`, whose `value` is the codec, or
-    None for ``none``."""
+    """The rule for a codec's text with its options, or ``none``. Its `take` returns a `Parsed`, whose `value` is the
+    codec, or None for ``none``."""
 
     def parse(text: str) -> Codec | None:
         return None if text == "none" else parse_codec(text)
@@ -195,8 +195,8 @@ def codec() -> Rule:
 
 
 def goal() -> Rule:
-    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. It returns a `Parsed`, whose `value`
-    is a `Goal`."""
+    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its `take` returns a `Parsed`, whose
+    `value` is a `Goal`."""
     said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
     return Rule(parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
 
@@ -208,15 +208,15 @@ def passes() -> Rule:
 
 
 def outer() -> Rule:
-    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. It returns a `Parsed`, whose `value`
-    is the outer step."""
+    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its `take` returns a `Parsed`, whose
+    `value` is the outer step."""
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
     return Rule(parsed(parse_outer), said, "plain|STEP", str)
 
 
 def schedule() -> Rule:
-    """The rule for the name of an allreduce schedule (`SCHEDULES`), or ``auto``. It returns a `Parsed`: its `text` is
-    the name, its `value` the `Schedule`, or None for ``auto``."""
+    """The rule for the name of an allreduce schedule (`SCHEDULES`), or ``auto``. Its `take` returns a `Parsed`: its
+    `text` is the name, its `value` the `Schedule`, or None for ``auto``."""
     rule = one_of("auto", *SCHEDULES)
     take = parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
     return Rule(take, rule.said, rule.metavar, str, rule.choices)

@@ -32,8 +32,8 @@ class Agreement:
 
     @classmethod
     def on(cls, layout: Layout, constants: Mapping[str, Tensor] | None = None) -> Agreement:
-        """The agreement on `layout` and `constants`. The digest covers every byte of the constants, their names and
-        their order."""
+        """The agreement on `layout` and `constants`, by name; None or empty: on the layout alone. The digest covers
+        every byte of the constants, their names and their order."""
         words = f"{layout.size} elements in {len(layout.slots)} tensors"
         if not constants:
             return cls(layout.digest, words)

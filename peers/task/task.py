@@ -99,8 +99,9 @@ class Task:
     """By name, other definitions of the file, which the run's settings ask for."""
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
-        """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,
-        or has attached a learning-rate schedule to it, which would never be stepped."""
+        """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns no
+        optimizer, or has attached a learning-rate schedule to it, which would never be stepped; and the function's own
+        errors."""
         makes: Callable[[Any], object] = self.optimizer
         made = made_by(
             self, "optimizer", torch.optim.Optimizer, makes(model if _takes_model(makes) else model.parameters())
@@ -114,8 +115,9 @@ class Task:
 
 
 def kind_of(path: Path) -> Literal["task", "script"]:
-    """Whether `path` is a task file or a training script that calls `samovar.join`, by its source, without running it.
-    Raises TaskError when it is neither, or cannot be read or parsed."""
+    """Whether the file `path` is a task ("task") or a training script ("script"), by its source, without running it. A
+    script names `samovar.join`, or imports samovar and has none of a task's functions. Raises TaskError when the file
+    is neither, or cannot be read or parsed."""
     tree = parsed(path)
     names = top_level_names(tree)
     if calls_join(tree):  # a script may well have variables that are called model, data and loss

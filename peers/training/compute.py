@@ -20,7 +20,8 @@ class Compute(Protocol):
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
         """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time.
-        Raises what `work` raises; `ThreadCompute` raises Quit in place of some of it."""
+        Raises what `work` raises, or Quit in place of an exception that the event loop cannot pass on
+        (`ThreadCompute.run`)."""
         ...
 
 

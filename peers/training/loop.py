@@ -40,9 +40,10 @@ class Ended:
 
 
 class Training:
-    """One peer's training, from joining to its end. `stop`: the request to stop it. `keep` writes a checkpoint; None:
-    no checkpoints are written. `best` writes the best model that this peer has evaluated; None: it is not kept. The
-    loop calls neither itself: `replica` does."""
+    """One peer's training, from joining to its end. `stop`: the request to stop it. `keep`: writes a checkpoint; a
+    task's replica calls it on its compute thread, a script's never. None: no checkpoints are written. `best`: writes
+    the best model that this peer has evaluated; None: it is not kept. The training has checkpoints written also while
+    this peer waits for others (`membership.on_waiting`)."""
 
     def __init__(
         self,

@@ -62,9 +62,9 @@ def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Tas
 
 
 def another(what: str, numbers: Mapping[str, Any], task: Task, why: str) -> CheckpointError:
-    """The error for a checkpoint with these `numbers` that is of another model or optimizer than the task's. `what`
-    names which, and `why` the difference. The text also names the task file that wrote the checkpoint, if that has
-    another name."""
+    """The error for a checkpoint with these `numbers` that is of another model or optimizer than the task's. `what`:
+    "model", "optimizer" or the like; `why`: the difference. The text also names the task file that wrote the
+    checkpoint, if that has another name."""
     whose = whose_checkpoint(numbers, task.path)
     return CheckpointError(f"the checkpoint is {whose and whose + ', '}of another {what} than {task.path}: {why}")
 
