@@ -3,7 +3,8 @@ together, such as gossip. One line in `CONVERSATIONS` adds one.
 
 A conversation's module defines `CONVERSATION`, a `Registered`; so does a user's own file (`--protocol FILE.py`). An
 installed package declares its conversations as entry points of the group `ENTRY_POINTS`. A name of `CONVERSATIONS` goes
-before an equal one of a package."""
+before an equal one of a package.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Registered:
     derive. `build`: makes one peer's conversation, or raises ValueError. `ends_together`: the run ends for all peers at
     once; if False, the end of one peer says nothing about the others. `columns`: name -> title of each number in its
     records (`Outcome.details`). `simulation`: name of the module with its checkers, rare places and drawing ranges for
-    simulations, which only they import; "": none."""
+    simulations, which only they import; "": none.
+    """
 
     settings: type[OwnSettings]
     build: Callable[[Setup], Conversation]

@@ -2,7 +2,8 @@
 
 When the launcher's end closes, the peer process stops, so that no peer process outlives its launcher. When the peer's
 end closes, the launcher waits for the process to end. Secret keys are sent on this line, never in a command line or an
-environment, where other users could read them."""
+environment, where other users could read them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Orders:
     guest key. `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; None: it has none.
     `resumed_s`: the time of the run's last record before that, in seconds since it began. `threads`: number of PyTorch
     threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run, as "server"; "": it
-    trains."""
+    trains.
+    """
 
     task: str
     settings: str

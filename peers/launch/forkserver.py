@@ -6,7 +6,8 @@ but the log and the control line of their own, so a fork of it behaves like a ne
 
 It reads requests from an inherited socket: the path of a log file, with a file descriptor of the new peer's control
 line. It replies `{"forked": pid}`, and `{"ended": [pid, exit code]}` once that process has ended. The fork server ends
-when the socket is closed."""
+when the socket is closed.
+"""
 
 from __future__ import annotations
 

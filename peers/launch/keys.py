@@ -42,7 +42,8 @@ def write_key(path: Path) -> KeyPair:
     its public half to `path`.pub, and return it.
 
     Raises KeyFileError, also when one of the two files exists, because a key is never overwritten, or when `path`
-    itself ends in .key or .pub. No file of the new key is then left behind."""
+    itself ends in .key or .pub. No file of the new key is then left behind.
+    """
     keys, name = KeyPair.new(), path.name
     if not name or name.endswith((".key", ".pub")):
         raise KeyFileError(f"{str(path)!r}: give a name without an ending; .key and .pub are added to it")

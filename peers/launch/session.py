@@ -125,7 +125,8 @@ class Session:
         return await reinvited(self._peer.membership.inviting, asked)
 
     def answer(self, control: Control, ask: int, asked: dict[str, Any]) -> None:
-        """Answer the launcher's request with number `ask`, in a task of its own."""
+        """Answer the launcher's request `asked` with number `ask`, in a task of its own, and send the answer by
+        `control`."""
 
         async def work() -> None:
             control.tell("answer", [ask, await self.reinvited(asked)])

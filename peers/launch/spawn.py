@@ -156,7 +156,8 @@ class Fork(Process):
         self._ended.set_result(code)
 
     def adopt(self) -> None:
-        """Wait for this fork in place of a fork server that has ended. This process is the fork's parent then."""
+        """Wait for this fork in place of a fork server that has ended. This process is the fork's parent then. If the
+        fork was reaped already, its exit code counts as 1."""
         loop = asyncio.get_running_loop()
 
         def reap() -> None:

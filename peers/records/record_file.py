@@ -37,8 +37,9 @@ class RecordFile:
         self._write()
 
     def append(self, record: Record) -> EventRecord | None:
-        """Write one record to the operating system, so that it outlives the process. Returns the event to be shown when
-        writing begins to fail, else None."""
+        """Write one record to the operating system, so that it outlives the process. When writing begins to fail,
+        returns an event that says so, for the caller to show; it is written to the file, too, as soon as that works
+        again. Else None."""
         self._torn, self._header = self._torn or self._header, b""
         self._waiting.append(line_of(record))
         error, failed_before = self._write(), self._failed

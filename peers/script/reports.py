@@ -84,7 +84,8 @@ class Reports:
         return note
 
     def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str]]:
-        """Take the metrics that no exchange has followed, with their scales, for the launcher's result."""
+        """Take the metrics that no exchange has followed ("metrics"; empty: none), and their scales ("scales"), for the
+        launcher's result."""
         metrics = self._next.pop() if self._next else {}
         return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
 

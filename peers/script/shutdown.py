@@ -22,7 +22,8 @@ BY_USER = "stopped by its user"
 
 
 def why_left(error: BaseException | None) -> str:
-    """Why a peer leaves whose script ended by `error`, or without a call of `leave`, for the other peers' users."""
+    """The reason, for the other peers' users, why a peer leaves: its user stopped the script, or its script ended by
+    `error`, or, if that is None or SystemExit, without a call of `leave`."""
     if isinstance(error, KeyboardInterrupt):
         return BY_USER
     return (

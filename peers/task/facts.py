@@ -25,7 +25,8 @@ class Facts:
     `tables`: by name, the initial values [rows, width] of the tables whose rows are exchanged by themselves; they are
     not in the vector. `scales`: declared scales of its metrics, by name; `headline`: the metric by which evaluated
     models are compared; None: it does not evaluate. `source`: the kind of file that has the model, in words. `defined`:
-    other definitions of the task file, which the run's settings ask for."""
+    other definitions of the task file, which the run's settings ask for.
+    """
 
     layout: Layout
     vector: Tensor

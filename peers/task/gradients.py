@@ -49,7 +49,8 @@ class Gradients:
     `buckets`, are in `vector`; `mean()` at the end of backward: it returns the mean [n] over all peers, or None to
     leave the gradients as they are. All are called within the context `guarded`, on the thread on which autograd runs.
     A backward raises ValueError when other parameters require a gradient than at construction, or another backward is
-    under way. The next backward overwrites `vector`. While `accumulating` is True, the hooks do nothing."""
+    under way. The next backward overwrites `vector`. While `accumulating` is True, the hooks do nothing.
+    """
 
     def __init__(
         self,

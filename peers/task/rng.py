@@ -3,7 +3,8 @@ local steps of each peer, and each evaluation.
 
 A process has one generator of each kind. Each use has its own states of them (`Chance`), which are swapped in when it
 begins, and left as they are when another use is swapped in. So evaluations do not disturb the training, and peers that
-share a process, as in a simulation, do not disturb each other."""
+share a process, as in a simulation, do not disturb each other.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ class Training:
         called once.
 
         Raises the errors of the conversation and of the replica. If the run's clock had started, a checkpoint of the
-        committed state is written first."""
+        committed state is written first.
+        """
         try:
             return await self._run(contact)
         except Exception:

@@ -84,7 +84,8 @@ class Fault:
     `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end before all faults are
     healed (`Scenario.faults_until_s`). `factor`: how many times as long work takes (`SLOW`), the seconds of a jump
     (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of a clock, in seconds a second. Fields that the kind
-    does not use are cleared, so that equivalent faults are equal."""
+    does not use are cleared, so that equivalent faults are equal.
+    """
 
     kind: Kind
     who: tuple[int | str, ...] = ()
@@ -145,7 +146,8 @@ class Scenario:
     None: never. `buggify`: the library's own code does legal but unlikely things, until `faults_until_s`. `toy_size`:
     number of inputs of the toy task's model, if there is no other task; `thaws`: its bias is unfrozen during the run.
     `priorities`: number of changes of the random priorities by which messages are delivered (`sims.world.priorities`);
-    None: messages are delivered in order of arrival."""
+    None: messages are delivered in order of arrival.
+    """
 
     settings: Settings
     groups: tuple[Group, ...]
