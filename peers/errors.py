@@ -32,7 +32,8 @@ class RunFailed(Exception):
 
 
 class EvaluationFailed(ValueError):
-    """A task's evaluate() fails, and would fail on any peer. The text is one line that names file and line number."""
+    """A task's evaluate() fails, and would fail on any peer. The text is one line, with the file and line in the user's
+    code where these are known."""
 
 
 def is_plain(error: BaseException) -> bool:
@@ -81,7 +82,9 @@ def _as_seen_from_here(file: Path) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """`error` as one line for the user: place, text, cause, and a hint where files or memory ran out."""
+    """`error` as one line for the user: the place in the user's code, if it comes from there; its type, unless the text
+    alone is enough (`is_plain`); its text; and a hint where files or memory ran out. With a place also the error's
+    cause."""
     text, place = " ".join(str(error).split()), users_line(error)
     told = text if is_plain(error) else f"{type(error).__name__}: {text}".rstrip(": ")
     if isinstance(error, OSError) and error.errno == errno.EMFILE:

@@ -103,14 +103,14 @@ class Peer:
         return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
-        """Write the event `how`, such as "joined", by which this peer has entered the run, and record other members
-        from now on. Called once, when it has entered."""
+        """Write the event `how`, such as "joined", by which this peer has entered the run, and write events about other
+        members from now on. Called once, when it has entered for the first time."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
 
     def note(self, outcome: Outcome) -> ExchangeRecord:
-        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last.
-        Returns it."""
+        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last
+        record of one. Returns it. Also writes an event if this peer is the only member that is left."""
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.version, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
@@ -160,7 +160,8 @@ class Peer:
         return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """By name, the scale of each of `metrics` as the task declares it, e.g. "higher %"; "": it declares none."""
+        """By name, the scale of each of `metrics` as the task declares it, e.g. "higher %"; "": it declares none. The
+        values do not matter."""
         return scales_told(metrics, self._facts.scales)
 
     def tell(self, event: EventName, **said: str) -> None:
@@ -178,7 +179,8 @@ class Peer:
             self.tell(event, why=why)
 
     def close(self) -> None:
-        """Stop the conversation, the membership and the endpoint at once, without telling the other peers."""
+        """Stop the conversation, the membership and the endpoint at once, without telling the other peers. Records and
+        the replica are not closed: they are the caller's."""
         self.conversation.close()
         self.stalls.close()
         self.membership.close()

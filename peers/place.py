@@ -17,7 +17,8 @@ class Place:
     `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
     not. `site`: name of its site; "": none. `role`: its role in the run, as "server"; "": it trains. `invitation`: the
     run's invitation, given by the founder alone. `store`: keeps the peer's Paxos votes on disk; None for a peer that
-    cannot be restarted under the same key. `memories`: opens memory that it shares with other peers of its machine."""
+    cannot be restarted under the same key. `memories`: opens memory that it shares with other peers of its machine.
+    """
 
     name: str
     data_shard: int = 0

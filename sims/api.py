@@ -65,8 +65,9 @@ def simulate(
     nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed gives the
     same run, to the last bit; `result.digest` is then equal. The caller's random generators are not changed.
 
-    Raises TaskError, SettingsError and other ValueErrors before anything starts; RunFailed when the result cannot be
-    written; Stopped on Ctrl-C."""
+    Raises TaskError, SettingsError and other ValueErrors before anything starts; then the errors of the task and,
+    without a scenario, those of a peer; RunFailed when the result cannot be written; Stopped on Ctrl-C.
+    """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     own = None if config is None else Path(config)

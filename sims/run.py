@@ -104,7 +104,8 @@ class Play:
 def play_of_task(task: Path, settings: Settings, command: str | None = None) -> Play:
     """A simulation of the task with these settings, without faults. Imports the task, makes the run's folder, and, if
     the settings ask for that, measures the time of a local step. `command`: how it was started, for its report; None:
-    by this process's command line. Raises TaskError, and ValueError when its folder cannot be made."""
+    by this process's command line. Raises TaskError, ValueError when its folder cannot be made, and the errors of the
+    measured steps."""
     functions = load_task(task, settings.arguments, settings.own.asks_of_task())
     folder = make_folder(settings.run, task, command)
     if settings.step_time == MEASURED:

@@ -77,7 +77,8 @@ class Result(written.Result):
     def plot(self, *names: str) -> Any:
         """The curves of the report over time, one below the other, as a plotly figure: a notebook shows it, and
         ``.show()`` opens it in a browser. `names`: which ones, e.g. "loss", "accuracy", "period"; none: all. Raises
-        ModuleNotFoundError when plotly is not installed, and ValueError for a name that the run does not have."""
+        ModuleNotFoundError when plotly is not installed, ValueError for a name that the run does not have, and
+        CheckpointError as all records do."""
         return plotted(self._run, names)
 
     @cached_property

@@ -38,7 +38,7 @@ class TaskFile:
 
     def within(self, folder: Path) -> Path:
         """The path of the task file for the peers of the run in `folder`. Collected source is written to that folder
-        first."""
+        first, which may raise OSError."""
         if self.text is None:
             return self.path
         file = folder / TASK_FILE

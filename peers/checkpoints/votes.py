@@ -37,7 +37,8 @@ class Votes:
 
     async def save(self, name: str, entry: bytes) -> None:
         """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; the previous entry is
-        then still there. When `clear` is called before the write begins, nothing is written and no error raised."""
+        then still there, or the new one is, which may not outlive a power failure. When `clear` is called before the
+        write begins, nothing is written and no error raised."""
         await asyncio.get_running_loop().run_in_executor(None, self._save, name, entry, self._cleared)
 
     def _save(self, name: str, entry: bytes, cleared: int) -> None:

@@ -20,7 +20,8 @@ class UnechoedLive(Live):
     """The terminal's local modes before `start`; None: they were not changed."""
 
     def start(self, refresh: bool = False) -> None:
-        """Switch the echo off, and begin to show."""
+        """Switch the echo off, if the display is on a terminal and this process in its foreground, and begin to
+        show."""
         if (terminal := self._own_terminal()) is not None:
             self._before = termios.tcgetattr(terminal)[_LOCAL]
             self._switch(self._before & ~termios.ECHO)

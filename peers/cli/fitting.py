@@ -32,7 +32,8 @@ def natural_width(table: Table) -> int:
 class Folded:
     """A table that folds: columns that do not fit beside the others stand in further blocks below.
 
-    `repeated`: the number of first columns that identify a row, such as its name; every block begins with them."""
+    `repeated`: the number of first columns that identify a row, such as its name; every block begins with them.
+    """
 
     def __init__(self, *columns: Column, repeated: int = 1) -> None:
         self._columns, self._repeated = columns, repeated

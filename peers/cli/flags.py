@@ -150,7 +150,7 @@ class SettingsCommand(GroupedCommand):
 
 def chosen_protocol() -> Spoken:
     """The conversation that the command line of the present `SettingsCommand` chooses: by ``--protocol``, or by a file
-    that it names, or else the usual one."""
+    that it names, or else the command's usual one. To be called within a command's function."""
     chosen: Spoken = click.get_current_context().meta[__name__]
     return chosen
 

@@ -94,8 +94,9 @@ class Entry:
 
 
 def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, as_json: bool, quiet: bool) -> int:
-    """Run the `join` command: take part in the run until it ends or a signal stops this peer. Returns the exit code. If
-    the task is a script, this process is replaced by that script, whose `samovar.join` joins the run."""
+    """Run the `join` command: take part in the run until it ends or a signal stops this peer. `flags`: settings by name
+    (None: not given), which override those of the file `config`. Returns the exit code: 0, 2 for a failure, 130 for a
+    stop. If the task is a script, this process is replaced by that script, whose `samovar.join` joins the run."""
     task, invite = entry.task, _read_invite(entry.invite)
     script, own = kind_of(task) == "script", of_task(task, entry.arguments)
     flags = {**flags, "arguments": None if script else own}

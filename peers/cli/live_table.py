@@ -55,7 +55,8 @@ INK: Final[Mapping[str, str]] = {
 
 
 class Board:
-    """The live state of a run. `update` takes the records of its peers in any order; `render` gives the table."""
+    """The live state of a run. `update` takes the records of its peers in the order in which they arrive, whichever
+    peer's; `render` gives the table."""
 
     def __init__(self, *, steps: int, columns: Columns = ROUNDS) -> None:
         """`steps`: local steps that each peer is to take, 0: unknown; `columns`: name -> title of the conversation's

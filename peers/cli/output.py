@@ -32,8 +32,8 @@ P = ParamSpec("P")
 
 def exits(command: Callable[P, int]) -> Callable[P, None]:
     """A decorator for a command's function. The command then exits with the code that the function returns, and after
-    Ctrl-C with 130. An error is printed as one line, with exit code 2. A traceback is printed only for a defect of this
-    library."""
+    Ctrl-C with 130. An error is printed as one line, with exit code 2; an error of click is left to `CommandLine`,
+    which prints it so. A traceback is printed only for a defect of this library."""
 
     @wraps(command)
     def run(*arguments: P.args, **options: P.kwargs) -> None:

@@ -1,4 +1,5 @@
-"""``samovar plan --protocol gossip``: predicts how fast models come together along each topology on given links."""
+"""``samovar plan --protocol gossip``: predicts, for each topology that is asked for, the rounds, seconds and bytes
+until 1 % of the models' distance from their mean is left, from the size of the model and each peer's link."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class GossipPlan:
 
 
 def planned(name: str, links: Links, size: int) -> GossipPlan:
-    """The plan of the topology `name` for a model of `size` bytes, for one peer on each of the `links`."""
+    """The plan of the topology `name`, with its options, for a model of `size` bytes, for one peer on each of the
+    `links`. Raises as `names_of` for a topology that cannot be used."""
     topology, count = _topology(name, links), links.world
     graph = topology.neighbours(count, 1)
     factor, rounds = rho(topology, count), rounds_to(topology, count, SHARE)
@@ -83,7 +85,8 @@ def _topology(name: str, links: Links) -> Topology:
 
 
 def as_json(plans: Sequence[GossipPlan]) -> dict[str, object]:
-    """The plans as plain values; numbers that are infinite are null."""
+    """The plans, of which the first is the best, as plain values; numbers that are infinite are null. There must be a
+    plan."""
     rows = [{key: None if value == math.inf else value for key, value in asdict(plan).items()} for plan in plans]
     return {"best": plans[0].topology, "topologies": rows}
 

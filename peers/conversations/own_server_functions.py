@@ -70,7 +70,8 @@ class OfTask:
 
 def chosen_server_function(text: str) -> ServerFunction | OfTask:
     """The server function that `text`, ``NAME`` or ``NAME:NUMBER:...``, chooses: one of the library's, or by any other
-    name an `OfTask`, which the task file has to define. Raises ValueError for a text that is no name with options."""
+    name an `OfTask`, which the task file has to define. Raises ValueError for a text that is no name, and OptionError
+    for options that are no numbers, or that the library's function refuses."""
     name, *options = spelled(text.strip()).split(":")
     if name in SERVER_FUNCTIONS or not name.isidentifier() or len(text) > TEXT_MAX:
         return parse_server_function(text)

@@ -2,7 +2,9 @@
 together, such as gossip. One line in `CONVERSATIONS` adds one.
 
 A conversation's module defines `CONVERSATION`, a `Registered`; so does a user's own file (`--protocol FILE.py`). An
-installed package declares its conversations as entry points of the group `ENTRY_POINTS`."""
+installed package declares its conversations as entry points of the group `ENTRY_POINTS`. A name of `CONVERSATIONS` goes
+before an equal one of a package.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,10 @@ class Registered:
     """The declaration of a conversation.
 
     `settings`: a frozen dataclass of the conversation's own settings, from which flags, TOML keys, help and refusals
-    derive. `build`: makes one peer's conversation. `ends_together`: the run ends for all peers at once; if False, the
-    end of one peer says nothing about the others. `columns`: name -> title of each number in its records
-    (`Outcome.details`). `simulation`: the module with its checkers, rare places and drawing ranges for simulations; it
-    is imported by simulations alone.
+    derive. `build`: makes one peer's conversation, or raises ValueError. `ends_together`: the run ends for all peers at
+    once; if False, the end of one peer says nothing about the others. `columns`: name -> title of each number in its
+    records (`Outcome.details`). `simulation`: name of the module with its checkers, rare places and drawing ranges for
+    simulations, which only they import; "": none.
     """
 
     settings: type[OwnSettings]

@@ -1,7 +1,8 @@
 """The control line between a launcher and a peer process that it spawned: a socket pair with one JSON message a line.
 
-When either end closes the line, the other one stops, so that no peer process outlives its launcher. Secret keys are
-sent on this line, never in a command line or an environment, where other users could read them.
+When the launcher's end closes, the peer process stops, so that no peer process outlives its launcher. When the peer's
+end closes, the launcher waits for the process to end. Secret keys are sent on this line, never in a command line or an
+environment, where other users could read them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ confirm that they do without it. That takes two round trips unless a peer is stu
 class Orders:
     """The orders of a launcher to a new peer. Keys are hexadecimal, and None in an insecure run.
 
-    `task`: path of the task file or script. `settings`: `Settings.to_json()`. `run`: name of the run; `folder`: path of
-    its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`: the peer's secret
-    key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's guest key.
-    `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; `resumed_s`: the time of the
-    run's last record before that, in seconds since it began. `threads`: number of PyTorch threads. `restarted`: why
-    this peer was restarted; "": it was not. `role`: its role in the run, as "server"; "": it trains."""
+    `task`: path of the task file or script. `settings`: this peer's, as `Settings.to_json()`. `run`: name of the run;
+    `folder`: path of its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`:
+    the peer's secret key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's
+    guest key. `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; None: it has none.
+    `resumed_s`: the time of the run's last record before that, in seconds since it began. `threads`: number of PyTorch
+    threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run, as "server"; "": it
+    trains.
+    """
 
     task: str
     settings: str
@@ -62,12 +65,14 @@ class Control:
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:
-        """Send one message of this kind. `content`: any JSON value. If the line is closed, nothing is sent."""
+        """Send one message of this kind, without waiting. `content`: any JSON value. If this end is closed, nothing is
+        sent."""
         if not self._writer.is_closing():
             self._writer.write(json.dumps({kind: content}).encode() + b"\n")
 
     async def hear(self) -> tuple[str, Any]:
-        """Wait for the next message; returns its kind and content, or ("closed", None) when the other end is closed."""
+        """Wait for the next message; returns its kind and content, or ("closed", None) when the other end is closed, or
+        has sent a line longer than `LINE_BYTES_MAX`. One call at a time."""
         try:
             line = await self._reader.readline()
         except (ConnectionError, ValueError):
@@ -85,7 +90,7 @@ class Control:
 
 
 async def control_of_this_process() -> Control:
-    """The spawned process's end of the line. The variable is removed from the environment, so that grandchildren do not
-    use this launcher."""
+    """This process's end of the line, if a launcher spawned it; else KeyError. To be called once: the variable is
+    removed from the environment, so that grandchildren do not use this launcher."""
     number = int(os.environ.pop(CONTROL_VARIABLE))
     return await Control.over(socket.socket(fileno=number))

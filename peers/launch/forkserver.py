@@ -1,8 +1,8 @@
 """The fork server: a process that has imported PyTorch, and from which a launcher's peers are forked.
 
 Importing PyTorch takes two to four seconds of one core, longer than many a short run. Peers forked from one process
-share one import and its memory. The fork server does no numerical work and opens no file or socket that a peer would
-share, so a fork of it behaves like a new process.
+share one import and its memory. The fork server does no numerical work, and its forks use none of its files and sockets
+but the log and the control line of their own, so a fork of it behaves like a new process.
 
 It reads requests from an inherited socket: the path of a log file, with a file descriptor of the new peer's control
 line. It replies `{"forked": pid}`, and `{"ended": [pid, exit code]}` once that process has ended. The fork server ends
@@ -32,7 +32,8 @@ _PR_SET_NAME = 15
 
 
 def main() -> None:
-    """Entry point of the fork server: fork peers on request, until the launcher closes the line."""
+    """Entry point of the fork server: fork peers on request, until the launcher closes the line; the process then
+    exits."""
     import_all_of_torch()
     gc.freeze()  # the peers' collections skip these objects, and so copy no shared pages
     line = socket.socket(fileno=int(os.environ.pop(CONTROL_VARIABLE)))

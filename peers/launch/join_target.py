@@ -110,7 +110,8 @@ class JoinTarget:
 
     async def enter(self, settings: Settings) -> Endpoint:
         """Have the run let in this peer's key by the invite, if there is one, and open an endpoint that dials the
-        contact. Raises JoinFailed, OSError."""
+        contact. The caller must close it; this peer is no member yet. Raises JoinFailed when the invite's way in fails,
+        and the errors of `open_endpoint`."""
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(settings.changed(edge=False, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
@@ -140,8 +141,8 @@ class JoinTarget:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """Ask the contact about its run, again and again while it is there but busy. Returns the answer: the run's id
-        and settings. Raises JoinFailed."""
+        """Ask the contact about its run, again and again while it is there but busy. `endpoint`: of `enter`. Returns
+        the answer: the run's id and settings. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
@@ -177,11 +178,12 @@ async def open_at(
     role: str = "",
     tell: Tell | None = None,
 ) -> Session:
-    """Enter the run at `target`, adopt the settings that all its peers share, and make a run folder on this machine, or
-    go on in the folder of an earlier process of this peer. `stop`: the request to stop this peer, which the session
+    """Connect to the run at `target`, adopt the settings that all its peers share, and make a run folder on this
+    machine, or go on in the folder of an earlier process of this peer. The returned session has an open endpoint;
+    `Training.run` then joins the run through its `contact`. `stop`: the request to stop this peer, which the session
     keeps; `name`: the peer's display name; `task`: its task file or script. `role`: of this peer in the run; "": it
     trains. `tell`: called with a line when this peer's arguments are not the run's; None: that raises SettingsError.
-    Raises JoinFailed and other ValueErrors, OSError."""
+    Raises JoinFailed and other ValueErrors, OSError; the endpoint is then closed."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:

@@ -38,10 +38,12 @@ class InviteError(ValueError):
 
 
 def write_key(path: Path) -> KeyPair:
-    """Write a new key pair to `path`.key, readable only by its owner from the first byte on, and `path`.pub.
+    """Make a new key pair, write its secret half to `path`.key, readable only by its owner from the first byte on, and
+    its public half to `path`.pub, and return it.
 
     Raises KeyFileError, also when one of the two files exists, because a key is never overwritten, or when `path`
-    itself ends in .key or .pub. No file is then left behind."""
+    itself ends in .key or .pub. No file of the new key is then left behind.
+    """
     keys, name = KeyPair.new(), path.name
     if not name or name.endswith((".key", ".pub")):
         raise KeyFileError(f"{str(path)!r}: give a name without an ending; .key and .pub are added to it")

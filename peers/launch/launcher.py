@@ -70,9 +70,10 @@ class Launch:
         return self._met_s < math.inf
 
     async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run the peers until all have ended, or until `stop` is set. `met` is called with the peers' ids and addresses
-        when all are up, and again when these change. Raises RunFailed when a process cannot be started, a peer fails
-        before the first exchange is over, evaluate() fails, or no peer finishes the run; and any error of `met`."""
+        """Run the peers until all have ended, or until `stop` is set; then stop those that still run. `met` is called
+        with the peers' ids and addresses when all are up, and again when these change. Raises RunFailed when a process
+        cannot be started, a peer fails before the first exchange is over, evaluate() fails, or no peer finishes the
+        run, unless `stop` was set before; and any error of `met`. To be called once."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -277,5 +278,6 @@ class Launch:
 
 
 def script_command(script: Path, arguments: Sequence[str]) -> list[str]:
-    """The command that spawns one peer of a training script that calls `samovar.join()`."""
+    """The command that spawns one peer of a training script that calls `samovar.join()`. `arguments`: the script's
+    own."""
     return [sys.executable, str(script), *arguments]

@@ -105,8 +105,9 @@ class LocalRun:
         return 0 if self.script else self.settings.steps_max or 0
 
     async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
-        """Train until the run ends or `stop` is set, and write the result. `again`: how the user resumes the run if it
-        is stopped, in words. Raises ValueError when another process runs it already, and OSError."""
+        """Train until the run ends or `stop` is set, show the run on `display`, and write the result. `again`: how the
+        user resumes the run if it is stopped, in words. Raises ValueError when another process runs it already, and
+        OSError. A failure of the run raises nothing: it is the returned `wrong`."""
         with kept(self.folder):
             if not self.resumed:
                 keep_settings(self.folder, self.settings)

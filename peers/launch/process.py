@@ -190,8 +190,8 @@ def _stop_by_signal(session: Session) -> list[int]:
 
 
 def main() -> None:
-    """Entry point of a spawned peer process. It exits without waiting for the compute thread, which may be in a long
-    step."""
+    """Entry point of a spawned peer process. The process then exits, without waiting for the compute thread, which may
+    be in a long step: with code 0, 1 or 2, or by the signal that has stopped it."""
     keep_freed_memory()
     code = asyncio.run(_spawned())
     sys.stdout.flush()

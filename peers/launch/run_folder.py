@@ -64,7 +64,8 @@ def _line(command: str) -> str:
 
 
 def command_line() -> str:
-    """This process's command line, without the run's secrets and its folder."""
+    """This process's command line as text, without the run's folder, and with "..." for the invite, which is a
+    secret."""
     given = sys.argv[1:]
     own = given.index("--") if "--" in given else len(given)  # behind it are the task's, which keeps them as they are
     program = Path(sys.argv[0]).name.replace("__main__.py", "samovar")
@@ -147,7 +148,8 @@ def conclude(
     peer reports why. `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records,
     because peers record that another one went silent but cannot know why. Of a simulation only: `consensus`: how close
     the peers' models were at the end; `virtual_s`: the seconds of the simulated world; `digest`: of its events;
-    `broken`: the promise that did not hold. `report`: the result names a report."""
+    `broken`: the promise that did not hold. `report`: the result names a report.
+    """
     try:
         run = read_run(folder)
         read, noun = Tally(sorted((*run.events, *run.exchanges), key=lambda record: record.time_s)), run.noun

@@ -44,7 +44,8 @@ async def answered(folder: Path, answer: Answer, say: Callable[[str], None]) -> 
 
 
 async def serve(folder: Path, answer: Answer) -> asyncio.Server:
-    """Serve requests for the run in `folder` by `answer`. Raises OSError when no socket can be made."""
+    """Serve requests for the run in `folder` by `answer`, until the caller closes the returned server. Raises OSError
+    when no socket can be made."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(folder) as short:

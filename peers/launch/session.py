@@ -60,8 +60,8 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 @dataclass(slots=True)
 class Session:
     """The session of one peer process. `contact`: a future of the peer to join through; its value None means that this
-    peer founds the run. `control`: the line to the launcher; None: this process was started alone. `listening`: the
-    task that reads that line."""
+    peer founds the run. `stop`: the request to stop this peer. `control`: the line to the launcher; None: no launcher
+    spawned this process. `listening`: the task that reads that line."""
 
     endpoint: Endpoint
     orders: Orders
@@ -80,7 +80,8 @@ class Session:
 
     @property
     def invitation(self) -> Invitation | None:
-        """The invitation with which the run begins, from the founder's settings; None without a guest key."""
+        """The invitation with which the run begins, from the orders' guest key and the settings; None without a guest
+        key."""
         guest, wished = self.orders.guest, self.settings
         return None if guest is None else invitation_of(guest, wished.invite_uses, wished.invite_for)
 
@@ -109,7 +110,8 @@ class Session:
         )
 
     def ready(self, peer: Peer) -> None:
-        """Tell the launcher that `peer` answers other peers from now on, and later that it has become a member."""
+        """Note that `peer` answers other peers from now on, which `reinvited` needs, and tell the launcher so if there
+        is one; tell it later that the peer is a member."""
         self._peer = peer
         if (control := self.control) is not None:
             peer.membership.on_view.append(lambda view: control.tell("inside"))
@@ -123,7 +125,8 @@ class Session:
         return await reinvited(self._peer.membership.inviting, asked)
 
     def answer(self, control: Control, ask: int, asked: dict[str, Any]) -> None:
-        """Answer the launcher's request with number `ask`, in a task of its own."""
+        """Answer the launcher's request `asked` with number `ask`, in a task of its own, and send the answer by
+        `control`."""
 
         async def work() -> None:
             control.tell("answer", [ask, await self.reinvited(asked)])
@@ -146,18 +149,20 @@ class Session:
             self.control.tell("keeping", keeping)
 
     def ended(self, how: dict[str, Any]) -> None:
-        """Tell the launcher how this peer's training ended."""
+        """Tell the launcher, if there is one, how this peer's training ended. `how`: a JSON object that becomes
+        `Spawned.ended`."""
         if self.control is not None:
             self.control.tell("ended", how)
 
     def failed(self, error: BaseException) -> None:
-        """Tell the launcher why this process has failed."""
+        """Tell the launcher, if there is one, why this process has failed."""
         if self.control is not None:
             tell_failure(self.control, self.orders, error)
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
-        """Open the peer's record file. Returns it, and a function that writes a record to it and sends the record to
-        the launcher. The records of a peer that was restarted begin with an event that says so."""
+        """Open the peer's record file. Returns it, for the caller to close, and a function that writes a record to it
+        and sends the record to the launcher, if there is one. The records of a peer that was restarted begin with an
+        event that says so."""
         columns = conversation(self.settings).columns
         file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
 
@@ -224,8 +229,9 @@ async def open_as(orders: Orders) -> Session:
 
 
 async def open_for_launcher(control: Control, orders: Orders) -> Session:
-    """Open the session of the peer that `orders` describe, and from now on act on the launcher's messages, which set
-    `contact` and `stop`. Raises as `open_as`."""
+    """Open the session of the peer that `orders` describe, and from now on act on the launcher's messages: they set
+    `contact` and `stop`, tell of peers whose processes have ended, and ask about the invite. If the line closes, the
+    peer is stopped, and this process ends after 2 s, or once no checkpoint is being written. Raises as `open_as`."""
     session = await open_as(orders)
     session.control = control
     session.listening = asyncio.create_task(_listen(session, control))

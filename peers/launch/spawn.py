@@ -94,7 +94,8 @@ class Spawner:
             raise SpawnError(f"a peer's process cannot be started: {error.filename or log}: {reason(error)}") from None
 
     def stop(self) -> None:
-        """Make a fork that is under way fail, and spawn no more forks."""
+        """Make a fork that is under way fail, and spawn no more forks: `spawn` raises SpawnError. Processes with a
+        command of their own are not affected."""
         self._stopped = True
         if self._server is not None and self._server.forking:
             self._server.kill()
@@ -155,7 +156,8 @@ class Fork(Process):
         self._ended.set_result(code)
 
     def adopt(self) -> None:
-        """Wait for this fork in place of a fork server that has ended. This process is the fork's parent then."""
+        """Wait for this fork in place of a fork server that has ended. This process is the fork's parent then. If the
+        fork was reaped already, its exit code counts as 1."""
         loop = asyncio.get_running_loop()
 
         def reap() -> None:
@@ -175,7 +177,7 @@ class Fork(Process):
 
 
 class ForkServer:
-    """The launcher's connection to the fork server."""
+    """The launcher's connection to the fork server, a process of its own (`forkserver`)."""
 
     def __init__(self, process: Process, end: socket.socket, line: Control, log: Path) -> None:
         self._process, self._end, self._line, self._log = process, end, line, log
@@ -194,8 +196,8 @@ class ForkServer:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """Fork one peer; one call at a time. Raises SpawnError when the fork server has ended, ForkServerKilled if a
-        signal ended it."""
+        """Fork one peer, which gets a copy of `control` and appends its output to `log`; one call at a time. Raises
+        SpawnError when the fork server has ended, ForkServerKilled if a signal ended it."""
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])

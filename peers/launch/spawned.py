@@ -17,8 +17,9 @@ from .spec import log_path
 @dataclass(slots=True)
 class Spawned:
     """A peer process. `member`: its id and address, once it is up; `inside`: it is a member of the run; `ended`: its
-    last message, with the keys `finished` and `metrics`; `failure`: why it failed, in its own words; `lives`: how often
-    it was started."""
+    last message, of a task's peer the fields of `loop.Ended`, of a script's `finished`, `metrics`, `scales` and
+    `forgot`; `failure`: why it failed, in its own words, or how its process ended; `lives`: how often it was
+    started."""
 
     orders: Orders
     memory_limit: str | None = None
@@ -58,7 +59,8 @@ class Spawned:
 
     @property
     def done(self) -> bool:
-        """Whether it finished the run, or exited with 0 after it was stopped."""
+        """Whether the peer has told its end (`ended`), and either finished the run or its process did not exit with a
+        failure."""
         return self.ended is not None and (self.ended["finished"] or not self.exit_code)
 
     @property

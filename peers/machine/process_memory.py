@@ -51,9 +51,10 @@ class _Mallinfo(ctypes.Structure):
 
 
 class Returns:
-    """Returns kept memory (`keep_freed_memory`) to the system when it is called and more than `_UNUSED_BYTES` of it are
-    unused; it looks at most once in `_LOOK_S`. Tensors are aligned, so glibc often finds no place for one where another
-    of its size was freed, and what is kept grows. Does nothing where the C library is not glibc 2.33 or later."""
+    """Returns kept memory (`keep_freed_memory`) to the system when it is called and more than 48 MiB of it are unused;
+    it looks at most once in 0.25 s. Tensors are aligned, so glibc often finds no place for one where another of its
+    size was freed, and what is kept grows. Does nothing where the C library is not glibc 2.33 or later. Arguments of
+    the call are ignored."""
 
     def __init__(self) -> None:
         self._due_s, self._others_bytes = 0.0, 0
@@ -115,8 +116,8 @@ def _taken_bytes() -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that an allocation failed: a MemoryError, or an error with PyTorch's text for that, which
-    has no exception type for it, or one that no thread can be started in a process with a memory limit."""
+    """Whether `error` says that an allocation failed: a MemoryError; an error with PyTorch's text for that, which has
+    no exception type for it; or, in a process with a memory limit, the error that no thread can be started."""
     words = str(error)
     no_stack = "can't start new thread" in words and bool(memory_hint())
     return isinstance(error, MemoryError) or "can't allocate memory" in words or no_stack

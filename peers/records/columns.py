@@ -30,7 +30,8 @@ def noun(columns: Iterable[str]) -> Noun:
 
 
 def shown(columns: Columns) -> Columns:
-    """The columns that are shown. `round` is not among them, because each exchange has a number anyway."""
+    """The columns that are shown: those with a title. `round` is not among them, because each exchange has a number
+    anyway."""
     return {name: title for name, title in columns.items() if title and name != "round"}
 
 

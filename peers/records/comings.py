@@ -25,7 +25,9 @@ class Tell(Protocol):
 class Comings:
     """Writes the events that one peer sees of others, by `tell`. It notices waits for too few peers and refused
     messages by itself. The caller passes it each view (`follow`), each stall (`stalled`) and each exchange's number of
-    members (`were_there`). `follow` writes nothing before `begin`; all other events are written at any time."""
+    members (`were_there`). `follow` writes nothing before `begin`; all other events are written at any time. That a
+    member joined is written only once the run has started, and only where the membership knows all members. That two
+    members cannot reach each other is written by these two and the first of the membership's `leaders`."""
 
     def __init__(self, endpoint: Endpoint, membership: RunMembers, clock: RunClock, tell: Tell) -> None:
         self._endpoint, self._membership, self._clock, self._tell = endpoint, membership, clock, tell
@@ -64,7 +66,8 @@ class Comings:
                 self._tell("silent", about=member.name, why=lost, key=member.id)
 
     def were_there(self, members: int) -> None:
-        """Note the number of members of an exchange. Write an event when this peer is the only one left."""
+        """Note the number of members of an exchange. Write an event when this peer is the only one, and was not in the
+        exchange before."""
         if members == 1 < self._members:
             self._tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = members
@@ -107,8 +110,9 @@ class Comings:
 
 
 def reinvited(before: Invitation | None, now: Invitation | None) -> str:
-    """The change of the run's invite from `before` to `now`, in words; "": there is none, or only further keys were let
-    in by it. None: there is no invite."""
+    """The change of the run's invite from `before` to `now` (None: there is no invite), in words: revoked, replaced by
+    one with another guest key, or changed: another `keys_max`, fewer `keys`, or more seconds. "": none of these.
+    Further keys that the invite has let in, and fewer seconds that are left, are no change."""
     if now is None:
         return "" if before is None else "it was revoked: nobody joins by an invite now"
     keys = "any number of keys" if now.keys_max is None else f"{now.keys_max} keys"

@@ -50,8 +50,8 @@ def scale_of(name: str, scales: Mapping[str, str]) -> Scale:
 
 
 def scales_told(names: Mapping[str, float], declared: Mapping[str, str]) -> dict[str, str]:
-    """Name -> declared scale of these metrics, for a record. Without a declaration, the metric `accuracy` has "higher
-    %", and any other ""."""
+    """Name -> declared scale, for a record of the metrics with these `names`; their values do not matter. Without a
+    declaration, the metric `accuracy` has "higher %", and any other ""."""
     return {name: declared.get(name, _DEFAULT.get(name, "")) for name in names}
 
 
@@ -65,9 +65,10 @@ def fault(value: object) -> str:
 
 
 def numbers_of(measured: Measured, declared: Mapping[str, str] | None, said: str) -> dict[str, float]:
-    """The metrics in `measured`, by name, in the order in which they are `declared`. A plain number is the only
-    declared metric; where none is declared, the accuracy. Raises ValueError for anything else. `said`: the words with
-    which its text begins, e.g. "evaluate() returned"."""
+    """The metrics in `measured`, by name, in the order in which they are `declared`, or as they are given where none
+    are. A plain number is the only declared metric; where none is declared, the accuracy. Raises ValueError for other
+    names than the declared ones, for values that are no numbers, and for none at all. `said`: the words with which its
+    text begins, e.g. "evaluate() returned"."""
     known = ", ".join(declared or ())
     if isinstance(measured, Mapping):
         told = measured

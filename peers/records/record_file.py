@@ -23,7 +23,8 @@ def line_of(record: Record) -> bytes:
 class RecordFile:
     """Appends whole lines to one peer's file: a header with the conversation's `columns`, then records. The file is
     opened at once, its folder is made, and a last line that a kill left incomplete is removed. Lines that cannot be
-    written, e.g. on a full disk, raise no error; they are retried with the next record."""
+    written, e.g. on a full disk, raise no error; they are retried with the next record. At most 10,000 lines wait;
+    beyond that the oldest are dropped."""
 
     def __init__(self, folder: Path, peer: str, columns: Columns = ROUNDS) -> None:
         self._path, self._peer = peer_file(folder, peer), peer
@@ -36,8 +37,9 @@ class RecordFile:
         self._write()
 
     def append(self, record: Record) -> EventRecord | None:
-        """Write one record to the operating system, so that it outlives the process. Returns the event to be shown when
-        writing begins to fail, else None."""
+        """Write one record to the operating system, so that it outlives the process. When writing begins to fail,
+        returns an event that says so, for the caller to show; it is written to the file, too, as soon as that works
+        again. Else None."""
         self._torn, self._header = self._torn or self._header, b""
         self._waiting.append(line_of(record))
         error, failed_before = self._write(), self._failed

@@ -74,8 +74,8 @@ def peer_file(folder: Path, peer: str, ending: str = ".jsonl") -> Path:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run's folder, finished or not. An incomplete last line of a file is skipped; other damage raises
-    ValueError, in one line."""
+    """Read a run's folder, finished or not. An incomplete last line of a file is skipped; other damage, and a folder
+    without a run, raise ValueError, in one line; a file that cannot be opened raises OSError."""
     if not folder.exists():
         raise ValueError(f"{folder}: there is no such run folder")
     files = sorted(folder.glob("peer-*.jsonl"))
@@ -113,7 +113,8 @@ def _commands(file: Path) -> list[str]:
 
 
 def read_records(file: Path) -> list[Record]:
-    """The records in one peer's file, in the order in which they were written. Raises ValueError as `read_run` does."""
+    """The records in one peer's file, in the order in which they were written. Raises ValueError for damage other than
+    an incomplete last line, and OSError."""
     return [record_of(row, place) for row, place in _rows(file) if row.get("kind") != "schema"]
 
 

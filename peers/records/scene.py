@@ -88,6 +88,7 @@ class Scene:
 
 
 def read_scene(folder: Path) -> Scene | None:
-    """The scene in a run folder; None: the run was no simulation. Raises a ValueError of one line."""
+    """The scene in a run folder; None: the run was no simulation, or its simulation has not ended. Raises a ValueError
+    of one line when the file is damaged."""
     file = folder / SCENE_FILE
     return build(Scene, parse(file.read_bytes(), str(file)), str(file)) if file.exists() else None

@@ -141,8 +141,8 @@ def numbers(values: Iterable[float]) -> Figure:
 
 
 def absence_marks(axis: Axis, missing: Sequence[Absence], *, labels: bool = True) -> tuple[list[Figure], list[Figure]]:
-    """The plotly shapes and annotations that mark lost peers: a dotted line at each such time, and labels with the
-    peers' names above. Lines close to each other share a label."""
+    """The plotly shapes and annotations that mark lost peers: a dotted line at each such time, and with `labels` a
+    label above with the peer's name. Lines close to each other share a label, which tells the number of peers."""
     places = sorted((axis.at(when), absence.peer) for absence in missing for when in absence.lost_s)
     faint = 1.0 if len(places) <= MOST_LOUD else 0.3
     dotted = {"color": LOST_INK, "width": 1, "dash": "dot"}

@@ -31,8 +31,8 @@ _Value = Callable[[ExchangeRecord], float | None]
 
 
 def own_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str, tuple[str, Figure]]:
-    """Name of a chart -> its heading and its figure. `axis`: of time; `missing`: lost peers, which are marked. Charts
-    without any data are left out."""
+    """Name of a chart -> its heading and its figure, for a run whose peers keep models of their own. `axis`: of time;
+    `missing`: lost peers, which are marked. Charts without any data are left out."""
     found: dict[str, tuple[str, Figure]] = {}
     found["own loss-time"] = "Each peer's own loss", _chart(run, axis, missing, "training loss", _loss, loss_text, [])
     for name in first_metrics(dict.fromkeys(name for record in run.exchanges for name in record.metrics)):

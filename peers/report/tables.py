@@ -106,14 +106,14 @@ def command(run: Run) -> str:
 
 
 def broken(run: Run) -> str:
-    """The promise that did not hold in a simulation; "" if all held."""
+    """The promise that did not hold in a simulation, as HTML; "" if all held, and for a run that was no simulation."""
     what = run.scene.broken if run.scene else ""
     return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
 
 
 def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
-    """A sentence with the share of each phase in all peers' time, and one with the peer that was waited for longest; ""
-    if there are no exchanges."""
+    """A sentence with the share of each phase in all peers' time, "" if no time was spent; and one with the peer that
+    was waited for longest, if there is one."""
     spent = [sum(getattr(peer, f"{phase}_s") for peer in peers) for phase in PHASES]
     if not sum(spent):
         return ""
@@ -138,8 +138,8 @@ def _longest_awaited(run: Run) -> str:
 
 
 def missing_table(run: Run, missing: Sequence[Absence]) -> str:
-    """The table of the peers that were lost or missed exchanges. The column "Rounds without it" is left out where
-    exchanges are not rounds."""
+    """The table of the peers that were lost or missed exchanges, or a sentence if there are none. The column "Rounds
+    without it" is left out where exchanges are not rounds."""
     rounds = run.noun == "round"
     if not missing:
         return f'<p class="note">No peer was lost, and no {run.noun} had to do without one.</p>'

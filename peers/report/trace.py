@@ -1,8 +1,9 @@
 """A run as a Chrome trace, to open in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-The format is Google's "Trace Event Format". Each peer is a process of the trace. A slice ('X') stands for an exchange,
-and within it slices for compute, wait, transfer and evaluation; counters ('C') for loss, metrics and the conversation's
-own numbers; instants ('i') for events. Times are whole microseconds.
+The format is Google's "Trace Event Format". Each peer is a process of the trace. In it a slice ('X') stands for an
+exchange, with slices within it for compute, wait, transfer and evaluation; instants ('i') for the peer's events. The
+process "run" has the counters ('C'), over all peers: loss, metrics and the conversation's own numbers. Times are whole
+microseconds since the start of the run.
 """
 
 from __future__ import annotations

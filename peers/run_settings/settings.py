@@ -95,8 +95,8 @@ class Settings(ChosenSettings):
         return self.peers + self.own.server_count()
 
     def changed(self, **values: Any) -> Settings:
-        """These settings with the given `values`, by name. If they change the protocol, its own settings take their
-        defaults."""
+        """These settings with the given `values`, by name. If they change the protocol, the own settings of the new one
+        that are not among `values` take their defaults. Raises SettingsError."""
         return dataclasses.replace(self, **values)
 
     @classmethod
@@ -148,7 +148,8 @@ class Settings(ChosenSettings):
                 raise SettingsError(f"is of one peer here, got several: {kinds!r:.200}", name, f"--{name}")
 
     def check_founding(self) -> None:
-        """Raises SettingsError when no other peer could join a run that is founded with these settings."""
+        """Raises SettingsError when no other peer could join a run that is founded with these settings, because its
+        first peers cannot be dialled."""
         if self.listen == NOWHERE:
             raise SettingsError(
                 f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
@@ -165,6 +166,7 @@ class Settings(ChosenSettings):
         return {**self.values(), **self.own.values()}
 
     def to_json(self) -> str:
+        """All settings (`plain`) as JSON, from which `from_json` reads them."""
         return json.dumps(self.plain())
 
     @classmethod
@@ -184,6 +186,7 @@ class Settings(ChosenSettings):
         return {name: values[name] for name in agreed_of(self.protocol)}
 
     def agreed_json(self) -> str:
+        """The settings of `agreed` as JSON, for `with_agreed` of a newcomer."""
         return json.dumps(self.agreed())
 
     def with_agreed(self, agreed: Mapping[str, object] | str, tell: Tell | None = None) -> Settings:

@@ -13,8 +13,8 @@ _CLOSE_S = 5.0
 
 
 class Background:
-    """An event loop on a daemon thread, which starts at construction. A program that ends without `close` does not wait
-    for the thread."""
+    """An event loop on a daemon thread, which starts at construction. Its methods are for other threads: `call` and
+    `wait` would wait for ever on the loop's own. A program that ends without `close` does not wait for the thread."""
 
     def __init__(self) -> None:
         running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()

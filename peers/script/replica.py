@@ -36,7 +36,7 @@ class _Asked:
 
 class ScriptReplica:
     """One script's model and optimizer as a replica (`training.replica`). `gradients`: peers average the gradients in
-    place of the model."""
+    place of the model. The methods up to `end` belong to the event loop's thread, those after it to the script's."""
 
     steps_taken = 0
 
@@ -64,11 +64,12 @@ class ScriptReplica:
 
     @property
     def period(self) -> int:
-        """Local steps of the present round; 1 where gradients are averaged."""
+        """Local steps of the present round; 1 where gradients are averaged; 0 before the first work."""
         return 1 if self._gradients and self._asked is not None else self._job.total
 
     def facts(self) -> Facts:
-        """The properties of this replica that its peer needs before it joins."""
+        """The properties of this replica that its peer needs before it joins, with the model's present values. Raises
+        Diverged when one of these is not finite."""
         facts = self._copy.facts(self._copy.bring(), "gradients" if self._gradients else "steps")
         return replace(facts, source="script")
 
@@ -78,7 +79,7 @@ class ScriptReplica:
         """Do nothing: the script itself reads `Run.part` and chooses its data by it."""
 
     def note(self, record: ExchangeRecord) -> None:
-        """Do nothing: a script has no hook for it."""
+        """Do nothing: a script reads its records by `Run.history`."""
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
         return await stop.unless(lambda: self._ask(work))
@@ -87,11 +88,11 @@ class ScriptReplica:
         """Do nothing: a script evaluates its own models."""
 
     async def end_round(self, position: Position) -> None:
-        """Do nothing: a script has no hook for it."""
+        """Do nothing: the begin is applied with the next work, or by `save`, and a script has no hooks."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """Apply the begin of `position`, if the script is leaving. Nothing is written: a script saves its own
-        checkpoints."""
+        """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, has not failed,
+        and no exchange is under way; else do nothing. Nothing is written: a script saves its own checkpoints."""
         if self._final and not failed and not isinstance(position.begin, Update):
             await self._ask(position.begin)
 
@@ -108,7 +109,8 @@ class ScriptReplica:
 
     def wait(self) -> bool:
         """Wait for a work that needs steps or a gradient of the script, and begin it; returns True. Works without steps
-        are done here. Returns False when there are no more works."""
+        are done here. Returns False when there are no more works. Raises ValueError for a job that a script cannot do,
+        and the errors of `ModelCopy.begin`, `prepare` and `bring`."""
         while (asked := self._queue.get()) is not None:
             if isinstance(asked.work, Work):
                 if self._begin(asked.work):
@@ -145,12 +147,14 @@ class ScriptReplica:
 
     def before_step(self) -> None:
         """Apply the work's correction to the gradients, if it has one. Called between backward and the optimizer's
-        step."""
+        step. Raises ValueError when the script has changed the model or optimizer in a way that the run cannot
+        follow."""
         self._copy.before_step()
 
     def stepped(self) -> bool:
-        """Count a local step. Called after each step of the optimizer. Returns True when the work is done; the script's
-        thread must then call `wait`."""
+        """Count a local step, and bring the update if it was the work's last one. Called after each step of the
+        optimizer. Returns True when the update was brought; the script's thread must then call `wait`. Raises Diverged
+        when the model is not finite then."""
         self._copy.after_step()
         self.steps += 1
         if self._job.halfway and self.steps - self._job.taken == self._job.count // 2:
@@ -161,14 +165,15 @@ class ScriptReplica:
         return True
 
     def leave(self) -> None:
-        """Bring the steps of the present round as the last update, because the script takes no more."""
+        """Bring the steps of the present round as the update of the work under way, marked as the last one (`final`),
+        because the script takes no more. The script's thread must then call `wait`."""
         self._final = True
         if self._asked is not None:
             self._bring(self._update())
 
     def bring_gradient(self, filling: Filling, weight: float) -> None:
-        """Bring the conversation the update of a gradient that backward has begun to compute; `filling` tells when each
-        of its buckets is complete. `weight`: number of samples in the batch."""
+        """Bring the conversation the update of a gradient that backward has begun to compute, as the answer to the work
+        under way; `filling` tells when each of its buckets is complete. `weight`: number of samples in the batch."""
         rate, loss = self._copy.learning_rate, self.losses.so_far()
         self.losses.begin()
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))

@@ -1,4 +1,4 @@
-"""What a script reports to its run: the losses of its batches, their samples, and metrics of its own."""
+"""The reports of a script to its run: the losses of its batches, their samples, and metrics of its own."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Losses:
 
     def so_far(self) -> float:
         """The mean loss of the present round so far. If it is not finite, or no loss was reported, the last finite
-        mean."""
+        mean, NaN if there was none. Waits for the device that has the losses."""
         if self._count and math.isfinite(mean := float(self._sum) / self._count):
             self.mean = mean
         return self.mean
 
     def begin(self) -> None:
-        """Begins a round: forgets the losses of the round before, but keeps `mean`."""
+        """Begin a round: forget the losses of the round before, but keep `mean`."""
         self._sum, self._count = 0.0, 0
 
 
 class Reports:
-    """What a script's thread reports for the next record, which the event loop's thread writes: `losses` of the
+    """The reports of a script's thread for the next record, which the event loop's thread writes: `losses` of the
     batches; `weight`: the number of samples in a batch; and metrics."""
 
     def __init__(self) -> None:
@@ -84,7 +84,8 @@ class Reports:
         return note
 
     def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str]]:
-        """Take the metrics that no exchange has followed, with their scales, for the launcher's result."""
+        """Take the metrics that no exchange has followed ("metrics"; empty: none), and their scales ("scales"), for the
+        launcher's result."""
         metrics = self._next.pop() if self._next else {}
         return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
 

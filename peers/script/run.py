@@ -44,7 +44,8 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:
-    """This process as a peer of a run. Used as a context manager, it leaves the run at the end of the block."""
+    """This process as a peer of a run. Used as a context manager, it leaves the run at the end of the block: by
+    `leave`, or, if the block raises, at once. So it does at the interpreter's exit, if `leave` was not called."""
 
     def __init__(self, background: Background, session: Session, invitation: dict[str, Any] | None) -> None:
         self._background, self._session, self._invitation = background, session, invitation
@@ -138,8 +139,8 @@ class Run:
     def metrics(self, measured: Measured) -> None:
         """Report metrics of the model: a number, which is the one declared metric or else an accuracy, or numbers by
         name, as a task's `evaluate` returns them. The record of the next exchange has those of the last call before it.
-        Those that no exchange follows are in the run's result. Raises ValueError for names that `wrap` was not given,
-        before `wrap`, and after `leave`."""
+        Those that no exchange follows are in the run's result. Raises ValueError for other names than `wrap` was given,
+        if it was given any, before `wrap`, and after `leave`."""
         self._reports.measure(measured)
 
     @contextlib.contextmanager

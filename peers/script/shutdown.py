@@ -22,7 +22,8 @@ BY_USER = "stopped by its user"
 
 
 def why_left(error: BaseException | None) -> str:
-    """Why a peer leaves whose script ended by `error`, or without a call of `leave`, for the other peers' users."""
+    """The reason, for the other peers' users, why a peer leaves: its user stopped the script, or its script ended by
+    `error`, or, if that is None or SystemExit, without a call of `leave`."""
     if isinstance(error, KeyboardInterrupt):
         return BY_USER
     return (
@@ -41,10 +42,10 @@ async def shut_down(
     error: BaseException | None,
     measured: Mapping[str, Any],
 ) -> None:
-    """Tell the other peers and the launcher why this peer leaves, and close its endpoint. Without a launcher, write the
-    result to the run's folder. `peer`: None when the script ended before `wrap`; `done`: the run is over, and this peer
-    has its last result; `error`: the script's failure; `measured`: `metrics` and `scales` of its last model, which are
-    in no record."""
+    """Tell the other peers and the launcher why this peer leaves, and close its endpoint and its session. Without a
+    launcher, write the result to the run's folder. `peer`: None when the script ended before `wrap`, which the launcher
+    is told as a failure; `done`: the run is over, and this peer has its last result; `error`: the script's failure;
+    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")

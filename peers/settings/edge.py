@@ -28,8 +28,9 @@ _MESSAGES_BYTES: Final = 512
 
 
 def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The `given` common settings, by name. If `edge` is among them, the settings for which it stands are added. Raises
-    SettingsError when one of those is given with another value."""
+    """The `given` common settings, by name, for a peer of `samovar join`. If `edge` is among them and True, `listen`
+    becomes `NOWHERE`, and `threads` 1 unless another number than 0 is given. Raises SettingsError when an address to
+    listen at is given beside `edge`, other than these two: `NOWHERE` and `ANYWHERE`."""
     if given.get("edge") is not True:
         return {**given}
     if given.get("listen", NOWHERE) not in (NOWHERE, ANYWHERE):
@@ -38,7 +39,8 @@ def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_budget(settings: CommonSettings) -> None:
-    """Raises SettingsError for a budget with which a peer cannot stay in a run."""
+    """Raises SettingsError for a budget with which a peer cannot stay in a run: a rate by which the smallest chunk of
+    data takes longer than a quarter of the patience, or less than 1 MB a day."""
     if settings.budget is not None:
         least_Bps = (CHUNK_BYTES_MIN + _MESSAGES_BYTES) / (settings.patience_s / 4)
         if parse_rate(settings.budget) < least_Bps:
@@ -53,8 +55,9 @@ def check_budget(settings: CommonSettings) -> None:
 
 
 def begin_with(budget: Budget | None, saved: Mapping[str, Any]) -> None:
-    """Set the day's remaining bytes of `budget` to those that this peer's former process has `saved` in a
-    checkpoint."""
+    """Set the day's remaining bytes of `budget` to those that this peer's former process has `saved` among the numbers
+    of a checkpoint. Does nothing without a limit a day, or if none are saved. It replaces `budget.day`, so it must be
+    called before anything else keeps that."""
     left_bytes = saved.get(BUDGET_LEFT)
     if budget is not None and budget.day is not None and isinstance(left_bytes, float):
         budget.day = Day(budget.day.bytes_a_day, left_bytes)

@@ -78,7 +78,9 @@ class Declared:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings(Declared):
     """Base class for the settings of one conversation, beside the common ones. A subclass is a frozen dataclass whose
-    fields are declared by `setting`, with other names than the common settings have."""
+    fields are declared by `setting`, with other names than the common settings have. The methods tell the rest of the
+    program what follows from the settings. A subclass overrides those for which the usual answer, given here, is
+    wrong."""
 
     first: ClassVar[tuple[str, ...]] = ()
     """Settings that the help of a command lists first, for beginners."""
@@ -115,7 +117,8 @@ class OwnSettings(Declared):
 
     def check_metrics(self, names: Collection[str], headline: str) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives. `headline`: the name of the one that comes first."""
+        evaluation gives. `headline`: the name of the metric by which the task's models are compared; "": the task does
+        not evaluate."""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

@@ -35,7 +35,8 @@ def _argument(found: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def in_python() -> Iterator[None]:
-    """A context whose errors name arguments in place of flags."""
+    """A context whose errors name arguments of Python in place of flags. It changes errors that have one text and
+    nothing else as their arguments."""
     try:
         yield
     except Exception as error:

@@ -69,25 +69,26 @@ def parse_size(text: str) -> int:
 
 
 def link_text(link: LinkSpec) -> str:
-    """The shortest text that `parse_link` reads as this exact link. The other `_text` functions are exact inverses of
-    their `parse_` functions too."""
+    """The text, as short as that of `rate_text` and `duration_text`, that `parse_link` reads as this exact link."""
     rates = [link.bandwidth_Bps] if link.down_Bps is None else [link.down_Bps, link.bandwidth_Bps]
     times = [link.latency_s, *([link.jitter_s] if link.jitter_s else [])]
     return ",".join(("/".join(map(rate_text, rates)), *map(duration_text, times)))
 
 
 def rate_text(rate_Bps: float) -> str:
-    """The shortest text that `parse_rate` reads as exactly `rate_Bps` bytes a second."""
+    """A short text that `parse_rate` reads as exactly `rate_Bps` bytes a second: the shortest that does not begin with
+    "0."."""
     return _written(rate_Bps, _RATES)
 
 
 def duration_text(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads as exactly `seconds`."""
+    """A short text that `parse_duration` reads as exactly `seconds`: the shortest that does not begin with "0.", as
+    500ms."""
     return _written(seconds, _TIMES)
 
 
 def size_text(size: int) -> str:
-    """The shortest text that `parse_size` reads as exactly `size` bytes."""
+    """A short text that `parse_size` reads as exactly `size` bytes: the shortest that does not begin with "0."."""
     return _written(size, _SIZES).upper().replace("I", "i")
 
 

@@ -25,7 +25,7 @@ def agreed_of(spoken: Spoken) -> dict[str, dataclasses.Field[Any]]:
 
 
 def present_names(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str]:
-    """Former name of a setting -> its present name."""
+    """Former name of a setting -> its present name, for those of `fields` that have a former name."""
     return {former: name for name, field in fields.items() if (former := field.metadata["former"])}
 
 

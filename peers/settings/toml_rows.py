@@ -22,8 +22,9 @@ class TableError(ValueError):
 
 
 class Row:
-    """The table of `file` at the path `keys`. It may contain only `known` keys, with dashes or underscores. Raises
-    TableError."""
+    """The table of `file` at the path `keys`. Construction raises TableError if that is no table, has a key that is not
+    among the `known` names, or has one twice. A key may be written with dashes or underscores; `known` and the methods
+    have underscores."""
 
     def __init__(self, file: TomlFile, keys: tuple[str | int, ...], known: Collection[str]) -> None:
         self.name = " ".join(str(key) if isinstance(key, str) else f"number {key + 1}" for key in keys)
@@ -46,8 +47,8 @@ class Row:
         return key in self._found
 
     def take(self, key: str, how: Callable[[object], T], *default: U) -> T | U:
-        """The value of `key`, checked and converted by `how`, or the default. Raises TableError when `how` raises
-        ValueError, and when the key is missing and has no default."""
+        """The value of `key`, checked and converted by `how`. If the key is missing: the `default` as it is. Raises
+        TableError when `how` raises ValueError, and when the key is missing and no default is given."""
         if key not in self._found:
             if default:
                 return default[0]
@@ -58,13 +59,15 @@ class Row:
             raise self.wrong(key, str(error)) from None
 
     def wrong(self, key: str, problem: str) -> TableError:
-        """The error for a `key` whose value contradicts other keys; "": for the table as a whole."""
+        """The error, for the caller to raise, that the value of `key` has this `problem`; without such a key, or with
+        "", that the table has it. `problem`: words that follow the name."""
         where = f"{self._found[key][1]}: {key}" if key in self._found else f"{self._place}: {self.name}"
         return TableError(f"{where}: {problem}")
 
 
 def rows(file: TomlFile, key: str, known: Collection[str]) -> list[Row]:
-    """The tables of ``[[key]]``, in order; none if the file has no such key. Raises TableError."""
+    """The tables of ``[[key]]``, in order, with `known` as their keys; none if the file has no such key. Raises
+    TableError."""
     found = file.table.get(key, [])
     if not isinstance(found, list):
         raise TableError(f"{file.place(key)}: {key} must be tables, each under [[{key}]], got {shown(found)}")

@@ -41,9 +41,10 @@ Value = int | float | str | bool | Parsed[Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule of one setting. `take`: checks and converts a value; `said`: the valid values, in words that follow
-    "must be" in an error; `metavar`: the word for the value in a usage line; `kind`: the type of the flag's value;
-    `choices`: all valid values, if they are listed."""
+    """The rule of one setting. `take`: checks a value and returns its normal form, or raises ValueError (an
+    `OptionError` if the text names something known whose options are wrong); `said`: the valid values, in words that
+    follow "must be" in an error; `metavar`: the word for the value in a usage line; `kind`: the type of the flag's
+    value; `choices`: all valid values, if they are listed."""
 
     take: Callable[[object], Value]
     said: str
@@ -149,8 +150,9 @@ def file(what: str, metavar: str = "FILE") -> Rule:
 
 
 def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = None) -> Callable[[object], Parsed[T]]:
-    """The `take` of a rule whose values are texts that `parse` turns into objects. `text_of`: gives the text's normal
-    form from the text and the object; None: `spelled` gives it."""
+    """The `take` of a rule whose values are texts that `parse` turns into objects. Given a text, it returns a `Parsed`
+    with the text's normal form and the object; given a `Parsed`, it returns that. `text_of`: gives the normal form from
+    the text and the object; None: `spelled` gives it."""
 
     def take(value: object) -> Parsed[T]:
         if isinstance(value, Parsed):
@@ -165,7 +167,7 @@ def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = 
 
 def period() -> Rule:
     """The rule for the number of local steps between two averagings: an integer, or the text of a policy in `PERIODS`
-    with its options. Its value is the policy."""
+    with its options. Its `take` returns a `Parsed`, whose `value` is the policy."""
 
     def text_of(text: str, policy: object) -> str:
         return str(policy.steps) if isinstance(policy, Fixed) else spelled(text.strip())
@@ -182,7 +184,8 @@ def period() -> Rule:
 
 
 def codec() -> Rule:
-    """The rule for a codec's text with its options; the value of ``none`` is None."""
+    """The rule for a codec's text with its options, or ``none``. Its `take` returns a `Parsed`, whose `value` is the
+    codec, or None for ``none``."""
 
     def parse(text: str) -> Codec | None:
         return None if text == "none" else parse_codec(text)
@@ -192,32 +195,36 @@ def codec() -> Rule:
 
 
 def goal() -> Rule:
-    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its value is a `Goal`."""
+    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its `take` returns a `Parsed`, whose
+    `value` is a `Goal`."""
     said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
     return Rule(parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
 
 
 def passes() -> Rule:
-    """The rule for the number of passes over the training data, which need not be whole. Its value is a float."""
+    """The rule for the number of passes over the training data, from 1e-6 to 1e9; it need not be whole. Its value is a
+    float."""
     return replace(times(1e-6, 1e9), metavar="E")
 
 
 def outer() -> Rule:
-    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its value is the outer step."""
+    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its `take` returns a `Parsed`, whose
+    `value` is the outer step."""
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
     return Rule(parsed(parse_outer), said, "plain|STEP", str)
 
 
 def schedule() -> Rule:
-    """The rule for the name of an allreduce schedule; the value of ``auto`` is None."""
+    """The rule for the name of an allreduce schedule (`SCHEDULES`), or ``auto``. Its `take` returns a `Parsed`: its
+    `text` is the name, its `value` the `Schedule`, or None for ``auto``."""
     rule = one_of("auto", *SCHEDULES)
     take = parsed(lambda text: SCHEDULES.get(str(rule.take(text))))
     return Rule(take, rule.said, rule.metavar, str, rule.choices)
 
 
 def protocol() -> Rule:
-    """The rule for a conversation, which `peers.conversations.loading.chosen` finds by its name or the path of its
-    file."""
+    """The rule for a conversation. It takes only a `Spoken`, which `peers.conversations.loading.chosen` finds by the
+    conversation's name or the path of its file, and returns it as it is."""
 
     def take(value: object) -> Parsed[Any]:
         if not isinstance(value, Parsed):
@@ -228,8 +235,8 @@ def protocol() -> Rule:
 
 
 def arguments() -> Rule:
-    """The rule for the words of a task's own command line, as one text for a shell; a list of words is also
-    accepted."""
+    """The rule for the words of a task's own command line: one text, as for a shell, or a list of words. Its value is
+    one text, quoted for a shell."""
 
     def take(value: object) -> str:
         words = shlex.split(value) if isinstance(value, str) else value

@@ -16,10 +16,11 @@ from .unfreezing import Unfrozen
 
 
 class Averaged:
-    """The averaged tensors: the trained parameters, then the floating-point buffers, then the optimizer's state if that
-    is averaged too (`inner_state`). With `gradients`: in place of all these the gradients of the parameters, and flags
-    that tell which parameters have one. No parameter may be unfrozen where gradients or an optimizer's state are
-    averaged. `tables`: the ids of parameters that are left out, because their rows are exchanged by themselves."""
+    """The averaged tensors of `model`, in the vector's order: the trained parameters, then the floating-point buffers
+    that are no constants, then the optimizer's state if that is averaged too (`inner_state`). With `gradients` the
+    vector has in place of all these the layout of `summed`: that of the parameters' gradients, and of flags that tell
+    which parameters have one. No parameter may be unfrozen where gradients or an optimizer's state are averaged.
+    `tables`: the ids of parameters that are left out, because their rows are exchanged by themselves."""
 
     def __init__(
         self,
@@ -29,12 +30,14 @@ class Averaged:
         gradients: bool = False,
         tables: frozenset[int] = frozenset(),
     ) -> None:
-        """Raises ValueError for a model that cannot be averaged."""
+        """Raises ValueError for a model that cannot be averaged: with a sparse or quantized tensor, or with nothing to
+        average."""
         self._model, self._inner_state, self._gradients, self._tables = model, inner_state, gradients, tables
         self._constants = Constants(model)
         self.unfrozen = Unfrozen(self._constants, self._first_layout())
         self.parameters = sum(parameter.numel() for parameter in self.trained())
-        """The number of parameters' elements in the vector when the run began. They are the vector's first elements."""
+        """The number of trained parameters' elements in the vector when the run began. They are the vector's first
+        elements, but for the flags where gradients are averaged: these follow the first parameter, and do not count."""
 
     @property
     def layout(self) -> Layout:
@@ -68,7 +71,8 @@ class Averaged:
         return tensors | ({} if self._inner_state is None else self._inner_state.tensors())
 
     def trained(self) -> list[Tensor]:
-        """The trained parameters, in the vector's order."""
+        """The trained parameters, in the vector's order, with those that were unfrozen during the run, and without
+        `tables`."""
         return list(self._parameters().values())
 
     def _parameters(self) -> dict[str, Tensor]:
@@ -83,8 +87,8 @@ class Averaged:
 
     def vector(self, names: tuple[str, ...] | None = None) -> Tensor:
         """The model as a new vector [n]. `names`: of the parameters that were unfrozen during the run, those that the
-        vector has; None: all. Raises ValueError when the model's tensors have other shapes, or its constants other
-        values, than when the run began."""
+        vector is to have; None: all. Raises ValueError when the model's tensors have other shapes than when the run
+        began, or its constants were changed (`Constants.check`; not where gradients are averaged)."""
         if not self._gradients:  # equal gradients change constants equally on all peers
             self._constants.check()
         try:
@@ -103,15 +107,15 @@ class Averaged:
 
     @property
     def can_lie_in(self) -> bool:
-        """Whether the model can lie in one vector (`lie_in`): all of it are trained parameters of one type, on the CPU,
-        but for integer buffers."""
+        """Whether the model can lie in one vector (`lie_in`): it has no constants, and all its tensors are trained
+        parameters of one type on the CPU, but for integer buffers and buffers outside the state_dict."""
         tensors, dtype = self._tensors(), self.layout.dtype
         movable = all(one.dtype == dtype and one.device.type == "cpu" for one in tensors.values())
         return movable and self.parameters == self.layout.size and not (self._tables or self._constants.names)
 
     def lie_in(self, vector: Tensor) -> None:
-        """Make the model's parameters views of `vector` [n]: they take its values, and each later change of one is a
-        change of the other."""
+        """Make the model's parameters views of `vector` [n]: their values become those of the vector, and each later
+        change of one is a change of the other. Only for a model that `can_lie_in` a vector."""
         parameters = self._parameters()
         for slot in self.layout.slots:
             parameters[slot.name].data = vector[slot.start : slot.stop].view(slot.shape)

@@ -32,8 +32,8 @@ class Agreement:
 
     @classmethod
     def on(cls, layout: Layout, constants: Mapping[str, Tensor] | None = None) -> Agreement:
-        """The agreement on `layout` and `constants`. The digest covers every byte of the constants, their names and
-        their order."""
+        """The agreement on `layout` and `constants`, by name; None or empty: on the layout alone. The digest covers
+        every byte of the constants, their names and their order."""
         words = f"{layout.size} elements in {len(layout.slots)} tensors"
         if not constants:
             return cls(layout.digest, words)
@@ -74,8 +74,9 @@ class Constants:
         return [name for name, parameter in self._frozen if parameter.requires_grad]
 
     def release(self, names: Collection[str]) -> dict[str, Tensor]:
-        """Remove these parameters from the constants. Returns name -> parameter. Raises ValueError for a parameter that
-        was changed while it was frozen, as far as a sample of its elements shows."""
+        """Remove the parameters `names` from the constants; they stay frozen. Returns name -> parameter. Raises
+        ValueError for a parameter that the model lacks, or that was changed while it was frozen, as far as a sample of
+        its elements shows."""
         now = dict(self._model.named_parameters())
         for name in names:
             if name not in now or _look(now[name]) != self._looks[name]:
@@ -93,7 +94,8 @@ class Constants:
         self._looks = {name: _look(tensor) for name, tensor in self.tensors().items()}
 
     def check(self) -> None:
-        """Raises ValueError when a constant is trained now or was changed, as far as a sample of its elements shows."""
+        """Raises ValueError when a constant is missing, requires a gradient, or was changed, as far as a sample of its
+        elements shows. The reference is the values at construction, or at the last `begin`."""
         now = self.tensors()
         for name, look in self._looks.items():
             tensor = now.get(name)

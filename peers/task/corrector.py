@@ -10,7 +10,7 @@ from ...protocols.work import AfterStep, Correction, OnGradient
 
 class Corrector:
     """Applies `correction` to each local step: an `OnGradient` before the optimizer's step, an `AfterStep` after it.
-    The `parameters` that its methods are given are always in the vector's order."""
+    `parameters`, here and in the methods: all trained parameters, in the vector's order."""
 
     def __init__(self, correction: Correction, parameters: list[Tensor]) -> None:
         self.correction = correction
@@ -23,8 +23,8 @@ class Corrector:
 
     def before_step(self, parameters: list[Tensor]) -> None:
         """With an `OnGradient`, each parameter's gradient g becomes g + shift + pull (x - center), where x is the
-        parameter. A missing gradient counts as zeros, and a term without its vector is left out. Else nothing is
-        done."""
+        parameter. A missing gradient is replaced by zeros first; a term whose vector is None is left out. Does nothing
+        with an `AfterStep`."""
         if not isinstance(self.correction, OnGradient):
             return
         with torch.no_grad():
@@ -37,7 +37,7 @@ class Corrector:
                     parameter.grad.add_(parameter - self._center[index], alpha=self.correction.pull)
 
     def after_step(self, parameters: list[Tensor]) -> None:
-        """With an `AfterStep`, each parameter x becomes x + change. Else nothing is done."""
+        """With an `AfterStep`, each parameter x becomes x + change. Does nothing with an `OnGradient`."""
         if isinstance(self.correction, AfterStep):
             with torch.no_grad():
                 for parameter, change in zip(parameters, self._change, strict=True):

@@ -26,8 +26,9 @@ class Definition:
 
 
 def defined(path: Path, names: Mapping[str, object], asked: Mapping[str, str]) -> dict[str, Definition]:
-    """By name, the definitions of the file `path` that are `asked` for; the values say why, for the error. `names`: the
-    global names of the imported file. Raises TaskError for one that it does not have."""
+    """The definitions of the file `path` that are asked for, by name. `asked`: by name, the reason why the definition
+    is needed, for the error. `names`: the global names of the imported file, with their values. Raises TaskError for a
+    name that the file does not define."""
     for name, why in asked.items():
         if name not in names:
             raise _lacks(path, name, why)

@@ -32,9 +32,10 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def summed(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor that peers sum: the parameters that get a gradient, and a tensor of flags, one for each of them,
-    that say whether the parameter had a gradient. The flags stand second, so that they come into one bucket with the
-    first layer: both are known last in a backward."""
+    """The tensors that have the layout of the vector of summed gradients, by name: the parameters that get a gradient
+    (`requires_grad`), themselves and no copies; and under `HAD` zeros [number of these parameters]. In the place of a
+    parameter peers sum its gradient, and in the place of the zeros a flag for each parameter: whether it had one. The
+    flags stand second, so that they come into one bucket with the first layer: both are known last in a backward."""
     parameters = trained(model)
     tensors = [*parameters.items()]
     tensors.insert(1, (HAD, torch.zeros(len(parameters))))
@@ -42,11 +43,13 @@ def summed(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Gradients:
-    """Hooks on one model that copy its gradients into `vector` [n] and write the mean over all peers back.
+    """Hooks on one model that copy its gradients into `vector` [n] and write the mean over all peers back to ``.grad``.
 
-    `begin` is called at the first gradient of a backward; `full(bucket)` when all gradients of a bucket are in
-    `vector`; `mean()` at the end of backward: it returns the mean [n] over all peers, or None to leave the gradients as
-    they are. Hooks run within the context `guarded`.
+    `begin` is called at the first gradient of a backward; `full(bucket)` when all gradients of a bucket, a number in
+    `buckets`, are in `vector`; `mean()` at the end of backward: it returns the mean [n] over all peers, or None to
+    leave the gradients as they are. All are called within the context `guarded`, on the thread on which autograd runs.
+    A backward raises ValueError when other parameters require a gradient than at construction, or another backward is
+    under way. The next backward overwrites `vector`. While `accumulating` is True, the hooks do nothing.
     """
 
     def __init__(

@@ -22,12 +22,13 @@ class Headline:
         return self.scale.better == "higher"
 
     def better(self, value: float, than: float) -> bool:
-        """Whether `value` is better than `than`. NaN never is."""
+        """Whether `value` is a better value of the metric than `than`. NaN is never better."""
         return self.scale.improves(value, than)
 
 
 def headline_of(task: Task) -> Headline | None:
-    """The headline of `task`: the first metric that it declares, else its accuracy; None: it has no `evaluate`."""
+    """The headline of `task`: the first metric that its METRICS declare, else its accuracy; None: it has no
+    `evaluate`."""
     if task.evaluate is None:
         return None
     name = next(iter(task.metrics), ACCURACY) if task.metrics else ACCURACY

@@ -38,7 +38,7 @@ MEND = "lower the learning rate or clip gradients"
 
 
 class Diverged(ValueError):
-    """The training loss or the weights are no longer finite."""
+    """The training loss or the model's weights are not finite."""
 
 
 class ModelCopy:
@@ -79,7 +79,7 @@ class ModelCopy:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters' elements in the vector when the run began. They are the vector's first elements."""
+        """The number of trained parameters' elements in the vector when the run began (`Averaged.parameters`)."""
         return self._averaged.parameters
 
     @property
@@ -97,8 +97,9 @@ class ModelCopy:
         return self.unfrozen.agreement()
 
     def facts(self, vector: Tensor, *can: str) -> Facts:
-        """The facts of a replica with the initial `vector` [n]. `can`: the kinds of work that it can do. Slow for a
-        model with large constants, because all of them are hashed."""
+        """The facts of a replica with the initial `vector` [n]. `can`: the kinds of work that it can do, without
+        "sharing", which is added if the model allows it. Slow for a model with large constants, because all of them are
+        hashed."""
         tables, agreement = self.tables, self.agreement()
         shares = {"sharing"} if self._averaged.can_lie_in else set[str]()
         return Facts(
@@ -116,9 +117,10 @@ class ModelCopy:
         self._averaged.begin()
 
     def bring(self) -> Tensor:
-        """The model as a new vector [n] for the conversation, or the shared vector in which it lies (`Share`). Raises
-        Diverged when an element is not finite, and ValueError for a parameter that was unfrozen although it may not
-        be."""
+        """The model as a new vector [n] for the conversation, or the shared vector in which it lies (`Share`). If a
+        later `Load` has this very tensor, the model is taken to hold its values, and is not written. Raises Diverged
+        when an element is not finite, and ValueError for a parameter that was unfrozen although it may not be, or a
+        constant that was changed."""
         self.notice()
         vector = self._begun.vector if isinstance(self._begun, Share) else self.vector
         if not all_finite(vector):
@@ -130,13 +132,14 @@ class ModelCopy:
 
     def update(self, **more: Any) -> Update:
         """The update that brings the model to the conversation. `more`: further fields of the update. Raises Diverged
-        and ValueError, as `bring` does."""
+        and ValueError, as `bring` does, and Diverged when a row that was loaded last is not finite."""
         vector, unfrozen = self.bring(), self.unfrozen
         rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
         return Update(vector=vector, learning_rate=rate, grown=grown, base=base, rows=self._rows(), **more)
 
     def needed(self, batches: Iterable[Any]) -> Mapping[str, Tensor]:
-        """By table, the numbers [k] of the rows that these batches need. Raises TaskError."""
+        """By table, the numbers [k] of the rows that these batches need; empty for a model without tables. Raises
+        TaskError."""
         return {} if self.tables is None else self.tables.needed(batches)
 
     def _rows(self) -> Mapping[str, Rows]:
@@ -148,8 +151,9 @@ class ModelCopy:
 
     def begin(self, begin: Begin) -> bool:
         """Apply `begin`, the change of the model with which a work of the conversation begins (`protocols.work`),
-        unless this very object was the last one applied. Returns whether a new round begins with it. Raises ValueError
-        for a gradient, because this replica steps by itself."""
+        unless this very object was the last one applied. Returns whether it is applied and a new round begins with it:
+        with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
+        replica steps by itself, and for a vector that does not fit the model."""
         if begin is self._begun:
             return False
         self._begun = begin
@@ -188,7 +192,8 @@ class ModelCopy:
 
     @contextmanager
     def being(self, vector: Tensor) -> Iterator[None]:
-        """While in this context, the model is `vector` [n]. Others that share the model do not notice it."""
+        """While in this context, the model is `vector` [n]; afterwards it is again what it was. Peers that share the
+        model (`Share`) do not notice it."""
         if isinstance(self._begun, Share):
             self._averaged.lie_in(vector)
             try:
@@ -204,13 +209,15 @@ class ModelCopy:
             self.load(now)
 
     def holds(self, vector: Tensor) -> bool:
-        """Whether the model still has the values of `vector`, because the last begin loaded that tensor, so that an
-        evaluation need not load it again. False while this peer has unfrozen parameters that are not in the vector."""
+        """Whether the last begin loaded the very tensor `vector`, so that an evaluation need not load it again. It is
+        not looked at whether local steps have changed the model since. False while this peer has unfrozen parameters
+        that are not in the vector."""
         return isinstance(self._begun, Load) and self._begun.vector is vector and not self.unfrozen.base
 
     def load(self, vector: Tensor, grown: tuple[str, ...] | None = None) -> None:
         """Write `vector` [n] to the model. `grown`: of the parameters that were unfrozen during the run, those that the
-        vector has; None: all. The others keep their values."""
+        vector has; None: all. The others keep their values. Raises ValueError when the vector does not fit the
+        model."""
         self._averaged.load(vector, grown)
 
     def show(self, vector: Tensor) -> None:
@@ -228,15 +235,16 @@ class ModelCopy:
         self.load(now, grown)
 
     def prepare(self, job: Steps) -> None:
-        """Prepare for the local steps of `job`: set their correction, and unfreeze the parameters that the job
-        names."""
+        """Prepare for the local steps of `job`: correct them by its `correction` (None: no longer), and unfreeze the
+        parameters in its `unfreeze`; it freezes none. If `unfreeze` is None, those that the task's code unfreezes are
+        not noticed from now on. Raises ValueError for a parameter whose values were changed while it was frozen."""
         self.correct(job.correction)
         self._grows = job.unfreeze is not None
         self.unfrozen.train(job.unfreeze or ())
 
     def notice(self) -> None:
-        """Note the parameters that the task's code has unfrozen by itself, if the job allows that; from now on they are
-        in the vector."""
+        """Note the parameters that the task's code has unfrozen by itself, if the last `prepare` allowed that; from now
+        on they are in the vector. Raises ValueError for one whose values were changed while it was frozen."""
         if self._grows:
             self.unfrozen.notice()
 
@@ -258,6 +266,6 @@ class ModelCopy:
             self._corrector.before_step(self._averaged.trained())
 
     def after_step(self) -> None:
-        """Correct the parameters. To be called after the optimizer's step."""
+        """Correct the parameters, if the correction is one of them. To be called after the optimizer's step."""
         if self._corrector is not None:
             self._corrector.after_step(self._averaged.trained())

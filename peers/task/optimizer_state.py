@@ -27,8 +27,8 @@ class InnerState:
     parameters are frozen or added later, or options of the optimizer are set later."""
 
     def __init__(self, optimizer: Optimizer, model: nn.Module) -> None:
-        """Covers the trained parameters of `model`. Raises ValueError for an optimizer other than SGD, Adam, AdamW,
-        RMSprop and Adagrad."""
+        """Covers the trained parameters of `model` that `optimizer` has. Raises ValueError for an optimizer other than
+        SGD, Adam, AdamW, RMSprop and Adagrad."""
         self._optimizer, self._model = optimizer, model
         groups = self._groups()
         self._kept = [
@@ -90,7 +90,7 @@ def _place(key: str, parameter: Tensor, group: Mapping[str, Any]) -> torch.devic
 
 
 def forget_if_bad(optimizer: Optimizer) -> None:
-    """Clear the state of `optimizer` if it holds numbers that are not finite."""
+    """Clear the whole state of `optimizer` if one of its tensors holds a number that is not finite."""
     kept = (value for state in optimizer.state.values() for value in state.values())
     if not all(all_finite(value) for value in kept if isinstance(value, Tensor) and value.is_floating_point()):
         optimizer.state.clear()

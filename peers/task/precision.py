@@ -13,8 +13,8 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def computing(precision: Precision | None, device: torch.device) -> AbstractContextManager[object]:
-    """While in this context, matrix products and convolutions on `device` compute in `precision`; None: in the type of
-    their operands. The weights keep their own type."""
+    """A context within which matrix products and convolutions on `device` compute in `precision` (`torch.autocast`);
+    None: in the type of their operands. The weights keep their own type."""
     if precision is None:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=_TYPES[precision])

@@ -1,8 +1,9 @@
-"""The random generators that a task may draw from (torch's, NumPy's and Python's), kept separate for each peer.
+"""The random generators that a task may draw from (torch's, NumPy's and Python's), kept separate for each use: the
+local steps of each peer, and each evaluation.
 
-A process has one generator of each kind. When peers share a process, as in a simulation, the generators' states are
-swapped whenever another peer computes, so that each peer finds the states that it left. A process with one peer never
-swaps.
+A process has one generator of each kind. Each use has its own states of them (`Chance`), which are swapped in when it
+begins, and left as they are when another use is swapped in. So evaluations do not disturb the training, and peers that
+share a process, as in a simulation, do not disturb each other.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class _Left:
 
 
 class Chance:
-    """The states of the generators for one owner, e.g. a peer; seeded with `seed` at the first `take`. They are
-    installed in the process from this owner's `take` to the next `take` of another owner."""
+    """The states of the generators for one owner, e.g. the local steps of a peer; seeded with `seed` at the first
+    `take`. `device`: the owner's, whose generator counts too if it is a GPU. The states are installed in the process
+    from this owner's `take` to the next `take` of another owner."""
 
     _owner: ClassVar[Chance | None] = None
 
@@ -47,7 +49,8 @@ class Chance:
         self._left: _Left | None = None
 
     def take(self) -> None:
-        """Install this owner's generators in the process, saving those of the previous owner."""
+        """Install this owner's generators in the process, saving those of the previous owner. Does nothing if they are
+        installed."""
         if Chance._owner is self:
             return
         if Chance._owner is not None:
@@ -59,7 +62,7 @@ class Chance:
             self._restore(self._left)
 
     def begin(self, seed: int) -> None:
-        """Reseed all generators with `seed`."""
+        """Seed the process's generators with `seed`. This owner's must be the installed ones (`take`)."""
         # torch.manual_seed takes a stack trace for every device that is not in use.
         torch.default_generator.manual_seed(seed)
         if self._device.type == "cuda":
@@ -79,8 +82,8 @@ class Chance:
 
     @classmethod
     def from_plain(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], device: torch.device) -> Chance:
-        """The generators as `to_plain` saved them. On another kind of device than at that time, the state of the
-        device's own generator is not restored."""
+        """An owner whose first `take` installs the states that `to_plain` returned as `tensors` and `numbers`. If one
+        of the two devices is a CPU and the other a GPU, the state of the GPU's generator is not restored."""
         chance = cls(0, device)
         kind, words, *rest = numbers["numpy"]
         (version, state, gauss) = numbers["python"]

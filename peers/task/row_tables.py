@@ -32,7 +32,8 @@ def tables_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 class RowTables:
-    """The tables of `model` under `task`. Rows travel in `dtype`, on the CPU."""
+    """The tables of `model` under `task`. Rows travel in `dtype`, on the CPU: float64 if a table is float64, else
+    float32."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         """Raises TaskError when the model has no table."""
@@ -69,7 +70,8 @@ class RowTables:
 
     def needed(self, batches: Iterable[Any]) -> dict[str, Tensor]:
         """By table, the numbers [k] of the rows that these batches need, ascending and none twice, by the task's
-        rows(). Raises TaskError where that gives anything else than numbers of rows."""
+        rows(). A table that rows() names for no batch is left out. Raises TaskError where rows() gives anything else
+        than numbers of rows."""
         found: dict[str, list[Tensor]] = {name: [] for name in self._tables}
         for batch in batches:
             for name, ids in self._asked(batch).items():
@@ -98,7 +100,8 @@ class RowTables:
         return numbers
 
     def load(self, rows: Mapping[str, Rows]) -> None:
-        """Write these rows into the tables; the next local steps begin from them."""
+        """Write `rows`, by table, into the tables; the next local steps begin from them. Other rows keep their
+        values."""
         with torch.no_grad():
             for name, some in rows.items():
                 weight = self._tables[name]
@@ -106,8 +109,8 @@ class RowTables:
         self._loaded = {name: some.ids for name, some in rows.items()}
 
     def rows(self) -> dict[str, Rows]:
-        """The rows that were loaded last, as they are now. Raises ValueError, with the table's name, where one is not
-        finite."""
+        """By table, the rows that were loaded last, as they are now. Raises ValueError, with the table's name, where
+        one is not finite."""
         found = {}
         for name, ids in self._loaded.items():
             weight = self._tables[name].detach()
@@ -117,8 +120,8 @@ class RowTables:
         return found
 
     def check(self) -> None:
-        """Raises TaskError when a table's gradient is dense, or has a row that rows() did not tell of, because its
-        change would be lost. To be called between backward and the optimizer's step."""
+        """Raises TaskError when a table's gradient is dense, or has a row that was not loaded last because rows() did
+        not tell of it: its change would be lost. To be called between backward and the optimizer's step."""
         for name, weight in self._tables.items():
             if (gradient := weight.grad) is None:
                 continue

@@ -25,7 +25,8 @@ def parsed(path: Path) -> ast.Module:
 
 
 def functions(tree: ast.Module) -> set[str]:
-    """The top-level names that are functions, or are imported by ``from ... import`` and may be."""
+    """The top-level names that are functions (``def``, not ``async def``), or are imported by ``from ... import`` and
+    may be."""
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     return names.union(alias.asname or alias.name for node in imports for alias in node.names)

@@ -75,7 +75,8 @@ def _sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The functions and constants of a task file. None: the file does not define that one."""
+    """The functions and constants of a task file, and its `path`. None: the file does not define that one. A file
+    without `optimizer` gets SGD with a learning rate of 0.1."""
 
     path: Path
     model: Callable[[], nn.Module]
@@ -98,8 +99,9 @@ class Task:
     """By name, other definitions of the file, which the run's settings ask for."""
 
     def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
-        """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns none,
-        or has attached a learning-rate schedule to it, which would never be stepped."""
+        """A new optimizer of `model`, as the task's function makes it. Raises TaskError when the function returns no
+        optimizer, or has attached a learning-rate schedule to it, which would never be stepped; and the function's own
+        errors."""
         makes: Callable[[Any], object] = self.optimizer
         made = made_by(
             self, "optimizer", torch.optim.Optimizer, makes(model if _takes_model(makes) else model.parameters())
@@ -113,8 +115,9 @@ class Task:
 
 
 def kind_of(path: Path) -> Literal["task", "script"]:
-    """Whether `path` is a task file or a training script that calls `samovar.join`, by its source, without running it.
-    Raises TaskError when it is neither, or cannot be read or parsed."""
+    """Whether the file `path` is a task ("task") or a training script ("script"), by its source, without running it. A
+    script names `samovar.join`, or imports samovar and has none of a task's functions. Raises TaskError when the file
+    is neither, or cannot be read or parsed."""
     tree = parsed(path)
     names = top_level_names(tree)
     if calls_join(tree):  # a script may well have variables that are called model, data and loss
@@ -140,16 +143,17 @@ def kind_of(path: Path) -> Literal["task", "script"]:
 
 
 def check_trainable(path: Path, scripts_only: str) -> None:
-    """Raises TaskError when the run's settings need a script's own loop. `scripts_only`: the reason, from
-    `OwnSettings.scripts_only`; "": there is none."""
+    """Raises TaskError when the run's settings need a script's own loop, which the task file `path` has not.
+    `scripts_only`: the reason, from `OwnSettings.scripts_only`; "": there is none."""
     if scripts_only:
         raise TaskError(f"{path}: {scripts_only}")
 
 
 def load_task(path: Path, arguments: str = "", asked: Mapping[str, str] = _NONE) -> Task:
-    """Import a task file. `arguments`: the words of its `sys.argv` meanwhile, as in a shell; `asked`: names of other
-    definitions that it must have (`OwnSettings.asks_of_task`). Raises TaskError when it is a script, cannot be
-    imported, or a function of it is missing or takes other arguments than it is called with."""
+    """Import a task file. `arguments`: the words of its `sys.argv` during the import, as in a shell; `asked`: by name,
+    why the run's settings ask for another definition of the file (`OwnSettings.asks_of_task`). Raises TaskError when
+    the file is a script, cannot be imported, lacks a definition, or has a function that takes other arguments than it
+    is called with."""
     if kind_of(path) != "task":
         raise TaskError(f"{path}: this is a training script, and here a task is due, with {_listed(REQUIRED)}")
     with called_with(path, arguments):
@@ -159,8 +163,9 @@ def load_task(path: Path, arguments: str = "", asked: Mapping[str, str] = _NONE)
 
 
 def task_of(given: Mapping[str, Any], path: Path) -> Task:
-    """The task of these functions and constants, by name. `path`: the file that has them, for error messages. Raises
-    TaskError when one is missing or cannot be used."""
+    """The task of these functions and constants, by their names in a task file (`NAMES`); a value None counts as
+    missing. `path`: the file that has them, for error messages. Raises TaskError when a required one is missing, or one
+    cannot be used."""
     if missing := [name for name in REQUIRED if given.get(name) is None]:
         raise TaskError(f"{path}: a task needs {_listed(REQUIRED)}; it has no {_listed(missing)}")
     given = {name: value for name, value in given.items() if value is not None}

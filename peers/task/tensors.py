@@ -29,7 +29,7 @@ def check_values(model: nn.Module) -> None:
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> buffer, for the buffers in the state_dict."""
+    """Name -> buffer, for the buffers of `model` in the state_dict: the tensors themselves, no copies."""
     caches = {
         f"{prefix}.{name}".lstrip(".")
         for prefix, module in model.named_modules()
@@ -39,18 +39,21 @@ def buffers_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> tensor, for all parameters and buffers in the state_dict, averaged or not."""
+    """Name -> tensor, for all parameters of `model` and its buffers in the state_dict, averaged or not: themselves, no
+    copies."""
     return {**dict(model.named_parameters()), **buffers_of(model)}
 
 
 def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of `model` by their names in a checkpoint, ``model/NAME``."""
+    """The parameters and buffers of `model` by their names in a checkpoint, ``model/NAME``. They share the model's
+    memory."""
     return {f"model/{name}": tensor.detach() for name, tensor in tensors_of(model).items()}
 
 
 def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
-    """Copy `saved` into all of a model's tensors. Returns the name of a tensor that is missing or has another shape,
-    without changing anything; None when all were copied."""
+    """Copy `saved`, by name, into all parameters of `model` and its buffers in the state_dict. Returns None when all
+    were copied; else the name of the first tensor that `saved` lacks or has in another shape, and nothing is changed.
+    Further tensors in `saved` are ignored."""
     tensors = tensors_of(model)
     for name, tensor in tensors.items():
         if name not in saved or saved[name].shape != tensor.shape:
@@ -62,12 +65,14 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
 
 
 def moved(batch: object, device: torch.device) -> object:
-    """The batch with all its tensors on `device`."""
+    """The batch with its tensors on `device`. They are found in mappings (which become dicts), lists, tuples and named
+    tuples; any other object stays as it is, with the tensors in it."""
     return _each(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def cloned(batch: object) -> object:
-    """A copy of the batch: of its tensors, and of the containers that hold them."""
+    """A copy of the batch: of its tensors, and of the mappings (which become dicts), lists, tuples and named tuples
+    that hold them. Any other object is not copied."""
     return _each(batch, lambda tensor: tensor.detach().clone())
 
 
@@ -84,7 +89,8 @@ def _each(batch: object, change: Callable[[Tensor], Tensor]) -> object:
 
 
 def samples_in(batch: object) -> int:
-    """How many samples a batch holds: the length of its first tensor; 1 when there is none."""
+    """The number of samples in a batch: the length of the tensor that is its first item, or the first item of that
+    item, and so on; 1 where that is a scalar or no tensor."""
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.dim() else 1
     if isinstance(batch, Mapping):

@@ -42,7 +42,8 @@ class Unfrozen:
         return tuple(name for name in self.names if name not in self.base)
 
     def layout(self, names: tuple[str, ...] | None = None) -> Layout:
-        """The layout of a vector that has the parameters `names` too; None: all that were unfrozen."""
+        """The layout of the vector of a model of which these parameters were unfrozen during the run: `names`; None:
+        all that were."""
         return grown(self.first, self.names if names is None else names)
 
     def notice(self) -> None:
@@ -52,14 +53,15 @@ class Unfrozen:
             self._take_up(thawed)
 
     def train(self, names: Collection[str]) -> None:
-        """Unfreeze the parameters `names` here, because other peers train them."""
+        """Unfreeze the parameters `names` here, because other peers train them. Raises ValueError for one that this
+        peer has changed while it was frozen."""
         if new := {*names}.difference(self.names):
             self.unchecked |= new
             self._take_up(new)
 
     def settle(self, names: tuple[str, ...]) -> None:
         """Note that all peers average the parameters `names` from now on, and unfreeze those that are still frozen
-        here."""
+        here. Raises ValueError for one that this peer has changed while it was frozen."""
         if names:
             self.train(names)
             self.base = {name: base for name, base in self.base.items() if name not in names}
@@ -73,7 +75,8 @@ class Unfrozen:
         self.names = in_order(self.first, {*self.names, *new})
 
     def check(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Raises ValueError for a parameter that other peers train and that `optimizer` of this peer does not have."""
+        """Raises ValueError for a parameter that was unfrozen by `train` and that `optimizer` does not have. Each is
+        looked for once."""
         if self.unchecked:
             held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             for name, parameter in model.named_parameters():
@@ -100,7 +103,8 @@ class Unfrozen:
         return self._agreement
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and numbers for a checkpoint; both empty if no parameter was unfrozen."""
+        """Tensors and numbers for a checkpoint, from which `restore` unfreezes the same parameters; both empty if none
+        was unfrozen."""
         if not self.names:
             return {}, {}
         told, base = self.agreement(), {_BASE + name: tensor for name, tensor in self.base.items()}

@@ -1,5 +1,6 @@
-"""The batches of one data shard, epoch after epoch, with this peer's own random generators. Their order is a function
-of the run's seed, the shard and the epoch; workers of a DataLoader are seeded from it too."""
+"""The batches of one data shard, epoch after epoch, with this peer's own random generators. For each epoch the
+generators, and the workers of a DataLoader, are seeded from the run's seed, the shard and the epoch. So a resumed or
+repeated run has the same batches in the same order."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from .passes import Passes
 
 
 class Batches:
-    """The batches of shard `data_shard` of `data_shards` of a task, on `device`."""
+    """The batches of shard `data_shard` (0 to `data_shards` - 1) of a task, on `device`. `seed`: the run's. `chance`:
+    the random generators from which the shard's batches and the local steps on them draw. `passes`: the place in the
+    data."""
 
     def __init__(self, task: Task, seed: int, data_shard: int, data_shards: int, device: torch.device) -> None:
         self.data_shard, self.data_shards = data_shard, data_shards
@@ -41,14 +44,15 @@ class Batches:
 
     def of_shard(self, data_shard: int, data_shards: int) -> None:
         """Give the batches of this shard from now on. If the shard changes, its first epoch begins, with new
-        generators."""
+        generators, and batches that were drawn ahead are dropped; else nothing happens."""
         if (data_shard, data_shards) != (self.data_shard, self.data_shards):
             self.data_shard, self.data_shards = data_shard, data_shards
             self._begin()
 
     def next(self) -> Any:
-        """The next batch, on the device. The peer's random generators must be the installed ones (`Chance.take`).
-        Raises TaskError when the data give no batches."""
+        """Return the next batch, on the device, and count it in `passes`; after an epoch's last batch follows the first
+        of the next epoch. The caller must have installed the generators (`chance.take()`). Raises TaskError when the
+        data give no batches, and the errors of the task's data()."""
         batch, begins = self._ahead.popleft() if self._ahead else self._drawn()
         if begins:
             if self.passes.batch:
@@ -58,13 +62,14 @@ class Batches:
         return batch
 
     def first(self) -> Any:
-        """A copy of the batch that `next` returns next. The peer's random generators must be the installed ones. Raises
-        TaskError."""
+        """A copy of the batch that `next` returns next. The caller must have installed the generators
+        (`chance.take()`). Raises as `next` does."""
         return cloned(self.ahead(1)[0])
 
     def whole(self) -> list[Any]:
-        """All batches of one pass over the data, on the device. This shard's random generators stay installed. Raises
-        TaskError when there are none."""
+        """All batches of one pass over the data, on the device, for an object on which nothing else is called: a place
+        in the data, which `next` has, would be lost. Afterwards this shard's random generators are the installed ones.
+        Raises TaskError when there are no batches, and the errors of the task's data()."""
         self.chance.take()
         batches = [moved(batch, self._device) for batch in self._epochs_data()]
         if not batches:
@@ -72,8 +77,9 @@ class Batches:
         return batches
 
     def ahead(self, count: int) -> list[Any]:
-        """The batches that the next `count` calls of `next` return. The peer's random generators must be the installed
-        ones. Raises TaskError."""
+        """The batches that the next `count` calls of `next` will return, without counting them in `passes`; those that
+        were not drawn yet are drawn now, and kept. The caller must have installed the generators (`chance.take()`).
+        Raises as `next` does."""
         if not self._ahead:
             self._before = self.chance.to_plain()
         while len(self._ahead) < count:
@@ -81,7 +87,7 @@ class Batches:
         return [batch for batch, _ in islice(self._ahead, count)]
 
     def close(self) -> None:
-        """Draw nothing more. The workers of a DataLoader end."""
+        """Let go of the data, so that the workers of a DataLoader end. Nothing may be called afterwards."""
         self._batches = self._data = None
 
     def _drawn(self) -> tuple[Any, bool]:
@@ -119,15 +125,17 @@ class Batches:
             self._task.seed_everything(seed)
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries."""
+        """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries. Batches
+        that were drawn ahead of their steps count as not drawn. Installs this shard's generators in the process."""
         drawn, numbers = self._before if self._ahead else self.chance.to_plain()
         passes, shard = self.passes, {"part": self.data_shard, "parts": self.data_shards}
         place = {"epoch": passes.epoch, "batch": passes.batch, "passes": passes.to_plain()}
         return drawn, {**place, **shard, "random": numbers}
 
     def restore(self, drawn: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Continue at the place in the data, and with the generators, that `to_plain` returned. Cost: the batches of
-        the epoch so far are drawn again."""
+        """Continue on the shard, at the place in the data, and with the generators, that `to_plain` returned as `drawn`
+        and `numbers`. Cost: the batches of the epoch so far are drawn again. Raises TaskError when the data give no
+        batches."""
         self.data_shard, self.data_shards = numbers["part"], numbers["parts"]
         self._begin()
         self._epoch = numbers["epoch"]

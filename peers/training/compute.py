@@ -1,4 +1,5 @@
-"""A thread for numerical work beside the event loop: heartbeats and other peers' chunks never wait for a kernel."""
+"""A thread for numerical work beside the event loop, so that heartbeats and other peers' chunks never wait for a
+kernel; and the port `Compute`, which a simulation implements in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ class Compute(Protocol):
     """An executor for numerical work: one call at a time, in the order in which they were made."""
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time."""
+        """Run `work` and return its result. `steps`: local steps in it, for which a simulation charges virtual time.
+        Raises what `work` raises, or Quit in place of an exception that the event loop cannot pass on
+        (`ThreadCompute.run`)."""
         ...
 
 
@@ -27,7 +30,8 @@ class Quit(RuntimeError):
 
 
 class ThreadCompute:
-    """One worker thread. torch releases the GIL in its kernels, so the event loop runs beside it."""
+    """One worker thread, which `close` ends. torch releases the GIL in its kernels, so the event loop runs beside
+    it."""
 
     def __init__(self) -> None:
         # Asking for the number of kernel threads sets it in the thread that asks. In a thread that never did so, roots
@@ -35,9 +39,11 @@ class ThreadCompute:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compute", initializer=torch.get_num_threads)
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Run `work` on the thread and return its result; `steps` has no effect here. Raises what `work` raises; but
-        Quit in place of SystemExit and KeyboardInterrupt, which would end the event loop, and of StopIteration, which
-        no future can carry."""
+        """Run `work` on the thread, after the work of earlier calls, and return its result; `steps` has no effect here.
+        Raises what `work` raises; but Quit in place of SystemExit and KeyboardInterrupt, which would end the event
+        loop, and of StopIteration, which no future can carry. RuntimeError after `close`. If the caller is cancelled,
+        work that has begun still goes on to its end, and its result is dropped; work that has not begun is never
+        run."""
 
         def whole() -> T:
             try:

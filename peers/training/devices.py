@@ -15,9 +15,10 @@ _KEPT: list[socket.socket] = []
 
 
 def pick_device(wish: str, index: int) -> torch.device:
-    """The device of the peer with number `index`. `wish`: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, or several with
-    commas, which the peers take in turn. ``auto`` spreads the peers over the machine's GPUs, or is the CPU. Raises
-    TaskError when the machine does not have the device."""
+    """The device of the peer with number `index`. `wish`: one or several choices, separated by commas, which the peers
+    take in turn. A choice is a name that `torch.device` takes, such as ``cpu``, ``cuda`` or ``cuda:1``, or ``auto``, by
+    which the peers take the machine's GPUs in turn, or the CPU if there is no GPU. Raises TaskError when the machine
+    lacks the CUDA device; other devices are not checked."""
     choices = wish.split(",")
     choice = choices[index % len(choices)]
     if choice == "auto":
@@ -30,16 +31,17 @@ def pick_device(wish: str, index: int) -> torch.device:
 
 
 def check_devices(wish: str, peers: int) -> None:
-    """Raises TaskError when this machine lacks a device that one of so many `peers` would get by `wish`
-    (`pick_device`)."""
+    """Raises TaskError when this machine lacks a CUDA device that `pick_device` would give by `wish` to a peer with a
+    number from 0 to `peers` - 1."""
     for index in range(min(peers, len(wish.split(",")))):  # later indexes repeat these choices
         pick_device(wish, index)
 
 
 def take_seat(index: int | None) -> int:
-    """The seat of this peer, a number that no other peer of its user on this machine has, held until its process ends.
-    `index`: the number of a peer under a launcher, which is returned even if another launcher's peer has that seat.
-    None: a peer that was started alone gets the first free seat; 0 if none is free, or the system cannot tell."""
+    """Take a seat for this process's peer: a number, by which the peers of one user on this machine choose different
+    devices. It is held until the process ends. `index`: the number of a peer under a launcher, which is its seat, even
+    if a peer of another launcher holds it. None: the peer was started alone; it gets the lowest number from 0 that no
+    process of this user holds; 0 if none below 1024 is free, or the system cannot tell."""
     for seat in range(_SEATS) if index is None else [index]:
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:

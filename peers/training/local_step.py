@@ -20,7 +20,8 @@ from ..task.tensors import samples_in
 
 
 class LocalStep:
-    """Local steps of `task` on `model` with `optimizer`. `copy` holds the conversation's correction of each step."""
+    """Local steps of `task` on `model` with `optimizer`. `copy`: the `ModelCopy` of that model, which has the
+    conversation's correction of each step. `device`: the model's."""
 
     def __init__(
         self, task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, copy: ModelCopy, device: torch.device
@@ -29,7 +30,10 @@ class LocalStep:
         self._scaler = torch.amp.GradScaler(device.type) if task.precision == "fp16" else None
 
     def take(self, next_batch: Callable[[], Any]) -> tuple[Tensor, float]:
-        """Take one step. Returns the mean loss of its batches, on the device, and their samples. Raises TaskError."""
+        """Take one step. `next_batch` is called for each of the step's batches (`accumulate` of the task), and returns
+        one, on the device. Returns the mean of the batches' losses, a scalar tensor on the device, and the sum of their
+        samples. In fp16 a step whose gradients are not finite changes nothing. Raises TaskError, and ValueError when
+        the task has changed the model in a way that the run cannot follow."""
         self._optimizer.zero_grad()
         batches, losses, samples = self._task.accumulate, list[Tensor](), 0.0
         with ExitStack() as held:
@@ -46,7 +50,7 @@ class LocalStep:
         return losses[0] if batches == 1 else torch.stack(losses).mean(), samples
 
     def loss_of(self, batch: Any) -> tuple[float, float]:
-        """The loss of one batch, and its samples; no gradients are left. Raises TaskError."""
+        """The loss of one batch, and its samples. The parameters' gradients stay as they are. Raises TaskError."""
         return float(self._loss(batch).detach()), self._samples(batch)
 
     def gradient_of(self, batch: Any) -> tuple[float, float]:
@@ -57,9 +61,9 @@ class LocalStep:
         return float(loss.detach()), samples
 
     def rehearse(self, batch: Any) -> None:
-        """Try the task's functions on one batch, and clip. Adds to the parameters' gradients. The forward pass may
-        change buffers, such as those of batch norm, which the caller restores. Raises TaskError, and the errors of the
-        task's functions."""
+        """Call the task's loss(), samples() and clip() on one batch, with a backward, and take no step. Adds to the
+        parameters' gradients, which the caller clears. The forward pass may change buffers, such as those of batch
+        norm, which the caller restores. Raises TaskError, and the errors of these functions."""
         self._loss(batch).backward()
         self._samples(batch)
         self._clip()
@@ -113,6 +117,7 @@ class LocalStep:
         return None if self._scaler is None else self._scaler.state_dict()
 
     def restore(self, plain: dict[str, Any] | None) -> None:
-        """Restore the state that `to_plain` gave. A checkpoint of another precision begins with a new scaler."""
+        """Restore the gradient scaler's state that `to_plain` gave. Does nothing if the checkpoint or this task has no
+        scaler, because one of them is not in fp16."""
         if plain is not None and self._scaler is not None:
             self._scaler.load_state_dict(plain)

@@ -26,10 +26,11 @@ from .stop import Stop
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a peer's training ended. `finished`: the run is over; False: it was stopped before. `metrics`: metrics of the
-    final model, empty on a peer that did not evaluate it. `unsaved`: why the last checkpoint could not be written; "":
-    it was written. `scales`: those of the metrics, by name. `end`: why the run is over; None: it is not, or its
-    conversation does not report it."""
+    """The end of a peer's training. `finished`: the peer has done all works of its conversation; False: it was stopped
+    before. `metrics`: metrics of the final model by name; empty on a peer that did not evaluate it, or was stopped.
+    `unsaved`: why the last checkpoint could not be written; "": it was written, or none was to be. `scales`: the scales
+    of these metrics, by name. `end`: why the run is over; None: this peer was stopped, or the run goes on without it,
+    or its conversation does not report it."""
 
     finished: bool
     metrics: Mapping[str, float]
@@ -39,8 +40,10 @@ class Ended:
 
 
 class Training:
-    """One peer's training, from joining to its end. `keep` writes a checkpoint; None: no checkpoints are written.
-    `best` writes the best model that this peer has evaluated; None: it is not kept."""
+    """One peer's training, from joining to its end. `stop`: the request to stop it. `keep`: writes a checkpoint; a
+    task's replica calls it on its compute thread, a script's never. None: no checkpoints are written. `best`: writes
+    the best model that this peer has evaluated; None: it is not kept. The training has checkpoints written also while
+    this peer waits for others (`membership.on_waiting`)."""
 
     def __init__(
         self,
@@ -63,9 +66,12 @@ class Training:
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
-        """Train until the run is over or stopped. `contact`: the peer to join through, None to found the run.
+        """Train until this peer's works are all done, or it is stopped. `contact`: gives the peer to join through;
+        None: found the run. It is awaited more than once, so it must be a future or a task, not a coroutine. To be
+        called once.
 
-        Raises the errors of the conversation and of the replica, after saving the state that this peer has committed.
+        Raises the errors of the conversation and of the replica. If the run's clock had started, a checkpoint of the
+        committed state is written first.
         """
         try:
             return await self._run(contact)

@@ -25,7 +25,7 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """A replica without a model, for a peer that does not train. It brings an empty update for each work. Its
+    """A replica without a model, for a peer that does not train. It answers each work by an empty update. Its
     checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
@@ -42,7 +42,8 @@ class NoModel:
         """Do nothing: this replica has no hooks."""
 
     async def do(self, work: Work, stop: Stop) -> Update | None:
-        """An empty update, for a job of no steps. Raises ValueError for any other job."""
+        """An update with an empty vector [0], for a job of no steps; the begin of `work` is ignored. Raises ValueError
+        for any other job."""
         if not isinstance(work.job, Steps) or work.job.count:
             raise ValueError(f"a peer without a model cannot do {type(work.job).__name__}")
         return Update(vector=torch.empty(0))

@@ -25,7 +25,8 @@ def origin_of(task: Task, layout: Layout, optimizer: Optimizer) -> dict[str, Any
 
 def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimizer: Optimizer) -> None:
     """Raises CheckpointError when the checkpoint with these `numbers` (`origin_of`) is of a model with another layout
-    than `layout`, or of an optimizer of another class than `optimizer`."""
+    than `layout`, or of an optimizer of another class than `optimizer`. `task`: the one that goes on from it, for the
+    error."""
     plain = numbers["layout"]
     if (difference := layout.compare(Layout.from_plain(plain) if plain else NO_LAYOUT)) is not None:
         what = "optimizer or --inner" if difference.startswith("tensor 'optimizer/") else "model"
@@ -36,8 +37,9 @@ def check_origin(numbers: Mapping[str, Any], task: Task, layout: Layout, optimiz
 
 
 def restore_model(snapshot: Snapshot, task: Task, model: nn.Module, copy: ModelCopy) -> None:
-    """Copy the tensors of the model in a checkpoint into `model`, and tell `copy`, the `ModelCopy` of that model, which
-    parameters were unfrozen. Raises CheckpointError when the checkpoint is of another model or optimizer."""
+    """Copy the tensors of the model in the checkpoint `snapshot` into `model`, which must be newly made. `copy`: the
+    `ModelCopy` of that model, in which the parameters that the checkpoint names as unfrozen are unfrozen first. Raises
+    CheckpointError when the checkpoint is of another model, or of an optimizer of another class."""
     tensors, numbers = snapshot.tensors, snapshot.numbers
     try:
         copy.unfrozen.restore(tensors, numbers)
@@ -50,7 +52,8 @@ def restore_model(snapshot: Snapshot, task: Task, model: nn.Module, copy: ModelC
 
 
 def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Task, optimizer: Optimizer) -> None:
-    """Raises CheckpointError when the optimizer's `state` in the checkpoint has other parameter groups."""
+    """Raises CheckpointError when the optimizer's `state` in the checkpoint has another number of parameter groups than
+    `optimizer`, or other numbers of parameters in them. `numbers` and `task`: for the error."""
     mine, theirs = (
         [len(group["params"]) for group in groups] for groups in (optimizer.param_groups, state["param_groups"])
     )
@@ -59,8 +62,9 @@ def check_groups(state: Mapping[str, Any], numbers: Mapping[str, Any], task: Tas
 
 
 def another(what: str, numbers: Mapping[str, Any], task: Task, why: str) -> CheckpointError:
-    """The error of a checkpoint that is of another model or optimizer (`what`) than the task's. It names the task that
-    wrote the checkpoint, if that is another one."""
+    """The error for a checkpoint with these `numbers` that is of another model or optimizer than the task's. `what`:
+    "model", "optimizer" or the like; `why`: the difference. The text also names the task file that wrote the
+    checkpoint, if that has another name."""
     whose = whose_checkpoint(numbers, task.path)
     return CheckpointError(f"the checkpoint is {whose and whose + ', '}of another {what} than {task.path}: {why}")
 

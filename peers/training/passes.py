@@ -1,6 +1,6 @@
 """A peer's place in its data, and the number of passes over the data that it has made in a round, with the fraction of
 the present pass. The fraction needs the number of batches of a pass: `len` of the data tells it, or else the previous
-pass."""
+pass; until it is known the fraction counts as 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Passes:
-    """`epoch`: finished passes; `batch`: batches taken in the present pass."""
+    """The place in the data. `epoch`: the number of finished passes; `batch`: batches taken in the present pass, which
+    the owner counts."""
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch, self.batch = epoch, 0
@@ -26,7 +27,7 @@ class Passes:
             return
 
     def end(self) -> None:
-        """Note that the pass is over, and how many batches it had."""
+        """Note that the pass is over, after `batch` batches, and that the next one has taken none."""
         self._batches, self.epoch, self.batch = self.batch, self.epoch + 1, 0
 
     def begin_round(self) -> None:
@@ -35,7 +36,8 @@ class Passes:
 
     @property
     def in_round(self) -> float:
-        """Passes over the data since the round began, with the fraction of the present one."""
+        """Passes over the data since the round began, with the fraction of the present one if the number of its batches
+        is known."""
         return max(0.0, self._at - self._began)
 
     @in_round.setter
@@ -54,7 +56,7 @@ class Passes:
 
     def restore(self, plain: list[float] | None) -> None:
         """Continue from the numbers of `to_plain`. None, as in checkpoints of earlier versions: the round has no pass
-        so far."""
+        so far. Beforehand `epoch` and `batch` must have their values of that time."""
         batches, passes = plain or (0, 0.0)
         self._batches = int(batches) or self._batches
         self.in_round = passes

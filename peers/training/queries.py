@@ -1,5 +1,5 @@
 """The statistical queries of a task: the sums that its `query()` makes of the rows of a partition. The rows of a
-partition are read once and kept in memory."""
+partition are read once, and kept on the device as long as the object."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class Queries:
         """By partition and the number of partitions, its batches, on the device."""
 
     def sums(self, begin: Begin, job: Query) -> Update:
-        """Apply `begin` to the model, and return the update whose vector [k] holds the sums of `job` at this model, on
-        the CPU and in the dtype of the model's vector, and whose loss is the mean over the partition's rows.
-        `job.of_loss`: the sums are the gradient of the summed loss, and then that loss. Raises TaskError when query()
-        returns anything but tensors of the same sizes for each batch, and for a partition without rows."""
+        """Apply `begin` to the model, call the hooks that wait, and compute the sums of `job` at this model. Returns an
+        update: `vector` [k] holds the sums, on the CPU and in the dtype of the model's vector; `loss` is the mean over
+        the partition's samples, `weight` the number of these, `steps` 1. With `job.of_loss` the sums are the gradient
+        of the summed loss, and then that loss. Raises TaskError when query() returns anything but tensors, or not the
+        same number of elements for each batch, and for a partition without rows; and the errors of the task's
+        functions."""
         trainer = self._trainer
         trainer.end_round(begin)
         trainer.at = "data()"

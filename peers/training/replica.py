@@ -29,7 +29,8 @@ class Replica(Protocol):
 
     @property
     def steps_taken(self) -> int:
-        """Local steps of the present round that the model holds already, after a restore from a checkpoint."""
+        """Local steps of the present round that the model holds. The loop reads it when the peer enters the run: they
+        are not 0 after a restore from a checkpoint that was taken amid a round."""
         ...
 
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
@@ -45,23 +46,25 @@ class Replica(Protocol):
     async def do(self, work: Work, stop: Stop) -> Update | None:
         """Do `work`: apply its begin to the model, and then its job, such as local steps or an evaluation. Returns the
         update, e.g. the new model; None: `stop` was set before it was done. When `work.begin` is the same object as
-        that of the last work, it is not applied again."""
+        that of the last work, it is not applied again. Raises ValueError for a job of a kind that the replica cannot
+        do, and the errors of the user's functions."""
         ...
 
     async def write_model(self, vector: Tensor, write: Write) -> None:
         """Call `write` with the tensors of the model `vector` [n], by their names in a checkpoint. Training is not
-        affected. Asked only of a replica that evaluates."""
+        affected. Asked only of a replica that evaluates; another one may raise ValueError or do nothing."""
         ...
 
     async def end_round(self, position: Position) -> None:
         """Apply the begin of `position`, which is the change of the model with which the conversation's next work
-        begins, and call the task's hooks for the exchanges that led to it. Nothing is done while an exchange is under
+        begins, and call the task's hook for the exchanges that led to it. Nothing is done while an exchange is under
         way: the begin is then this peer's own update."""
         ...
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """Apply the begin of `position` to the model, and write a checkpoint of it; `write` None: write none. Where the
-        begin is this peer's update, because an exchange is under way, the checkpoint has the model of that update.
-        `failed`: the training failed; a model that is not finite, or whose loss is not, is then replaced by the agreed
-        model."""
+        """Apply the begin of `position` to the model, and call `write` with a snapshot of the replica; None: write
+        none. Where the begin is this peer's update, because an exchange is under way, nothing is applied, and the
+        snapshot has the model of that update. `failed`: the training failed; a model that is not finite, or whose loss
+        is not, is then replaced by the agreed model first. A script's replica writes nothing: the script keeps its own
+        checkpoints."""
         ...

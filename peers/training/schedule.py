@@ -1,5 +1,5 @@
-"""A task's learning-rate schedule. It follows the run's local steps, not this peer's own: a peer that catches up with
-the others goes on with their learning rate."""
+"""A task's learning-rate schedule. It follows the local steps of the run, not the steps that this peer has taken: a
+peer that catches up with the others goes on with their learning rate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..task.task import Task, TaskError, made_by
 
 
 class Schedule:
-    """The schedule of `task`, attached to `optimizer`, for a run of `steps` local steps of each peer; no schedule for a
-    task without `lr_schedule`."""
+    """The schedule that the task's `lr_schedule` makes for `optimizer`, in a run of `steps` local steps of each peer.
+    For a task without `lr_schedule` there is no schedule, and `go_to` and `restore` do nothing."""
 
     def __init__(self, task: Task, optimizer: Any, steps: int | None) -> None:
-        """`steps` None: the number is not known. Raises TaskError when the task's function makes no schedule that can
-        follow the steps."""
+        """`steps` None: the number is not known. Raises TaskError when the task has an `lr_schedule` and the number is
+        not known, or it returns no scheduler, or one that follows a metric (ReduceLROnPlateau)."""
         self._optimizer, self._steps = optimizer, steps
         self._scheduler: LRScheduler | None = None
         self.step = 0
@@ -37,8 +37,8 @@ class Schedule:
         self._first = copy.deepcopy(made.state_dict()), _options(optimizer)
 
     def go_to(self, step: int) -> None:
-        """Set the learning rate that is due after `step` local steps of the run. Beyond the run's last step, which a
-        peer at its own pace may pass, it stays. Cost: one call of the schedule for each step between; from the
+        """Set the learning rate that is due after `step` local steps of the run. From the run's last step on, beyond
+        which a peer at its own pace may go, it stays. Cost: one call of the schedule for each step between; from the
         beginning when `step` is before the present one."""
         if self._scheduler is None or self._steps is None:
             return
@@ -63,15 +63,16 @@ class Schedule:
         return {"step": self.step, "steps": self._steps, "state": self._scheduler.state_dict()}
 
     def unlike(self, plain: dict[str, Any] | None) -> str:
-        """The difference when this peer's task has a schedule and the checkpoint has none, or the reverse; "": there is
-        none. `plain`: the result of `to_plain` in the checkpoint."""
+        """The difference between this peer's task and a checkpoint, in words, if one of them has a schedule and the
+        other none; "": there is no difference. `plain`: the result of `to_plain` in the checkpoint."""
         if (plain is None) == (self._scheduler is None):
             return ""
         return "none there, one here" if plain is None else "one there, none here"
 
     def restore(self, plain: dict[str, Any] | None) -> None:
-        """Restore the state that `to_plain` gave. The schedule of a run that now has another number of steps begins
-        anew, and the next `go_to` moves it to its place."""
+        """Restore the state that `to_plain` gave. Called after the optimizer's own state was restored, which has the
+        learning rates. If the run now has another number of steps, the schedule begins anew, and the next `go_to` moves
+        it to its place."""
         if plain is None or self._scheduler is None:
             return
         if plain["steps"] != self._steps:

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class Sleep:
-    """Has one peer leave the run while its bytes of the day are used up. `stop`: the request to stop, which also ends a
-    sleep."""
+    """Has one peer leave the run while its bytes of the day (`Budget.day`) are used up, but for a reserve with which it
+    leaves. `stop`: the request to stop, which also ends a sleep. A peer without a limit a day never has to sleep."""
 
     def __init__(self, peer: Peer, stop: Stop) -> None:
         self._peer, self._stop, self._must_sleep = peer, stop, Stop()
@@ -26,8 +26,8 @@ class Sleep:
             self._day.on_spent.append(lambda: self._must_sleep.set())
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """The result of `work`. None when the peer has to stop or to sleep before it is done; `work` is then
-        cancelled."""
+        """Await `work()` and return its result. Returns None when the peer has to stop or to sleep before it is done:
+        `work` is then cancelled, or not called at all. Raises what `work` raises."""
         return await self._stop.unless(lambda: self._must_sleep.unless(work))
 
     @property
@@ -37,9 +37,10 @@ class Sleep:
         return self._must_sleep.flag and not self._stop.flag
 
     async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
-        """Leave the run and await `left`. Returns when the peer has enough bytes to be in the run again, or is to stop.
-        The conversation then finds that this peer is no member any more, and joins again. `contact`: the peer to join
-        through when no other is known."""
+        """Leave the run, await `left()`, drop the links to all peers, and wait until the peer has bytes for the run
+        again, or is to stop. Unless it is to stop, the membership then takes it back (`take_back`): the conversation
+        joins the run again at its next work. `contact`: the peer to join through when no other is known. To be called
+        only when `is_due`."""
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
         assert day is not None, "a peer without a budget never has to sleep"
         for_s = max(0.0, day.sleeps_s(now()))

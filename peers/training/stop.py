@@ -29,14 +29,15 @@ class Stop:
         self._running: set[asyncio.Timeout] = set()
 
     def set(self) -> None:
-        """Set the flag, and cancel everything that runs in `unless`."""
+        """Set the flag, and cancel all work that runs in `unless`, at the event loop's next turn."""
         self.flag = True
         running, self._running = self._running, set()
         for work in running:
             work.reschedule(0.0)
 
     async def unless(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """The result of `work`, or None when the flag was set before `work` was done; `work` is then cancelled."""
+        """Await `work()` and return its result. Returns None when the flag is set before it is done: `work` is then
+        cancelled, or not called at all. Raises what `work` raises."""
         if self.flag:
             return None
         limit = asyncio.timeout(None)

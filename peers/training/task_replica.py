@@ -65,7 +65,8 @@ class TaskReplica:
 
     async def rehearse(self, stalls: Stalls) -> Mapping[str, float]:
         """Try the task's functions once before training, so that a faulty one ends the run now and not after the first
-        rounds. The model and the training are not changed. `stalls`: the peer's, which watches that this does not hang.
-        Returns the metrics of evaluate(). Raises EvaluationFailed and the errors of the functions."""
+        rounds. The model and the training are not changed. `stalls`: the peer's; it reports this work if it takes very
+        long. Returns the metrics of evaluate(), empty if the task has none. Raises TaskError, EvaluationFailed and the
+        errors of the functions."""
         with stalls.at_work(EVALUATION):
             return await self._compute.run(self._trainer.rehearse)

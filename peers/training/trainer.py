@@ -39,7 +39,7 @@ _SCHEDULE = "schedule"
 
 
 class Trainer:
-    """Takes local steps on one data shard, and counts the steps, samples and losses since the last average."""
+    """Takes local steps on one data shard, and counts the steps, samples and losses of the present round."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Trainer:
     ) -> int:
         """Take `steps` local steps, or fewer once `stopping()` is true. Returns the number taken. `halfway`: keep the
         model after half of them for the update. `step`: local steps of the run before these, for the learning rate;
-        None: this peer's own. Raises Diverged when a loss is not finite."""
+        None: this peer's own. Raises Diverged when a loss is not finite, and as `LocalStep.take`."""
         taken, before = 0, self.steps if step is None else step
         self.batches.chance.take()
         self.model.train()
@@ -171,7 +171,7 @@ class Trainer:
 
     def update(self) -> Update:
         """This peer's update: its model, weighted by the number of samples that it has seen in the round. Raises
-        Diverged when the model is not finite, and TaskError when all batches of the round had 0 samples."""
+        Diverged and ValueError as `ModelCopy.bring` does, and TaskError when all batches of the round had 0 samples."""
         if self._counts.steps and not self._counts.samples:
             raise TaskError(f"{self.task.path}: samples() returned 0 for all batches of a round")
         return self.copy.update(
@@ -246,9 +246,9 @@ class Trainer:
             yield
 
     def rehearse(self) -> dict[str, float]:
-        """Try the task's functions on the first batch, and its evaluate(), whose metrics are returned. The model, its
-        gradients, the generators and the place in the data are unchanged. Raises TaskError, EvaluationFailed and the
-        functions' own errors."""
+        """Try loss(), samples(), clip() and rows() of the task on the first batch, and evaluate(), whose metrics are
+        returned. The model, the generators and the place in the data are unchanged; gradients are cleared. Raises
+        TaskError, EvaluationFailed and the functions' own errors."""
         self.batches.chance.take()
         batch = self.batches.first()
         Chance(derive(self.seed, "rehearse"), self.device).take()
@@ -281,8 +281,8 @@ class Trainer:
         return Snapshot(tensors, numbers)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Restore the exact state in which `snapshot` was taken. Raises CheckpointError when it was taken of another
-        model or optimizer."""
+        """Restore the state in which `snapshot` was taken, on a newly made trainer. Raises CheckpointError when it was
+        taken of another model, optimizer or lr_schedule."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         restore_model(snapshot, self.task, self.model, self.copy)
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}

@@ -3,7 +3,8 @@ each way in which its promise is broken. A patience is the time of the setting `
 is lost.
 
 Two further promises are checked elsewhere, because one log does not show them: a run comes to its end
-(`sweeps.verdict`), and equal seeds give equal runs (`sweeps.sweep`)."""
+(`sweeps.verdict`), and equal seeds give equal runs (`sweeps.sweep`).
+"""
 
 from __future__ import annotations
 
@@ -147,7 +148,8 @@ def peers_end_together(scenario: Scenario, entries: Sequence[Entry]) -> Iterator
     Conversations that end for all peers at once list this promise among their own.
 
     The promise is not made to a latecomer that no member has answered, because all had ended before its first message
-    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet."""
+    came. Nobody is left to tell it, and it tries its contact for some patiences, as one that is not there yet.
+    """
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return
     late, answered = _latecomers(scenario, entries), {life for _, life, event in entries if isinstance(event, Moved)}

@@ -1,4 +1,5 @@
-"""The promises of gossip, as predicates over the event log of a simulation."""
+"""The promises of gossip, as predicates over the event log of a simulation. A predicate yields a line for each way in
+which its promise is broken."""
 
 from __future__ import annotations
 

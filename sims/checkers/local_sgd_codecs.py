@@ -1,4 +1,5 @@
 """Checks of what a codec makes of contributions: of what each peer has sent, of what it has left out, and of the mean.
+A check yields a line for each way in which its promise is broken.
 
 Sources: Stich et al., "Sparsified SGD with memory" (NeurIPS 2018), Karimireddy et al., "Error feedback fixes SignSGD"
 (ICML 2019): what a codec leaves out in one round is added to what is sent in the next.

@@ -1,5 +1,5 @@
 """The promises of peers that fetch a state from another peer, the donor, in parts, as predicates over the event log of
-a simulation."""
+a simulation. A predicate yields a line for each way in which its promise is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The promises that hold for honest peers although a member lies, as predicates over the event log of a simulation."""
+"""The promises that hold for honest peers although a member lies, as predicates over the event log of a simulation. A
+predicate yields a line for each way in which its promise is broken."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _MEMBERS_MIN = 4
 
 def a_liar_moves_no_honest_member_apart(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All honest peers of a generation have the same members and continue from the same round, whatever one member
-    tells some of them. Views of fewer than four members are not judged."""
+    tells some of them. Views of two or three members are not judged."""
     lies = (event for *_, event in entries if isinstance(event, Fell) and event.kind == Kind.HOSTILE)
     liars = {peer_of(life) for one in lies for life in one.who}
     honest = [entry for entry in entries if peer_of(entry.life) not in liars and not _is_small(entry.event)]

@@ -1,6 +1,7 @@
-"""Checks of adopted sums, means and outer steps against the contributions to them. A view is a list of members that all
-agree on, its generation is its number, an attempt is one try to average a round, and a turn is a point of a round at
-which the peers of a site average among themselves."""
+"""Checks of adopted sums, means and outer steps against the contributions to them. A check yields a line for each way
+in which its promise is broken. A view is a list of members that all agree on, its generation is its number, an attempt
+is one try to average a round, and a turn is a point of a round at which the peers of a site average among
+themselves."""
 
 from __future__ import annotations
 

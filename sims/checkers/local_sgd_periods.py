@@ -1,4 +1,5 @@
-"""Checks of the periods that a policy has chosen, and of the peers' own pace, from the rounds in the log."""
+"""Checks of the periods that a policy has chosen, and of the peers' own pace, from the rounds in the log. A check
+yields a line for each way in which its promise is broken."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The promises of the membership by views, which are lists of members that all agree on, as predicates over the event
-log of a simulation. A patience is the time of the setting `patience_s`, after which a silent peer is lost."""
+log of a simulation. A predicate yields a line for each way in which its promise is broken. A patience is the time of
+the setting `patience_s`, after which a silent peer is lost."""
 
 from __future__ import annotations
 

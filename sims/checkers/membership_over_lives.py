@@ -1,6 +1,6 @@
 """The promises of the membership by views on members that have lost the coordinator or were restarted, as predicates
-over the event log of a simulation. A life is one process of a peer, and a patience the time of the setting
-`patience_s`, after which a silent peer is lost."""
+over the event log of a simulation. A predicate yields a line for each way in which its promise is broken. A life is one
+process of a peer, and a patience the time of the setting `patience_s`, after which a silent peer is lost."""
 
 from __future__ import annotations
 

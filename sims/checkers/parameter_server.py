@@ -1,6 +1,7 @@
-"""The promises of the parameter server, as predicates over the event log of a simulation. A range is a part of the
-values, of which a chain of servers holds copies. Its term is the number of the view in which a chain last agreed on its
-content, and the version of a copy counts its changes."""
+"""The promises of the parameter server, as predicates over the event log of a simulation. A predicate yields a line for
+each way in which its promise is broken. A range is a part of the values, of which a chain of servers holds copies. Its
+term is the number of the view in which a chain last agreed on its content, and the version of a copy counts its
+changes."""
 
 from __future__ import annotations
 

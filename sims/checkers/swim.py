@@ -1,6 +1,6 @@
-"""The promises of the membership by SWIM, as predicates over the event log of a simulation. In a run whose members
-agree on views they hold trivially, because there are no such events. A patience is the time of the setting
-`patience_s`, after which a silent peer is lost."""
+"""The promises of the membership by SWIM, as predicates over the event log of a simulation. A predicate yields a line
+for each way in which its promise is broken. In a run whose members agree on views none is ever broken, because there
+are no such events. A patience is the time of the setting `patience_s`, after which a silent peer is lost."""
 
 from __future__ import annotations
 

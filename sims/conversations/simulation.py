@@ -33,7 +33,8 @@ class Simulation:
     `steps_an_exchange`: number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these
     settings unfreezes a parameter during the run. `of_large`: settings of a scenario with a large model, without which
     a message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
-    scenario is minimised."""
+    scenario is minimised.
+    """
 
     checkers: tuple[Check, ...] = ()
     whatever_a_member_says: tuple[Check, ...] = ()

@@ -78,11 +78,14 @@ class Moment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault. It begins at a message (`at_message`), right before the delivery with number `at_event`, at the local
-    step `at_step` of its first target, or at the virtual time `at_s`. The first of these fields that is given counts.
+    step `at_step` of its first target, or at the virtual time `at_s`. The first of these fields that is given counts;
+    without any it begins at time 0. (With `at_message`, the messages are counted from `at_s` on.)
 
-    `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end. `factor`: how many times
-    as long work takes (`SLOW`), the seconds of a jump (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of
-    a clock, in seconds a second. Fields that the kind does not use are cleared, so that equivalent faults are equal."""
+    `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end before all faults are
+    healed (`Scenario.faults_until_s`). `factor`: how many times as long work takes (`SLOW`), the seconds of a jump
+    (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of a clock, in seconds a second. Fields that the kind
+    does not use are cleared, so that equivalent faults are equal.
+    """
 
     kind: Kind
     who: tuple[int | str, ...] = ()
@@ -140,10 +143,10 @@ class Scenario:
     `groups`: the peers, numbered from 0 in this order. `trunks`: (site, site, link), a link between two sites that
     their peers share. `arrivals`: (number of a peer, virtual time at which its process starts); all others start at
     time 0. `faults`: see `Fault`. `faults_until_s`: virtual time at which all faults are healed and no more occur;
-    None: never. `buggify`: the library's own code does legal but
-    unlikely things. `toy_size`: number of inputs of the toy task's model, if there is no other task; `thaws`: its bias
-    is unfrozen during the run. `priorities`: number of changes of the random priorities by which messages are delivered
-    (`sims.world.priorities`); None: messages are delivered in order of arrival.
+    None: never. `buggify`: the library's own code does legal but unlikely things, until `faults_until_s`. `toy_size`:
+    number of inputs of the toy task's model, if there is no other task; `thaws`: its bias is unfrozen during the run.
+    `priorities`: number of changes of the random priorities by which messages are delivered (`sims.world.priorities`);
+    None: messages are delivered in order of arrival.
     """
 
     settings: Settings
@@ -224,7 +227,8 @@ class Scenario:
 
 
 def founded_by(settings: Settings, groups: Sequence[Group], arrivals: Sequence[tuple[int, float]]) -> Settings:
-    """`settings` with the numbers of founders that `groups` give without the peers that arrive later. Raises
+    """`settings` with the numbers of founders that `groups` give without the peers that arrive later: of those that
+    train, and of servers if the conversation has any. `arrivals`: (number of a peer, virtual time). Raises
     SettingsError when a needed kind of peer is missing."""
     late = {index for index, _ in arrivals}
     roles = [group.role for group in groups for _ in range(group.peers)]

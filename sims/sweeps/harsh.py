@@ -30,7 +30,8 @@ _HUGE = (math.inf, 1.7e38, 1e30)
 
 
 def harsher(scenario: Scenario, *, but: Collection[str] = ()) -> Scenario:
-    """`scenario` with the entries of `HARSHNESS` that its seed draws, except those named in `but`."""
+    """`scenario` with the entries of `HARSHNESS` that its seed draws, except those named in `but`. Crashes for good of
+    more peers than there are are left out again."""
     for name, (odds, add) in HARSHNESS.items():
         chance = random.Random(f"{name} {scenario.settings.seed}")
         if chance.random() < odds and name not in but:

@@ -73,9 +73,8 @@ class Failure:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Sweep:
     """The outcome of a sweep over `seeds` seeds from `first_seed` on, in `seconds` of real time. `failures`: the seeds
-    that broke a promise. `reached`: name of a place, a rare situation in a run that a conversation's simulation counts
-    -> how often it was reached in all seeds. `never_met`: places that a sweep of this size should have reached and did
-    not."""
+    that broke a promise. `reached`: name of a place, which is a rare situation in a run that the code counts -> how
+    often it was reached in all seeds. `never_met`: places that a sweep of this size should have reached and did not."""
 
     first_seed: int
     seeds: int

@@ -69,7 +69,8 @@ class Bystander:
         self.departures.append((member.name, why, left))
 
     def unknown_to(self, peer: PeerId) -> None:
-        """Have `peer`, which does not know this member, let it in, at the present virtual time."""
+        """Have `peer`, which does not know this member, let it in (`Crowd.let_in`), without a message: at the present
+        virtual time, after the code that runs now. While `peer` has no room, it is tried again every second."""
         self._crowd.network.at(self.now(), self._crowd.let_in, self, self._crowd.by_id[peer])
 
     def distrusts(self, peer: PeerId) -> None:
@@ -131,7 +132,8 @@ class Crowd:
         self.begin(self.peers[index])
 
     def let_in(self, newcomer: Bystander, contact: Bystander) -> None:
-        """Have `contact` let in `newcomer`. While `contact` has no room for one more member, try again every second."""
+        """Have `contact` let in `newcomer`, without a message. Where each peer is to know all, and `contact` has no
+        room for one more member, it is tried again every second."""
         if len(contact.swim.table) >= contact.swim.table.room and self.links is None:
             self.network.at(self.network.now_s + _AGAIN_S, self.let_in, newcomer, contact)
             return

@@ -94,8 +94,8 @@ class Deeds:
         }
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
-        """Apply `fault` to `targets`. Returns the function that undoes it; None: it cannot be undone. `until_s`:
-        virtual time of its planned end; None: it does not end."""
+        """Apply `fault` to `targets`. Returns the function that undoes it; None: it cannot be undone, or ends by
+        itself. `until_s`: virtual time of its planned end; None: it does not end."""
         if fault.kind is Kind.CLOG:
             self._clog(targets, until_s or 0.0)
             return None

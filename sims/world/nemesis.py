@@ -110,7 +110,8 @@ class Nemesis:
             Context().run(life.crash)
 
     def strike(self, fault: Fault) -> None:
-        """Apply `fault` now, unless the time of faults is over or none of its targets is running."""
+        """Apply `fault` now, unless the time of faults is over, or the fault has targets and none of them is
+        running."""
         Context().run(self._strike, fault)  # outside the context of the machine that is running
 
     def _strike_all(self, faults: Iterable[Fault]) -> None:

@@ -102,7 +102,8 @@ class Network:
         self.doors.close(peer)
 
     def cut(self, sender: PeerId, to: PeerId) -> None:
-        """Cut the way from `sender` to `to`; the other direction stays as it is."""
+        """Cut the way from `sender` to `to`; the other direction stays as it is. A way that was cut twice needs `join`
+        twice."""
         self._cut[sender, to] += 1
 
     def join(self, sender: PeerId, to: PeerId) -> None:

@@ -69,7 +69,8 @@ class Shelf:
         return self._entries.get(name)
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Save an entry under `name`. Raises OSError on a full disk; the previous entry is then still there."""
+        """Save an entry under `name`. Raises OSError on a full disk; the previous entry is then still there. Does
+        nothing for a machine that has crashed."""
         await asyncio.sleep(SYNC_S)
         if self._disk.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -77,7 +78,7 @@ class Shelf:
             self._entries[name] = entry
 
     def clear(self) -> None:
-        """Remove all entries."""
+        """Remove all entries. Does nothing for a machine that has crashed."""
         if not dead():
             self._entries.clear()
 
@@ -95,7 +96,7 @@ class Disk:
 
     def save(self, snapshot: Snapshot) -> None:
         """Save a copy of a checkpoint; the last four are kept. Raises CheckpointError on a full disk; the previous ones
-        are then still there."""
+        are then still there. Does nothing for a machine that has crashed."""
         if self.full:
             raise CheckpointError("cannot save the checkpoint: no space left on device")
         if dead():
@@ -273,7 +274,7 @@ class Life:
         self._end(finished=self.result is not None and self.result.finished)
 
     def crash(self) -> None:
-        """Crash the process: none of its code runs any more."""
+        """Crash the process: none of its code runs any more, and its port is closed."""
         self.machine.crash()
         self._network.close(self.id)
         self._end(finished=False, crashed=True)

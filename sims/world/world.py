@@ -203,8 +203,9 @@ class World:
         self._disks[index] = Disk(self._disks[index].memory)
 
     def outage(self, for_s: float) -> None:
-        """Crash all peers, as in a power failure, if the run has begun and no peer has finished it. After `for_s`
-        virtual seconds all peers that had been in the run resume it, from checkpoints of different rounds."""
+        """Crash all peers, as in a power failure, if the run has begun and no peer has finished it; else do nothing.
+        After `for_s` virtual seconds all peers of which a process was ever started resume the run, from checkpoints of
+        different rounds."""
         if not self._have_met() or any(life.result is not None for life in self.lives[self._before :]):
             return
         now = asyncio.get_running_loop().time()
