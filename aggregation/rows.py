@@ -64,16 +64,16 @@ class Rows:
 
 def ascending(ids: Tensor, rows: int) -> bool:
     """Whether `ids` [k] are numbers of `rows` rows, ascending and none twice."""
-    if not len(ids):
+    if not ids.shape[0]:
         return True
     return bool(ids[0] >= 0) and bool(ids[-1] < rows) and bool((ids[1:] > ids[:-1]).all())
 
 
-def share(ids: Tensor, blocks: int) -> list[Tensor]:
-    """Divide the rows `ids` [k], ascending numbers, among `blocks` blocks. Returns for each block the indices into
-    `ids` of its rows, ascending int64. Row r belongs to block r mod `blocks` and is row r // `blocks` in it, so
-    neighbours, which are often equally frequent, are in different blocks."""
+def share(ids: Tensor, blocks: int) -> tuple[Tensor, list[int]]:
+    """Divide the rows `ids` [k], ascending numbers, among `blocks` blocks. Returns the indices [k], int64, that put
+    `ids` in the order of the blocks, ascending within each, and for each block the number of its rows. Row r belongs to
+    block r mod `blocks` and is row r // `blocks` in it, so neighbours, which are often equally frequent, are in
+    different blocks."""
     of = ids % blocks
-    order = torch.argsort(of, stable=True)
     counts: list[int] = torch.bincount(of, minlength=blocks).tolist()
-    return list(torch.split(order, counts))
+    return torch.argsort(of, stable=True), counts

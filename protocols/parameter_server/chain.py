@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...aggregation.rows import Rows
 from ..channel import Channel, Envelope
@@ -27,7 +27,7 @@ from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .messages import Applied, Apply
-from .pieces import Pieces, of_pieces
+from .pieces import Pieces, of_pieces, parted
 from .store import Entry, Store
 from .tenure import Tenure
 
@@ -113,20 +113,22 @@ class Chains:
     def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
         """These entries in groups about at most `most` ranges, each of which fits in a message."""
         group, nbytes, many = list[Entry](), 0, 0
-        for entry in entries:
-            own = _bytes_of(entry, self._store.keys)
-            if group and (many + len(entry.ranges) > most or nbytes + own > PAYLOAD_BYTES_MAX):
-                yield group
-                group, nbytes, many = [], 0, 0
-            group.append(entry)
-            nbytes, many = nbytes + own, many + len(entry.ranges)
+        for whole in entries:
+            large = _bytes_of(whole, self._store.keys) > PAYLOAD_BYTES_MAX
+            for entry in _singly(whole, self._store.keys) if large else (whole,):
+                own = _bytes_of(entry, self._store.keys)
+                if group and (many + len(entry.ranges) > most or nbytes + own > PAYLOAD_BYTES_MAX):
+                    yield group
+                    group, nbytes, many = [], 0, 0
+                group.append(entry)
+                nbytes, many = nbytes + own, many + len(entry.ranges)
         yield group
 
     def _send(self, entries: Sequence[Entry]) -> None:
         """Send entries to the next server of their chain."""
         reached = {number: self._store.copies[number].version for entry in entries for number in entry.ranges}
-        pieces = [entry.pushed for entry in entries if entry.pushed is not None]
-        payload, rows = of_pieces(pieces), tuple(_rows_of(entry) for entry in entries for _ in entry.ranges)
+        pieces = [(entry.ranges, entry.pushed) for entry in entries if entry.pushed is not None]
+        rows, payload = of_pieces(self._store.keys, pieces) if pieces else ((0,) * len(reached), b"")
         clocks = tuple(clock for entry in entries for _ in entry.ranges for clock in entry.clocks.values())
         first, workers, epoch = entries[0], tuple(entries[0].clocks), self._tenure.epoch
 
@@ -219,7 +221,7 @@ class Chains:
             if apply.updates:
                 clocks = apply.clocks[place * many : (place + 1) * many]
                 like = clocks, self._tenure.successor(number), self._store.keys.kind(number)
-            if like is not None and like == before:
+            if like is not None and like == before and apply.ranges[place - 1] < number:
                 groups[-1].append(place)
             else:
                 groups.append([place])
@@ -227,13 +229,16 @@ class Chains:
         return groups
 
 
-def _rows_of(entry: Entry) -> int:
-    """The rows of an entry's block; 0 where it is about ranges of the vector, or updates nothing."""
-    return len(entry.pushed) if isinstance(entry.pushed, Rows) else 0
+def _singly(entry: Entry, keys: Keys) -> Iterator[Entry]:
+    """An entry for each range of `entry`, which together do the same."""
+    assert entry.pushed is not None
+    for number, piece in zip(entry.ranges, parted(keys, entry.ranges, entry.pushed), strict=True):
+        yield replace(entry, ranges=(number,), pushed=piece)
 
 
 def _bytes_of(entry: Entry, keys: Keys) -> int:
     """The bytes in a message of what an entry applies."""
-    if entry.pushed is None:
-        return 0
-    return sum(keys.piece_bytes(number, _rows_of(entry)) for number in entry.ranges)
+    pushed = entry.pushed
+    if isinstance(pushed, Rows):
+        return len(pushed) * keys.row_bytes(pushed.values.shape[1])
+    return 0 if pushed is None else pushed.nbytes

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor
-
 from ...aggregation.rows import Rows
 from ..transport import PeerId
 from .algorithms.algorithm import Rule
 from .keys import Keys, Piece
 from .messages import FOREVER
+from .pieces import joined, parted
 from .store import Copy, Entry
 
 Told = Callable[[], None]
@@ -77,16 +75,14 @@ class Gathering:
         are called once all of the new gatherings are applied."""
         if [*groups] == [self.ranges]:
             return [self]
-        assert self.total is None or isinstance(self.total, Tensor)
-        sizes = [keys.size(number) for number in self.ranges]
-        parts = () if self.total is None else torch.split(self.total, sizes)
-        each = dict(zip(self.ranges, parts, strict=False))
+        pieces = () if self.total is None else parted(keys, self.ranges, self.total)
+        each = dict(zip(self.ranges, pieces, strict=False))
         waiting = [after(len(groups), told) for told in self.told]
         return [
             replace(
                 self,
                 ranges=group,
-                total=torch.cat([each[number] for number in group]) if each else None,
+                total=joined([each[number] for number in group]) if each else None,
                 pushes=list(self.pushes), seqs=dict(self.seqs), last=set(self.last), told=list(waiting),
             )
             for group in groups

@@ -147,8 +147,8 @@ class Intake:
 
     def _alike(self, ranges: Sequence[int], read: Sequence[int]) -> list[list[int]]:
         """The places of the ranges in groups, of which each takes a push as one: the copies of its ranges are alike,
-        and so are their chains, what is gathered for them, and what the worker had `read` of them. A block of rows is
-        alone."""
+        and so are their chains, what is gathered for them, and what the worker had `read` of them. The blocks of a
+        group ascend."""
         groups, last = list[list[int]](), dict[object, list[int]]()
         copies, gathered, chain = self._store.copies, self._gathered.get, self._tenure.placement.chain
         kind = self._store.keys.kind
@@ -158,7 +158,8 @@ class Intake:
                 before = group[-1]
                 other = ranges[before]
                 if (
-                    kind(number) == kind(other)
+                    other < number
+                    and kind(number) == kind(other)
                     and read[place] == read[before]
                     and gathered(number) is gathered(other)
                     and copies[number].is_like(copies[other])

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
 from ...aggregation.filters.filter import PartCodec
-from ...aggregation.rows import Rows, Table
+from ...aggregation.rows import INDEX, Rows, Table
 from ...aggregation.vector import Part
 from .placement import BLOCKS_MAX, blocks_of
 
 WIRE_INDEX = torch.int32
 """The type of a row's number in a message."""
 
+_PARAMETERS, _BUFFERS = -2, -1
+"""The kinds (`Keys.kind`) of ranges of the vector; those of blocks are the numbers of their tables."""
+
 Piece = Tensor | Rows
-"""Values of one range: all of them [m], or some rows of a block, by their numbers in the block."""
+"""Values of one range, or of several ranges of one kind: of the vector's all [m], one range behind the other; of blocks
+some rows, by their places (`Keys.place`), which ascend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Model:
     tables: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """The rows `first`, `first` + `of`, `first` + 2 `of`, ... of a table."""
 
@@ -40,7 +46,7 @@ class Block:
     first: int
     of: int
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """The number of rows of the block."""
         return len(range(self.first, self.table.rows, self.of))
@@ -72,7 +78,7 @@ class Keys:
         self.of_table: dict[str, range] = {}
         """By a table's name, its ranges."""
         self._itemsize = dtype.itemsize
-        self._parameters, number = parameters, len(self.parts)
+        number = len(self.parts)
         for table in self.tables:
             count = blocks_of(table, self.row_bytes(table.width))
             self.of_table[table.name] = range(number, number + count)
@@ -80,6 +86,11 @@ class Keys:
             number += count
         self._sizes = [part.stop - part.start for part in self.parts]
         self._sizes += [block.rows * block.table.width for block in self.blocks.values()]
+        self._kinds = [_BUFFERS if part.start >= parameters else _PARAMETERS for part in self.parts]
+        self._places = dict[int, int]()
+        for kind, ranges in enumerate(self.of_table.values()):
+            self._kinds += [kind] * len(ranges)
+            self._places |= zip(ranges, accumulate((self.blocks[one].rows for one in ranges), initial=0), strict=False)
         if len(self.blocks) > BLOCKS_MAX:
             raise ValueError(f"the tables have {len(self.blocks)} blocks of rows, servers hold at most {BLOCKS_MAX}")
 
@@ -123,14 +134,30 @@ class Keys:
     def is_buffer(self, range: int) -> bool:
         """Whether a range lies behind the parameters in the vector: it holds averaged buffers, which local steps do not
         train, or the loss (`Sandblaster`)."""
-        return range < len(self.parts) and self.parts[range].start >= self._parameters
+        return self._kinds[range] == _BUFFERS
 
     def kind(self, range: int) -> int:
         """A number by which ranges are grouped: one operation may update ranges of equal kind together. All ranges of
-        parameters have one kind, all of averaged buffers another; each block of a table has its own."""
-        if range >= len(self.parts):
-            return range
-        return -1 if self.parts[range].start >= self._parameters else -2
+        parameters have one kind, all of averaged buffers another, and all blocks of one table a third."""
+        return self._kinds[range]
+
+    def place(self, range: int) -> int:
+        """The place of a block's first row, where the blocks of its table stand one behind the other."""
+        return self._places[range]
+
+    def placed(self, ranges: Sequence[int], counts: Sequence[int], ids: Tensor) -> Tensor:
+        """The places [k], in the sense of `place`, of the rows `ids` [k], which are numbers in their blocks; `counts`:
+        of each block in `ranges`, how many of them are its own, block after block."""
+        places = torch.tensor([self._places[number] for number in ranges], dtype=INDEX)
+        return ids + places.repeat_interleave(torch.tensor(counts, dtype=INDEX))
+
+    def divided(self, ranges: Sequence[int], places: Tensor) -> tuple[list[int], Tensor]:
+        """The inverse of `placed`: how many of `places` [k] are of each block in `ranges`, and their numbers [k] in
+        their blocks. Both `ranges` and `places` must ascend, and the blocks be of one table and have all places."""
+        firsts = torch.tensor([self._places[number] for number in ranges], dtype=INDEX)
+        bounds = torch.searchsorted(places, firsts).tolist()
+        counts = [stop - start for start, stop in pairwise((*bounds, places.shape[0]))]
+        return counts, places - firsts.repeat_interleave(torch.tensor(counts, dtype=INDEX))
 
     def values(self, range: int, model: Model) -> Tensor:
         """The values of a range in `model`, of the shape `shape(range)`: a view of its tensors, no copy."""

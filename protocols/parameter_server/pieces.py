@@ -16,6 +16,8 @@ from ...aggregation.rows import INDEX, Rows
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys, Piece
 
+_NO_PLACES = torch.empty(0, dtype=INDEX)
+
 
 def raw(tensors: Sequence[Tensor]) -> Buffer:
     """The elements of these CPU tensors of one dtype, one tensor after another, as bytes. Those of a single tensor are
@@ -42,10 +44,35 @@ def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:
     return b"".join((raw([torch.cat(list(ids)).to(WIRE_INDEX)]), raw(values)))
 
 
-def of_pieces(pieces: Sequence[Piece]) -> Buffer:
-    """The bytes of a message's payload for `pieces`, in their order (`packed`). They must not change any more."""
-    ids = [piece.ids for piece in pieces if isinstance(piece, Rows)]
-    return packed(ids, [piece.values if isinstance(piece, Rows) else piece for piece in pieces])
+def of_pieces(keys: Keys, pieces: Sequence[tuple[Sequence[int], Piece]]) -> tuple[tuple[int, ...], Buffer]:
+    """The counts of rows by range, and the payload, of a message for `pieces`, each of which stands behind its ranges
+    (`Pieces`). The tensors must not change any more."""
+    counts, ids = list[int](), list[Tensor]()
+    for ranges, piece in pieces:
+        if isinstance(piece, Rows):
+            many, own = keys.divided(ranges, piece.ids)
+            counts += many
+            ids.append(own)
+        else:
+            counts += [0] * len(ranges)
+    return tuple(counts), packed(ids, [piece.values if isinstance(piece, Rows) else piece for _, piece in pieces])
+
+
+def parted(keys: Keys, ranges: Sequence[int], piece: Piece) -> list[Piece]:
+    """The piece of each of `ranges`, of which `piece` has all."""
+    if isinstance(piece, Tensor):
+        return [*torch.split(piece, [keys.size(number) for number in ranges])]
+    counts, _ = keys.divided(ranges, piece.ids)
+    split = zip(torch.split(piece.ids, counts), torch.split(piece.values, counts), strict=True)
+    return [Rows(ids, values) for ids, values in split]
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """One piece of these, which are of one kind (`Keys.kind`) and in the order of their ranges."""
+    rows = [piece for piece in pieces if isinstance(piece, Rows)]
+    if rows:
+        return Rows(torch.cat([one.ids for one in rows]), torch.cat([one.values for one in rows]))
+    return torch.cat([piece for piece in pieces if isinstance(piece, Tensor)])
 
 
 def ids_of(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> dict[int, Tensor]:
@@ -85,28 +112,39 @@ class Pieces:
     `payload` does not have exactly the bytes of these."""
 
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
-        self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)
-        ids = self._ids
-        sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in ranges)
+        self._keys, self._ranges, ids = keys, ranges, ids_of(keys, ranges, counts, payload)
+        blocks = keys.blocks
+        sizes = (
+            many * blocks[one].table.width if one in blocks else keys.size(one)
+            for one, many in zip(ranges, counts, strict=True)
+        )
         self._starts = [0, *accumulate(sizes)]
         head, due = sum(counts) * WIRE_INDEX.itemsize, self._starts[-1] * keys.dtype.itemsize
         if len(payload) != head + due:
             raise ValueError(f"it has {len(payload)} bytes for ranges of {head + due}")
         self.values = of_bytes(memoryview(payload)[head:], keys.dtype)
+        self._rows = [0, *accumulate(counts)]
+        self._places = _NO_PLACES
+        if ids:
+            own = [many for one, many in zip(ranges, counts, strict=True) if one in ids]
+            self._places = keys.placed([*ids], own, torch.cat([*ids.values()]))
 
     def of(self, places: Sequence[int]) -> Piece:
-        """The piece at `places`, which are indices into the ranges: one place of a block gives its rows; ascending
-        places of ranges of the vector give their values, one behind the other [m]."""
-        first, until, starts = places[0], places[-1] + 1, self._starts
-        if len(places) == len(self._ranges):
-            values = self.values
-        elif until - first == len(places):
-            values = self.values[starts[first] : starts[until]]
-        else:
-            values = torch.cat([self.values[starts[place] : starts[place + 1]] for place in places])
-        if (ids := self._ids.get(self._ranges[first])) is None:
+        """The piece at `places`, which are indices into the ranges, ascending, of ranges of one kind (`Keys.kind`). The
+        numbers of blocks among them must ascend too."""
+        values = self._part(self.values, self._starts, places)
+        if (block := self._keys.blocks.get(self._ranges[places[0]])) is None:
             return values
-        return Rows(ids, values.view(-1, self._keys.shape(self._ranges[first])[1]))
+        return Rows(self._part(self._places, self._rows, places), values.view(-1, block.table.width))
+
+    def _part(self, whole: Tensor, starts: Sequence[int], places: Sequence[int]) -> Tensor:
+        """The elements of `whole` at `places`, each place having those from its start to the next one's."""
+        first, until = places[0], places[-1] + 1
+        if len(places) == len(self._ranges):
+            return whole
+        if until - first == len(places):
+            return whole[starts[first] : starts[until]]
+        return torch.cat([whole[starts[place] : starts[place + 1]] for place in places])
 
     def each(self) -> list[Piece]:
         """The piece of each range."""

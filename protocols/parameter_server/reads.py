@@ -189,7 +189,7 @@ class Reads:
         carry the answer."""
         keys = self._store.keys
         ids = ids_of(keys, pull.ranges, pull.rows, payload)
-        sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in pull.ranges)
+        sizes = (ids[one].shape[0] * keys.shape(one)[1] if one in ids else keys.size(one) for one in pull.ranges)
         if (nbytes := sum(sizes) * keys.dtype.itemsize) > PAYLOAD_BYTES_MAX:
             raise ValueError(f"it asks for {nbytes} bytes, a message carries {PAYLOAD_BYTES_MAX}")
         return ids

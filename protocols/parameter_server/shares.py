@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Self
 
 import torch
@@ -41,6 +42,8 @@ class Shares:
         if unknown := wanted.keys() - keys.of_table.keys():
             raise ValueError(f"there is no table {min(unknown)!r}: the model has {', '.join(keys.of_table) or 'none'}")
         self._keys, self._wanted = keys, wanted
+        self._counts: dict[int, int] = {}
+        """By block, the number of the wanted rows."""
         self.ids: dict[int, Tensor] = {}
         """By block, the numbers in the block of the wanted rows."""
         self._places: dict[int, Tensor] = {}
@@ -50,8 +53,10 @@ class Shares:
             if ids.dtype != INDEX or ids.dim() != 1 or not ascending(ids, table.rows):
                 due = "an int64 tensor [k] of their numbers is due, ascending and none twice"
                 raise ValueError(f"of the {table.rows} rows of table {table.name!r}, {due}")
-            for number, places in zip(blocks, share(ids, len(blocks)), strict=True):
-                self.ids[number], self._places[number] = ids[places] // len(blocks), places
+            order, counts = share(ids, len(blocks))
+            self._counts |= zip(blocks, counts, strict=True)
+            self.ids |= zip(blocks, torch.split(ids[order] // len(blocks), counts), strict=True)
+            self._places |= zip(blocks, torch.split(order, counts), strict=True)
 
     @classmethod
     def of(cls, keys: Keys, pushes: Pushes) -> Self:
@@ -72,16 +77,16 @@ class Shares:
 
     def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
         """By range, the number of its rows; 0 for a range of the vector."""
-        return tuple(len(self.ids[number]) if number in self.ids else 0 for number in ranges)
+        return tuple(self._counts.get(number, 0) for number in ranges)
 
     def size(self, range: int) -> int:
         """The elements of the vector's range, or of the block's wanted rows."""
         block = self._keys.blocks.get(range)
-        return self._keys.size(range) if block is None else len(self.ids[range]) * block.table.width
+        return self._keys.size(range) if block is None else self._counts[range] * block.table.width
 
     def nbytes(self, range: int) -> int:
         """The bytes that the vector's range, or the block's wanted rows with their numbers, take in a message."""
-        return self._keys.piece_bytes(range, len(self.ids.get(range, ())))
+        return self._keys.piece_bytes(range, self._counts.get(range, 0))
 
     def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
         """The parts of a push that are for `ranges`, ascending, as the payload of a message: the numbers of the rows of
@@ -90,8 +95,17 @@ class Shares:
         parts = merged(self._keys.parts[number] for number in ranges[: len(ranges) - len(blocks)])
         whole = len(parts) == 1 and parts[0] == (0, self._keys.vector_size)
         values = [pushes.vector] if whole else [pushes.vector[part.start : part.stop] for part in parts]
-        values += [self.rows_of(number, pushes) for number in blocks if self._places[number].shape[0]]
+        values += [pushes.rows[name].values[places] for name, places in self._by_table(blocks)]
         return packed([self.ids[number] for number in blocks], values)
+
+    def _by_table(self, blocks: Iterable[int]) -> Iterator[tuple[str, Tensor]]:
+        """For each table with wanted rows in `blocks`, which ascend: its name, and the places of these rows among all
+        wanted ones of the table, block after block."""
+        keys = self._keys
+        for name, some in groupby(blocks, lambda number: keys.blocks[number].table.name):
+            places = torch.cat([self._places[number] for number in some])
+            if places.shape[0]:
+                yield name, places
 
     def rows_of(self, block: int, pushes: Pushes) -> Tensor:
         """The values [k, width] that `pushes` has for the wanted rows of the block with this number."""
@@ -115,8 +129,7 @@ class Shares:
         for part in merged(keys.parts[number] for number in ranges if number not in self.ids):
             size = part.stop - part.start
             into.vector[part.start : part.stop], at = values[at : at + size], at + size
-        for number in ranges:
-            if number in self.ids and (size := self.size(number)):
-                table = keys.blocks[number].table
-                into.rows[table.name].values[self._places[number]] = values[at : at + size].view(-1, table.width)
-                at += size
+        for name, places in self._by_table(number for number in ranges if number in self.ids):
+            rows = into.rows[name].values
+            size = places.shape[0] * rows.shape[1]
+            rows[places], at = values[at : at + size].view(-1, rows.shape[1]), at + size

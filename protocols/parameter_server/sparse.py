@@ -45,7 +45,7 @@ class Sparse(Shares):
         return shares
 
     def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._rows.get(number, len(self.ids.get(number, ()))) for number in ranges)
+        return tuple(self._rows.get(number, self._counts.get(number, 0)) for number in ranges)
 
     def payload(self, ranges: Sequence[int], pushes: Pushes) -> Buffer:
         if not any(self._rows.get(number) for number in ranges):

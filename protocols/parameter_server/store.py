@@ -30,8 +30,9 @@ from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
+from .pieces import parted
 from .traffic import Traffic
-from .wholes import Whole, step
+from .wholes import Whole, step, step_rows
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -93,11 +94,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of the copies of `ranges`: the server function applies `pushed` (None: the values stay), and `clocks`
-    are set. Several ranges are of the vector, all of them parameters or all buffers, and `pushed` has theirs one behind
-    the other. `joins`: the workers of `clocks` take part from now on. `order`: the coordinator's order, as numbers,
-    which the ranges obey (`aggregation.lbfgs`); empty: none. `pushes`: (worker, number) of each push in `pushed`, for
-    the checkers of a simulation."""
+    """One change of the copies of `ranges`, which ascend and are of one kind (`Keys.kind`): the server function applies
+    `pushed`, which has the pieces of all of them (None: the values stay), and `clocks` are set. An entry without
+    `pushed` may have ranges of several kinds. `joins`: the workers of `clocks` take part from now on. `order`: the
+    coordinator's order, as numbers, which the ranges obey (`aggregation.lbfgs`); empty: none. `pushes`: (worker,
+    number) of each push in `pushed`, for the checkers of a simulation."""
 
     ranges: tuple[int, ...]
     pushed: Piece | None
@@ -166,7 +167,7 @@ class Store:
         for number, piece in zip(ranges, each(), strict=True) if not self.partitions else ():
             pushed, held = piece, self.copies[number].values
             if isinstance(piece, Rows):
-                pushed, held = piece.values, held[piece.ids]
+                pushed, held = piece.values, held[piece.ids - self.keys.place(number)]
             assert isinstance(pushed, Tensor)
             norm, most = norm_of(pushed.reshape(-1)), self._norm_limit * max(1.0, norm_of(held.reshape(-1)))
             if norm > most:
@@ -195,7 +196,8 @@ class Store:
         were pushed."""
         copies, pushed = [self.copies[number] for number in entry.ranges], entry.pushed
         if isinstance(pushed, Rows):
-            self._enter_rows(copies[0], entry.ranges[0], pushed)
+            counts, ids = self.keys.divided(entry.ranges, pushed.ids)
+            step_rows(self.function(entry.ranges[0]), copies, counts, Rows(ids, pushed.values))
         elif pushed is not None:
             step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
         clocks, updates = entry.clocks, int(pushed is not None)
@@ -209,19 +211,6 @@ class Store:
             copy.whole = None
             copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
 
-    def _enter_rows(self, copy: Copy, range: int, pushed: Rows) -> None:
-        """Update the rows that are in `pushed`, and the rows of the state that belong to them."""
-        if not len(pushed):
-            return
-        if copy.lent:
-            copy.values, copy.lent = copy.values.clone(), False
-            copy.state = {name: tensor.clone() for name, tensor in copy.state.items()}
-        ids, state = pushed.ids, copy.state
-        before = {name: tensor[ids] for name, tensor in state.items()}
-        copy.values[ids], after = self.function(range).step(copy.values[ids], pushed.values, before)
-        for name, tensor in after.items():
-            state[name][ids] = tensor
-
     def took(self, range: int, base: int) -> Took:
         """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: the term of the
         copy that it was made from.
@@ -232,13 +221,16 @@ class Store:
 
     def entered(self, entry: Entry) -> Iterator[Entered]:
         """After `enter`: for each range, the event for a simulation's checkers that `entry` was applied to its copy."""
-        parts: Sequence[Tensor | None] = [None] * len(entry.ranges)
-        if isinstance(entry.pushed, Tensor) and not self.keys.is_buffer(entry.ranges[0]):
-            parts = entry.pushed.split([self.keys.size(number) for number in entry.ranges])
-        for number, part in zip(entry.ranges, parts, strict=True):
-            copy, rows = self.copies[number], entry.pushed.ids if isinstance(entry.pushed, Rows) else None
-            if number in self.keys.blocks and rows is None:
+        ranges, pushed, keys = entry.ranges, entry.pushed, self.keys
+        pieces: Sequence[Piece | None] = [None] * len(ranges) if pushed is None else parted(keys, ranges, pushed)
+        for number, piece in zip(ranges, pieces, strict=True):
+            copy, rows, part = self.copies[number], None, None
+            if isinstance(piece, Rows):
+                rows = piece.ids - keys.place(number)
+            elif number in keys.blocks:
                 rows = torch.empty(0, dtype=INDEX)
+            elif not keys.is_buffer(number):
+                part = piece
             values = copy.values if rows is None else copy.values[rows]
             yield Entered(number, copy.term, copy.version, entry.pushes, values, copy.counted(), rows, part)
 

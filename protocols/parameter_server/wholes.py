@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...aggregation.rows import Rows
 from ...aggregation.server.function import ServerFunction, State
 
 
@@ -20,6 +21,7 @@ class Part(Protocol):
 
     values: Tensor
     state: State
+    lent: bool
     whole: Whole | None
 
 
@@ -59,6 +61,28 @@ def step(function: ServerFunction, ranges: tuple[int, ...], copies: Mapping[int,
     for part, own in zip(parts, torch.split(pushed, sizes), strict=True):
         part.values, part.state = function.step(part.values, own, part.state)
         part.whole = None
+
+
+def step_rows(function: ServerFunction, parts: Sequence[Part], counts: list[int], pushed: Rows) -> None:
+    """Update the rows of the blocks `parts` that are in `pushed`, and the rows of their states, by one step of
+    `function`. `pushed.ids` [k] are numbers in the blocks, and `counts` how many are of each block, block after block.
+    The tensors of the copies are written to, but for those that are lent: their copies get new ones."""
+    split = zip(parts, torch.split(pushed.ids, counts), strict=True)
+    touched, sizes = [(part, ids) for part, ids in split if ids.shape[0]], [count for count in counts if count]
+    if not touched:
+        return
+    for part, _ in touched:
+        if part.lent:
+            part.values, part.lent = part.values.clone(), False
+            part.state = {name: tensor.clone() for name, tensor in part.state.items()}
+    before = torch.cat([part.values[ids] for part, ids in touched])
+    state = {name: torch.cat([part.state[name][ids] for part, ids in touched]) for name in touched[0][0].state}
+    values, after = function.step(before, pushed.values, state)
+    for (part, ids), own in zip(touched, torch.split(values, sizes), strict=True):
+        part.values[ids] = own
+    for name, tensor in after.items():
+        for (part, ids), own in zip(touched, torch.split(tensor, sizes), strict=True):
+            part.state[name][ids] = own
 
 
 def tensors_of(ranges: tuple[int, ...], copies: Mapping[int, Part]) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """Blocks of rows: how tables are cut, what travels, and what is refused before anything is changed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from samovar.aggregation.vector import Part, all_finite
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.handover import Handover
-from samovar.protocols.parameter_server.keys import Keys, Model
+from samovar.protocols.parameter_server.keys import Keys, Model, Piece
 from samovar.protocols.parameter_server.messages import Install
 from samovar.protocols.parameter_server.pieces import Pieces, ids_of, of_pieces, packed
 from samovar.protocols.parameter_server.serving import Serving
@@ -57,12 +58,18 @@ def test_a_message_can_carry_every_block_and_tables_have_a_limit() -> None:
         Keys([], 0, torch.float32, [Table("wide", 2, 10**6)])
 
 
+def handed_on(ranges: Sequence[int], pieces: Sequence[Piece]) -> tuple[tuple[int, ...], bytes]:
+    """What a message to the next server of a chain has for these pieces, each of one range."""
+    counts, payload = of_pieces(KEYS, [((number,), piece) for number, piece in zip(ranges, pieces, strict=True)])
+    return counts, bytes(payload)
+
+
 def test_pushed_pieces_arrive_and_pulled_ones_are_put_together() -> None:
     pushed = pushes(words=ids(0, 1, 32, 69), few=ids(1))
     shares, every = Shares.of(KEYS, pushed), range(len(KEYS))
     arrived = Pieces(KEYS, every, shares.counts(every), shares.payload(every, pushed)).each()
-    again = Pieces(KEYS, every, shares.counts(every), of_pieces(arrived)).each()
-    assert bytes(of_pieces(again)) == bytes(shares.payload(every, pushed)), "it goes on to the next of the chain"
+    again = Pieces(KEYS, every, *handed_on(every, arrived)).each()
+    assert handed_on(every, again) == (shares.counts(every), shares.payload(every, pushed)), "it goes on in the chain"
     store = Store(KEYS, Adagrad(1.0))
     for number, piece in zip(every, arrived, strict=True):
         store.copies[number] = store.create(number, MODEL)
@@ -88,7 +95,7 @@ def test_tensors_that_were_lent_stay_as_they_were() -> None:
     values, squares = copy.values, copy.state["squares"]
     before = values.clone()
     for _ in range(2):
-        store.enter(Entry((number,), Rows(ids(1), torch.ones(1, 3)), {}))
+        store.enter(Entry((number,), Rows(ids(KEYS.place(number) + 1), torch.ones(1, 3)), {}))
     assert torch.equal(values, before)
     assert not squares.any()
     assert not torch.equal(copy.values, before)
@@ -122,7 +129,7 @@ def test_whatever_arrives_is_refused_or_is_rows_of_its_ranges(payload: bytes, to
         return
     for number, piece in zip(ranges, pieces, strict=True):
         if isinstance(piece, Rows):
-            assert ascending(piece.ids, KEYS.blocks[number].rows)
+            assert ascending(piece.ids - KEYS.place(number), KEYS.blocks[number].rows)
             assert piece.values.shape == (len(piece.ids), KEYS.shape(number)[1])
         else:
             assert tuple(piece.shape) == KEYS.shape(number)
@@ -146,7 +153,7 @@ def test_rows_of_several_blocks_are_judged_as_those_of_each(told: list[torch.Ten
 
 def test_rows_that_a_block_lacks_are_refused_by_the_server() -> None:
     number = KEYS.of_table["words"][0]
-    payload = of_pieces([Rows(ids(2, 3), torch.ones(2, 3))])
+    payload = packed([ids(2, 3)], [torch.ones(2, 3)])
     assert KEYS.blocks[number].rows == 3
     for some in (payload, payload[:6]):
         with pytest.raises(ValueError, match=r"not among those|numbers of its rows are"):
