@@ -178,7 +178,7 @@ def test_the_plain_mean_of_unequal_steps_would_end_elsewhere(monkeypatch: pytest
 @pytest.mark.parametrize("pace", ["equal", "own"])
 def test_a_peer_five_times_slower_does_not_hold_the_others(pace: str) -> None:
     task = load_task(DIGITS)
-    steps = 480 if pace == "own" else 160
+    steps = 800 if pace == "own" else 160
     without, alone = play(task, SLOW[:3], steps=steps)
     with_it, records = play(task, SLOW, steps=steps, pace=pace)
 

@@ -8,7 +8,7 @@ from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-SIZE, ROUNDS = 20_000, 9
+SIZE, ROUNDS = 20_000, 12
 SLOW = range(9, 12)
 
 

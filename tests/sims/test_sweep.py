@@ -63,8 +63,8 @@ FOUND_BUGS = {
 """Seeds that find these again when what mended them is taken out, as mutants do."""
 
 
-LONG = {1103, 1075, 2024, 2823, 3613, 668, 1718, 2378, 2414, 2702, 2804, 2813}
-"""These seeds take more than half of the time of all. Each bug that they found has a test with a short scenario."""
+LONG = {374, 1103, 1075, 2024, 2823, 3613, 668, 1718, 2378, 2414, 2642, 2702, 2804, 2813}
+"""These seeds take most of the time of all. Each bug that they found has a test with a short scenario."""
 
 
 @pytest.mark.parametrize("seed", [soaked(seed) if seed in LONG else seed for seed in FOUND_BUGS])
