@@ -108,7 +108,7 @@ _NOWHERE = shutil.ignore_patterns(".*", "*.pyc.*")
 _NOT_IN_ROOT = shutil.ignore_patterns("build", "dist", "runs", "shared", "*.egg-info")
 
 
-def _left_out(folder: str, names: list[str]) -> set[str]:
+def not_copied(folder: str, names: list[str]) -> set[str]:
     """What a copy of the tree has no need of, of the names in a folder. Folders of tests may have the same names."""
     return _NOWHERE(folder, names) | (_NOT_IN_ROOT(folder, names) if Path(folder) == ROOT else set())
 
@@ -121,7 +121,7 @@ class Tree:
         self.root = folder / "samovar"
         self._process: subprocess.Popen[str] | None = None
         shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(ROOT, self.root, ignore=_left_out)
+        shutil.copytree(ROOT, self.root, ignore=not_copied)
 
     def plant(self, mutant: Mutant) -> None:
         for edit in mutant.edits:
