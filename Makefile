@@ -33,8 +33,8 @@ lint: $(READY) ## style and banned calls
 types: $(READY) ## mypy --strict on library, benchmarks and examples
 	@mkdir -p build/typing/samovar
 	@ln -sf $(addprefix ../../../,$(PUBLIC)) build/typing/samovar/
+	@ln -sf ../../benchmarks/papers/gossip.py build/typing/gossip_of_papers.py
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks/papers/gossip.py
 
 bench: $(READY) ## run every benchmark
 	$(BIN)/python benchmarks/_all.py

@@ -1,24 +1,36 @@
-"""What holds for every test."""
+"""What holds for every test. The process that hands tests to workers imports no PyTorch: it would begin later."""
+
+from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from live import heed_interrupts, stop_all
 from order import LONGEST
 from slowest import lines
-from synthetic import synthetic_run
 from tiers import left_out
 
-from samovar.peers.records.run import Run
+if TYPE_CHECKING:
+    from samovar.peers.records.run import Run
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """One thread a worker: the threads of two workers would wait for each other at the end of each small sum, which
-    doubles the time of a simulation."""
+    doubles the time of a simulation. In processes that tests start, threads that wait sleep: they would else keep the
+    cores from others, for three to twenty times the processor time of a small training."""
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    if config.getoption("numprocesses", None):
+        return
+    import torch
+    from live import heed_interrupts
+
+    from samovar.peers.machine.torch_imports import do_without_compiler
+
     torch.set_num_threads(1)
+    do_without_compiler()  # which no test of a worker uses, and which takes a second to import
     heed_interrupts()
 
 
@@ -46,6 +58,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def no_run_outlives_its_test() -> Iterator[None]:
+    from live import stop_all
+
     yield
     stop_all()
 
@@ -53,4 +67,6 @@ def no_run_outlives_its_test() -> Iterator[None]:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run folder that was read: of four peers, one of which was lost at half time."""
+    from synthetic import synthetic_run
+
     return synthetic_run(tmp_path / "digits-001")

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
+from ...peers.machine.torch_imports import do_without_compiler
 from ..conversations.simulation import simulation
 from ..scenarios.scenario import Kind
 from ..world.world import BEGUN_AGAIN, BY_PRIORITIES
@@ -118,7 +119,8 @@ def sweep(
             progress()
             yield verdict
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    # The models of a sweep are never compiled, and importing the compiler would take each process a second.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=do_without_compiler)
     try:
         due = [pool.submit(judge_seed, seed, protocol) for seed in seeds]
         for future in due:

@@ -181,7 +181,7 @@ def test_a_peer_tells_of_an_evaluation_that_delays_it_through_other_peers(schedu
 
 
 @pytest.mark.usefixtures("slow_evaluation")
-@pytest.mark.parametrize("slow", [1, 2, 3, 4])
+@pytest.mark.parametrize("slow", one_in(3, [1, 2, 3, 4]))
 def test_a_wait_far_longer_than_the_evaluation_is_not_put_down_to_it(
     slow: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ import json
 import math
 import re
 import signal
-import subprocess
 import sys
 import threading
 import types
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from live import STEADY
+from live import STEADY, python
 from notebook import DATA, IMPORTS, LOSS, TASK, Kernel
 from nursery import execute
 from torch import nn
@@ -220,14 +219,14 @@ def test_bad_input_is_told_in_one_line_that_names_arguments_and_leaves_nothing(
 
 def test_a_script_without_functions_is_told_to_name_its_task(here: Path) -> None:
     (here / "alone.py").write_text("import samovar\nif __name__ == '__main__':\n    samovar.train(steps=4)\n")
-    ended = subprocess.run([sys.executable, "alone.py"], capture_output=True, text=True, check=False)
+    ended = python("alone.py")
     said = " ".join(ended.stderr.split())
     assert (ended.returncode, "it has no model(), data(" in said, "samovar.train('task.py')" in said) == (1, True, True)
 
 
 def test_a_result_that_a_script_cannot_read_is_told_without_a_traceback(here: Path) -> None:
     (here / "back.py").write_text("import samovar\nsamovar.Result.read('nowhere')\n")
-    ended = subprocess.run([sys.executable, "back.py"], capture_output=True, text=True, check=False)
+    ended = python("back.py")
     assert ended.stderr == "samovar: back.py, line 2: nowhere: there is no such run folder\n"
 
 

@@ -86,7 +86,7 @@ def test_sites_agree_only_at_the_global_round() -> None:
     assert [len(models) for models in committed.values()] == [1] * 6
 
 
-@pytest.mark.parametrize(("period", "site_period"), [(8, 2), (7, 3), (5, 4)])
+@pytest.mark.parametrize(("period", "site_period"), [soaked(8, 2), (7, 3), (5, 4)])
 def test_site_averages_equal_the_computation_by_hand(period: int, site_period: int) -> None:
     task = load_task(UNION)
     ones = [Trainer(task, seed=0, data_shard=part, data_shards=4, device=torch.device("cpu")) for part in range(4)]

@@ -16,7 +16,7 @@ from whole_numbers import SUMS, due
 
 from samovar.peers.checkpoints.checkpoint import load
 
-WORKERS, SERVERS, STEPS, RANGES = 2, 3, 400, 6
+WORKERS, SERVERS, STEPS, RANGES = 2, 3, 200, 6
 CONSISTENCIES = ("async", "ssp:2", "bsp")
 OWN = ("--protocol", "parameter-server", "--algorithm", "downpour", "--server-update", "add", "--copies", 2)
 SIZES = ("--peers", WORKERS, "--servers", SERVERS, "--ranges", RANGES, "--steps", STEPS, "--patience-s", 2)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from mutant_list import ROOT, SEEDS, Edit, Mutant, Tree, fingerprint_of_runs, mutants
+from mutant_list import ROOT, SEEDS, Edit, Mutant, Tree, fingerprint_of_runs, mutants, not_copied
 from mutant_order import Imports, batches
 from mutant_page import told
 from mutant_reach import Reach, with_marks
@@ -32,6 +32,12 @@ def test_a_line_that_is_gone_or_there_twice_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sum.py has 2 times: = 1"):
         Edit("sum.py", "= 1", "= 3").applied(tmp_path)
     assert Edit("sum.py", "x = 1", "x = 3").applied(tmp_path) == "x = 3\ny = 1\n"
+
+
+def test_a_copy_of_the_tree_lacks_the_runs_of_its_root_alone() -> None:
+    """`tests/support/runs` holds runs that tests read."""
+    assert not_copied(str(ROOT), ["runs", "tests", ".git"]) == {"runs", ".git"}
+    assert not_copied(str(ROOT / "tests/support"), ["runs", "runs.pyc.17", "live.py"]) == {"runs.pyc.17"}
 
 
 def test_there_are_mutants_of_each_layer_and_each_has_a_name_of_its_own() -> None:

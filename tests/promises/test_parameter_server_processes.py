@@ -239,7 +239,7 @@ def boards(process: psutil.Process) -> set[str]:
 
 
 @pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
-@pytest.mark.parametrize("victim", ["1", "2"])
+@pytest.mark.parametrize("victim", [soaked("1"), "2"])
 def test_workers_and_servers_on_one_machine_share_memory_and_keep_none_of_a_killed_one(
     victim: str, tmp_path: Path
 ) -> None:

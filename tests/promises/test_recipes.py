@@ -301,7 +301,7 @@ def drawn_images(monkeypatch: pytest.MonkeyPatch, task: Task) -> None:
     monkeypatch.setattr(fashion, "images", lambda kind: TensorDataset(pixels, labels))
 
 
-@pytest.mark.parametrize("recipe", ["residual", "patches"])
+@pytest.mark.parametrize("recipe", ["residual", soaked("patches")])
 def test_a_script_of_an_image_model_whose_data_loader_has_workers_trains_as_a_plain_loop(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ CALLED_BACK = (SimulatedAnswered, SimulatedRelayed, CurveAnswered, CurveRelayed,
 IN_SOAK = {
     (InProcess, True),
     (ShapedInProcess, False),
+    (Simulated, False),
     (Curve, True),
     (Insecure, False),
     (SimulatedAnswered, False),

@@ -66,7 +66,7 @@ def run(task: Task, *faults: Fault, slow_s: float = 0.1, **settings: Any) -> tup
         soaked({"consistency": "bounded:2"}),
         {"consistency": "async"},
         {"algorithm": "easgd:0.1:3"},
-        {"algorithm": "softsync:2"},
+        soaked({"algorithm": "softsync:2"}),
     ],
     ids=lambda own: " ".join(own.values()),
 )

@@ -63,8 +63,8 @@ FOUND_BUGS = {
 """Seeds that find these again when what mended them is taken out, as mutants do."""
 
 
-LONG = {1103, 1075, 2024, 2823, 3613, 668, 1718, 2378, 2414, 2702, 2804, 2813}
-"""These seeds take more than half of the time of all. Each bug that they found has a test with a short scenario."""
+LONG = {374, 1103, 1075, 2024, 2823, 3613, 668, 1718, 2378, 2414, 2642, 2702, 2804, 2813}
+"""These seeds take most of the time of all. Each bug that they found has a test with a short scenario."""
 
 
 @pytest.mark.parametrize("seed", [soaked(seed) if seed in LONG else seed for seed in FOUND_BUGS])
@@ -185,7 +185,7 @@ def test_a_conversation_is_held_to_its_own_promises_and_draws_its_own_settings(
 
 
 def test_processes_judge_a_sweep_as_one_does() -> None:
-    alone, together = ([(v.digest, v.broken) for v in sweep(range(3, 6), workers=n)] for n in (1, 2))
+    alone, together = ([(v.digest, v.broken) for v in sweep(range(18, 21), workers=n)] for n in (1, 2))
     assert alone == together
 
 
@@ -200,10 +200,12 @@ FINDERS = {
 """The promise that each mutant breaks, and seeds of which one shows it at least."""
 FIND = """
 import json, sys
+from samovar.peers.machine.torch_imports import do_without_compiler
 from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.minimise import minimise
 from samovar.sims.sweeps.verdict import judge
 
+do_without_compiler()
 found = next(verdict for seed in map(int, sys.argv[1:]) if (verdict := judge(draw(seed, "allreduce"))).broken)
 small = minimise(found, runs_max=20)
 print(json.dumps([found.promise, small.promise, small.scenario.peers, len(small.scenario.faults)]))
@@ -257,16 +259,17 @@ def test_events_due_at_the_same_time_go_in_an_order_that_the_seed_draws() -> Non
 
 
 DIGESTS = (
+    "from samovar.peers.machine.torch_imports import do_without_compiler; do_without_compiler();"
     "from samovar.sims.sweeps.draw import draw;"
     "from samovar.sims.sweeps.verdict import judge;"
-    "print(*(judge(draw(seed)).digest for seed in (8, 16)))"
+    "print(*(judge(draw(seed)).digest for seed in (14, 16)))"
 )
 
 
 def test_a_seed_gives_the_same_digest_under_any_hash_seed_and_no_other_seed_gives_it() -> None:
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     told = printed_under_hash_seed(hash_seed, DIGESTS).split()
-    assert told == [judge(draw(seed)).digest for seed in (8, 16)], "this process has another hash seed"
+    assert told == [judge(draw(seed)).digest for seed in (14, 16)], "this process has another hash seed"
     assert len(set(told)) == 2
 
 

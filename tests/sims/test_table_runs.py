@@ -75,7 +75,7 @@ def test_only_the_rows_that_are_needed_travel() -> None:
 
 
 CHOSEN = [
-    {"server_update": "adagrad:0.1", "consistency": "ssp:2"},
+    soaked({"server_update": "adagrad:0.1", "consistency": "ssp:2"}),
     {"algorithm": "softsync:2", "server_update": "adam:0.01"},
     soaked({"algorithm": "backup:1"}),
     {"algorithm": "downpour:2:2", "server_update": "momentum:0.003"},
@@ -101,7 +101,7 @@ def test_each_algorithm_brings_all_workers_to_a_better_model(chosen: dict[str, s
 
 
 @pytest.mark.parametrize("first", [160, *(soaked(first) for first in range(40, 420, 20) if first != 160)])
-@pytest.mark.parametrize("who", [3, 4, 0])
+@pytest.mark.parametrize("who", [soaked(3), 4, 0])
 def test_a_peer_that_crashes_at_any_event_loses_no_acknowledged_row(who: int, first: int) -> None:
     own = {**OWN, "servers": 3, "steps": 3, "patience_s": 0.5, "consistency": "ssp:1", "server_update": "adagrad:0.1"}
     for at in range(first, first + 20, 7 if first == 160 else 2):

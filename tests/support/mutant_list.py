@@ -104,6 +104,15 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
+_NOWHERE = shutil.ignore_patterns(".*", "*.pyc.*")
+_NOT_IN_ROOT = shutil.ignore_patterns("build", "dist", "runs", "shared", "*.egg-info")
+
+
+def not_copied(folder: str, names: list[str]) -> set[str]:
+    """What a copy of the tree has no need of, of the names in a folder. Folders of tests may have the same names."""
+    return _NOWHERE(folder, names) | (_NOT_IN_ROOT(folder, names) if Path(folder) == ROOT else set())
+
+
 class Tree:
     """A copy of the tree, in which `samovar` is the copy. It has the compiled files, too, which are of the same times:
     each process that runs there would else compile the library."""
@@ -112,8 +121,7 @@ class Tree:
         self.root = folder / "samovar"
         self._process: subprocess.Popen[str] | None = None
         shutil.rmtree(self.root, ignore_errors=True)
-        ignored = shutil.ignore_patterns(".*", "build", "dist", "runs", "shared", "*.egg-info", "*.pyc.*")
-        shutil.copytree(ROOT, self.root, ignore=ignored)
+        shutil.copytree(ROOT, self.root, ignore=not_copied)
 
     def plant(self, mutant: Mutant) -> None:
         for edit in mutant.edits:

@@ -19,6 +19,7 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import runpy
 import signal
@@ -32,9 +33,10 @@ from typing import Any, NoReturn
 
 import numpy
 
+import samovar
 from samovar.peers.launch import forkserver, spawn
 from samovar.peers.launch.control import CONTROL_VARIABLE
-from samovar.peers.machine.torch_imports import import_all_of_torch
+from samovar.peers.machine.torch_imports import do_without_compiler, import_all_of_torch
 
 NAME = "nursery"
 """In the system's list of processes."""
@@ -224,9 +226,17 @@ def _become_another(_: str, command: list[str], environment: dict[str, str]) -> 
     os._exit(os.waitstatus_to_exitcode(ended))
 
 
-if __name__ == "__main__":
+def import_all() -> None:
+    """What programs import: all of the library, and what the examples import too. PyTorch's compiler comes when a
+    program compiles; each fork would have to copy the tables of its memory, a fifth of all."""
+    do_without_compiler()
     import_all_of_torch()
-    for module in ("samovar.__main__", "sklearn.datasets"):  # what the examples import too
+    library = pkgutil.walk_packages(samovar.__path__, "samovar.")
+    for module in (*(found.name for found in library if "__main__" not in found.name), "sklearn.datasets"):
         importlib.import_module(module)
+
+
+if __name__ == "__main__":
+    import_all()
     gc.freeze()
     run_to_its_end(serve(socket.socket(fileno=int(sys.argv[1]))))

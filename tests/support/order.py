@@ -1,8 +1,8 @@
 """The order of test files."""
 
 LONGEST = (
-    "test_ways_to_train test_processes test_docs test_readme test_sweep test_parameter_server_processes"
-    " test_attackers test_process_ends test_table_runs test_script_processes test_parameter_server test_relay"
+    "test_ways_to_train test_processes test_docs test_sweep test_parameter_server_processes test_attackers"
+    " test_readme test_process_ends test_table_runs test_script_processes test_parameter_server test_relay"
     " test_pace test_sandblaster test_recipes test_endpoints test_gossip_processes test_python_api test_run_ends"
     " test_gossip test_swim test_sweep_verb test_gallery test_terminal test_faults test_zeromq test_stalls"
     " test_house test_wire test_crashes test_hostile_speech test_joining test_lateness test_averagers"

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from live import ROOT
+from tiers import soaked
 from torch import Tensor
 from ways import WAYS
 
@@ -87,10 +88,10 @@ def apart_after(rounds: int, step: str, codec: str) -> float:
 @pytest.mark.parametrize(
     ("codec", "known", "most"),
     [
-        ("top_k:0.01", 0.04, 0.5),
+        soaked("top_k:0.01", 0.04, 0.5),
         ("top_k:0.1", 0.34, 1e-4),
         ("sign", 0.45, 0.2),
-        ("qsgd", 0.9, 1e-12),
+        soaked("qsgd", 0.9, 1e-12),
         ("int8", 1, 1e-12),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_codec_that_makes_errors_larger_than_the_vector_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "codec", "most"), [("0.34", "top_k:0.1", 1e-4), ("0.3", "qsgd", 1e-3), ("1", "int8", 1e-12)]
+    ("step", "codec", "most"), [("0.34", "top_k:0.1", 1e-4), soaked("0.3", "qsgd", 1e-3), ("1", "int8", 1e-12)]
 )
 def test_choco_brings_models_together_however_coarse_the_codec(step: str, codec: str, most: float) -> None:
     assert apart_after(200, step, codec) < most

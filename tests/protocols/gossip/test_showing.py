@@ -11,11 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conformance import eventually, over
+from nursery import Forked
 from torch import Tensor
 
 from samovar.aggregation.codecs.registry import parse_codec
@@ -321,7 +323,7 @@ def test_a_board_is_still_read_when_its_owner_was_killed() -> None:
         "board = VectorBoard(torch.ones(1000)); board.clear(0).fill_(3.0); board.show(0, 1, 1, False, Told())\n"
         "print(board.fd, board.secret.hex(), flush=True); time.sleep(60)\n"
     )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    owner = Forked([sys.executable, "-c", code], cwd=Path.cwd(), env={**os.environ}, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     fd, secret = owner.stdout.readline().split()
     window = VectorWindow(owner.pid, int(fd), bytes.fromhex(secret), torch.ones(SIZE))

@@ -6,13 +6,14 @@ from collections import Counter
 
 import pytest
 from crowds import TEMPO, all_know_all, crowd_of, members_of, number, told
+from tiers import soaked
 
 from samovar.protocols.swim.effects import DeclaredDead, HeardDead, Known, Suspected
 from samovar.protocols.swim.timing import Timing
 from samovar.sims.world.crowd import Crowd
 
 
-@pytest.mark.parametrize("eager", [0, 3])
+@pytest.mark.parametrize("eager", [soaked(0), 3])
 def test_a_failure_is_found_within_the_bound_and_known_to_all_a_few_periods_later(eager: int) -> None:
     """Of n peers each probes another one in each period, so none probes a given one with the probability
     (1 - 1/(n-1))^(n-1), about 1/e: the expected time until it is probed is 1 / (1 - 1/e) = 1.58 periods."""
