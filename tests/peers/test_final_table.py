@@ -9,8 +9,8 @@ import re
 import pytest
 from boards import committed, drawn
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import SLOWEST
-from samovar.peers.cli.progress import final_table
 from samovar.peers.records.records import EventRecord
 from samovar.peers.records.result import Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally

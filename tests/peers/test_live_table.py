@@ -11,8 +11,9 @@ import pytest
 from boards import Clock, board, committed, drawn, happened, row
 from rich.console import Console
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST
-from samovar.peers.cli.progress import Progress, final_table
+from samovar.peers.cli.progress import Progress
 from samovar.peers.records.columns import KNOWN
 from samovar.peers.records.records import Missing
 from samovar.peers.records.result import Lost, PeerSummary, Result
