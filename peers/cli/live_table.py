@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...protocols.stalls.works import EVALUATION
-from ..records.columns import KNOWN, ROUNDS, Columns, noun, shown
+from ..records.columns import KNOWN, ROUNDS, Columns, live, noun
 from ..records.records import EventRecord, ExchangeRecord, Record
 from ..records.result import PeerSummary
 from ..records.run import natural
@@ -53,7 +53,7 @@ class Board:
         self.steps = steps
         """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
-        self._noun, self._own, self._watched = noun(columns), [*shown(columns)], watched
+        self._noun, self._own, self._watched = noun(columns), live(columns), watched
         self._before: Mapping[str, tuple[int, int]] = {}
         """Peer -> the bytes that it had sent and received before the run was resumed."""
         self._evaluated: ExchangeRecord | None = None
