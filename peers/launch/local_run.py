@@ -28,13 +28,13 @@ from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
 from .run_folder import (
-    before,
     command_line,
     conclude,
     keep_resuming,
     keep_settings,
     kept,
     make_folder,
+    spent,
 )
 from .run_socket import answered
 from .spawned import failed_afterwards
@@ -123,10 +123,10 @@ class LocalRun:
 
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         settings, folder, began = self.settings, self.folder, time.monotonic()
-        spent = before(folder)
-        resumed_s = spent.recorded_s if self.resumed else None
+        earlier = spent(folder)
+        resumed_s = earlier.recorded_s if self.resumed else None
         if self.resumed:
-            display.goes_on(spent.wall_s, spent.peers)
+            display.goes_on(earlier.wall_s, earlier.peers)
         all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
@@ -142,7 +142,7 @@ class LocalRun:
                     display.tells(error)
                     saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
                     return Ended(wrong=error + saved if heard.saved and again else error)
-        ended = self._conclude(display, launch, spent.wall_s + time.monotonic() - began, spent.wall_s)
+        ended = self._conclude(display, launch, earlier.wall_s + time.monotonic() - began, earlier.wall_s)
         if stop.is_set():
             resumable = again and _has_checkpoint(folder, settings.founders)
             nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"

@@ -112,7 +112,7 @@ def _next_free(stem: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class Spent:
     """What a run has taken so far, also before it was resumed before. `wall_s`: its seconds; `recorded_s`: the time of
     its last record, in seconds since it began; `peers`: the totals of its peers."""
 
@@ -121,15 +121,15 @@ class Before:
     peers: tuple[PeerSummary, ...] = ()
 
 
-def before(folder: Path) -> Before:
+def spent(folder: Path) -> Spent:
     """What the run in the folder has taken so far; nothing for a new run, and for a folder that cannot be read."""
     try:
         run = read_run(folder)
     except (OSError, ValueError):
-        return Before()
+        return Spent()
     recorded_s = max([0.0, *(one.time_s for one in run.exchanges), *(one.time_s for one in run.events)])
     concluded_s = run.result.wall_s if run.result else 0.0  # up to the last end that was not a kill
-    return Before(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
+    return Spent(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
 
 
 def conclude(
