@@ -141,7 +141,9 @@ def _left_alone() -> Iterator[None]:
 
 
 def _played(wished: Play, *, quiet: bool) -> Result:
-    output = _Interruptible(steps=wished.steps, columns=wished.columns, quiet=quiet, words=python_words)
+    output = _Interruptible(
+        steps=wished.steps, columns=wished.columns, watched=wished.watched, quiet=quiet, words=python_words
+    )
     settings = wished.scenario.settings
     if not wished.judged and (idle := settings.own.idle_sites(settings)):
         output.say(idle)

@@ -13,7 +13,7 @@ from ..peers.cli.output import Output, exits, prints_aside, run_options
 from ..peers.records.result import Result
 from ..peers.run_settings.settings import Settings, Tell, aloud, silently
 from ..peers.settings.unit_rules import MEASURED
-from .run import IN_GROUPS, play, play_of_scenario, play_of_task
+from .run import IN_GROUPS, Play, play, play_of_scenario, play_of_task
 from .sweeps.show import show_sweep
 
 
@@ -76,7 +76,7 @@ def _sweep(count: int, given: Mapping[str, object], *, smallest: bool, as_json: 
 def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
         wished = play_of_task(task, settings)
-        output = Output(steps=wished.steps, columns=wished.columns, as_json=as_json, quiet=quiet)
+        output = _output(wished, as_json=as_json, quiet=quiet)
         if idle := settings.own.idle_sites(settings):
             output.say(idle)
         if settings.step_time == MEASURED:
@@ -93,7 +93,7 @@ def _scenario(
 ) -> int:
     with prints_aside(as_json):
         wished = play_of_scenario(file, task, flags, tell)
-        output = Output(steps=wished.steps, columns=wished.columns, as_json=as_json, quiet=quiet)
+        output = _output(wished, as_json=as_json, quiet=quiet)
         result, last = play(wished, output)
     unwritten = output.end(result)
     if result.broken is not None:
@@ -103,6 +103,11 @@ def _scenario(
     if result.broken is not None:
         return 1
     return fail(unwritten) if unwritten else 0
+
+
+def _output(wished: Play, *, as_json: bool, quiet: bool) -> Output:
+    columns, watched = wished.columns, wished.watched
+    return Output(steps=wished.steps, columns=columns, watched=watched, as_json=as_json, quiet=quiet)
 
 
 def _tell_digest(output: Output, result: Result, *, as_json: bool) -> None:

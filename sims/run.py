@@ -96,6 +96,11 @@ class Play:
         return conversation(self.scenario.settings).columns
 
     @property
+    def watched(self) -> str:
+        """The metric whose value ends the run; "": none does."""
+        return self.scenario.settings.own.watched_metric()
+
+    @property
     def steps(self) -> int:
         """Local steps of each peer; 0: another setting ends the run."""
         return self.scenario.settings.steps_max or 0

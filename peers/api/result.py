@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..checkpoints.checkpoint import CheckpointError
+from ..cli.final_table import final_table, headline
 from ..cli.notebook import html
-from ..cli.progress import final_table, headline
 from ..errors import one_line
 from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord

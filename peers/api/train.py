@@ -68,8 +68,10 @@ def train(
             tell=tell,
         )
         run = replace(run, task=file.within(run.folder))
-    output = Output(steps=run.steps, columns=run.columns, quiet=quiet, words=python_words)
-    again = call_text("train", file.named, {"resume": str(run.folder)})
+    output = Output(steps=run.steps, columns=run.columns, watched=run.watched, quiet=quiet, words=python_words)
+    # Any script may make this call: for one that has the task's functions itself, the call names its file.
+    named = file.named or (repr(os.fspath(file.path)) if file.text is None else "")
+    again = call_text("train", named, {"resume": str(run.folder)})
     return finished(_until_done(run, output, again), again)
 
 

@@ -29,7 +29,7 @@ from .command_line import between_words
 from .flags import GroupedCommand, click_options
 from .output import exits
 
-_BY_SWIM = f"with --protocol gossip --membership swim at most {SWIM_PEERS_MAX}"
+_BY_SWIM = f"gossip with --membership swim: {SWIM_PEERS_MAX:,}"
 _FLAGS = ("listen", "advertise", "patience_s", "insecure", "key")
 
 
@@ -96,7 +96,7 @@ def _machine() -> list[Finding]:
         Finding("processors", f"{os.cpu_count()} cores; {', '.join(devices) or 'no CUDA device'}"),
         Finding("open files", f"at most {files}", few),
         Finding("addresses", ", ".join(local_addresses())),
-        Finding("peers", f"at most {VIEW_MEMBERS_MAX} in one run; {_BY_SWIM}"),
+        Finding("peers", f"at most {VIEW_MEMBERS_MAX:,} in a run; {_BY_SWIM}"),
     ]
 
 

@@ -148,7 +148,9 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
             print(f"stopped before this peer was in the run; {_again(settings)}", file=sys.stderr)
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
-    output = Output(steps=session.settings.steps_max or 0, columns=columns, as_json=as_json, quiet=quiet)
+    watched = session.settings.own.watched_metric()
+    steps = session.settings.steps_max or 0
+    output = Output(steps=steps, columns=columns, watched=watched, as_json=as_json, quiet=quiet)
     output.joins()
     file, record = session.recorder()
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ...protocols.stalls.works import EVALUATION
-from ..records.columns import KNOWN, ROUNDS, Columns, noun, shown
+from ..records.columns import KNOWN, ROUNDS, Columns, live, noun
 from ..records.records import EventRecord, ExchangeRecord, Record
+from ..records.result import PeerSummary
 from ..records.run import natural
 from ..records.units import (
-    bytes_text,
     clock_text,
     event_text,
     loss_text,
@@ -29,6 +28,7 @@ from ..records.units import (
     seconds_text,
 )
 from .fitting import SPACES, Phrases
+from .live_cells import INK, cells
 from .live_columns import fitted, with_own
 from .peer_state import GONE, STATES, TROUBLE, PeerState
 
@@ -42,34 +42,25 @@ LATELY_S: Final = 10.0
 
 MOST_NAMED: Final = 3
 """The greatest number of stalled peers that the headline names."""
-INK: Final[Mapping[str, str]] = {
-    "training": "green",
-    "done": "green",
-    "missing": "yellow",
-    "lost": "red",
-    "stalled": "red",
-    "waiting": "yellow",
-    "silent": "red",
-    "error": "red",
-}
 
 
 class Board:
     """The live state of a run. `update` takes the records of its peers in the order in which they arrive, whichever
     peer's; `render` gives the table."""
 
-    def __init__(self, *, steps: int, columns: Columns = ROUNDS) -> None:
+    def __init__(self, *, steps: int, columns: Columns = ROUNDS, watched: str = "") -> None:
         """`steps`: local steps that each peer is to take, 0: unknown; `columns`: name -> title of the conversation's
-        columns."""
+        columns; `watched`: the metric whose value ends the run, "": none does."""
         self.steps = steps
         """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
-        self._noun, self._own = noun(columns), [*shown(columns)]
-        self._columns = with_own(self._own)
+        self._noun, self._own, self._watched = noun(columns), live(columns), watched
+        self._before: Mapping[str, tuple[int, int]] = {}
+        """Peer -> the bytes that it had sent and received before the run was resumed."""
         self._evaluated: ExchangeRecord | None = None
         """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
-        self._begins = "getting together"
+        self._joins, self._begins = False, "getting together"
         """What is done before the first exchange is over, in words."""
         self._members = (0, 0)
         """Number of the latest exchange, and of the run's members then, some of which may be unknown here."""
@@ -84,7 +75,11 @@ class Board:
     def joins(self) -> None:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the headline
         says so."""
-        self._begins = "joining the run"
+        self._joins, self._begins = True, "joining the run"
+
+    def goes_on(self, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed. `before`: the totals of its peers so far."""
+        self._before = {peer.peer: (peer.bytes_sent, peer.bytes_received) for peer in before}
 
     def update(self, record: Record) -> None:
         """Bring the state up to date by a record of any peer, an exchange or an event."""
@@ -95,7 +90,8 @@ class Board:
 
     def peer(self, name: str) -> PeerState:
         """The state of the peer with this name. A new one is created if there is none."""
-        return self.peers.setdefault(name, PeerState(name=name))
+        sent, received = self._before.get(name, (0, 0))
+        return self.peers.setdefault(name, PeerState(name=name, bytes_sent=sent, bytes_received=received))
 
     def _event(self, record: EventRecord) -> None:
         peer = self.peer(record.subject)
@@ -108,11 +104,15 @@ class Board:
             self._begins = f"in the first {self._noun}"
         elif record.event == "joined" and not record.about and self._begins == "joining the run":
             self._begins = "joined a running run, catching up"
+        became = "catching up" if self._catches_up(record) else STATES.get(record.event, peer.state)
         unsaid = {"lost": GONE, "silent": (*GONE, "waiting")}.get(record.event, ())  # what it said of itself holds
         if peer.state not in unsaid:
-            peer.state = STATES.get(record.event, peer.state)
+            peer.state = became
         if record.event == "silent":
             self._silent.append(peer)
+
+    def _catches_up(self, record: EventRecord) -> bool:
+        return record.event == "joined" and not record.about and not self.peer(record.peer).version and self._joins
 
     def _exchange(self, record: ExchangeRecord) -> None:
         peer = self.peer(record.peer)
@@ -166,9 +166,9 @@ class Board:
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
         if (evaluated := self._evaluated) is not None:
-            name, value = next(iter(evaluated.metrics.items()))  # the headline: there is no room for more
-            scales = evaluated.metric_scales
-            texts += metric_texts({name: value}, scales, evaluated.version, self.version, self._noun)
+            first = next(iter(evaluated.metrics))  # the headline: there is no room for more
+            told = {name: value for name, value in evaluated.metrics.items() if name in (first, self._watched)}
+            texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")
@@ -220,14 +220,15 @@ class Board:
         terminal columns. While peers wait because too few are there, a last line tells why."""
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
-        rows = [self._cells(peer) for peer in self._rows()]
-        return Group(Phrases(self._phrases(elapsed_s)), fitted(self._columns, rows, width), *self._too_few())
+        rows = [cells(peer, self._own, self.steps) for peer in self._rows()]
+        columns = with_own(name for name in self._own if any(name in peer.details for peer in self.peers.values()))
+        return Group(Phrases(self._phrases(elapsed_s)), fitted(columns, rows, width), *self._idle())
 
-    def _too_few(self) -> list[Text]:
-        """The reason for which peers wait, whole: the table cuts it, or has no column for it. All of them wait for the
-        same peers, so the latest reason is enough."""
-        waiting = (peer for peer in self.peers.values() if peer.state == "waiting")
-        latest = max(waiting, key=lambda peer: peer.event_number, default=None)
+    def _idle(self) -> list[Text]:
+        """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do
+        so for the same peers, so the latest reason is enough."""
+        idle = (peer for peer in self.peers.values() if peer.state in ("waiting", "asleep"))
+        latest = max(idle, key=lambda peer: peer.event_number, default=None)
         return [Text(latest.event, style=INK["waiting"])] if latest else []
 
     def _rows(self) -> list[PeerState]:
@@ -258,28 +259,6 @@ class Board:
             bytes_received=sum(peer.bytes_received for peer in peers),
             event=", ".join(f"{count:,} {state}" for state, count in states.most_common() if state != "training"),
         )
-
-    def _cells(self, peer: PeerState) -> dict[str, RenderableType]:
-        told: dict[str, RenderableType] = {
-            "peer": Text(plain(peer.name, 40)),
-            "state": Text(peer.shown_state, style=INK.get(peer.state, "")),
-            "last event": Text(peer.event, style="dim"),
-        }
-        if not peer.tells:
-            return dict.fromkeys(self._columns, "-") | {"": ""} | told
-        told |= {
-            **{name: number_text(peer.details[name]) if name in peer.details else "-" for name in self._own},
-            "out": bytes_text(peer.bytes_sent),
-            "in": bytes_text(peer.bytes_received),
-        }
-        if peer.role:
-            return told | dict.fromkeys(("steps/s", "step", "loss"), "-") | {"": ""}
-        return told | {
-            "steps/s": f"{peer.steps_per_s:,.1f}",
-            "step": f"{peer.step:,}" + (f" of {self.steps:,}" if self.steps else ""),
-            "": ProgressBar(total=max(self.steps, 1), completed=peer.step, width=12),
-            "loss": loss_text(peer.loss) if peer.version else "-",
-        }
 
 
 def _at_what(peer: PeerState) -> str:

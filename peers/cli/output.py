@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -20,12 +20,13 @@ from ..errors import is_plain, one_line, users_line
 from ..launch.run_folder import keep_result
 from ..records.columns import Columns
 from ..records.records import Record
-from ..records.result import Result
+from ..records.result import PeerSummary, Result
 from ..records.tally import Tally
 from ..user_code import quits
 from .command_line import STOPPED, between_words, fail
+from .final_table import final_table
 from .flags import Command
-from .progress import Progress, final_table
+from .progress import Progress
 
 P = ParamSpec("P")
 
@@ -80,16 +81,18 @@ class Output:
         *,
         steps: int,
         columns: Columns,
+        watched: str = "",
         as_json: bool = False,
         quiet: bool = False,
         words: Callable[[str], str] = str,
     ) -> None:
         """`steps`: local steps of each peer, 0: unknown. `columns`: name -> title of the conversation's columns.
-        `as_json`: print the result as JSON. `quiet`: show no progress and no table. `words`: rewords each line that
-        `say` prints, e.g. for a user of Python, who knows no flags."""
+        `watched`: the metric whose value ends the run, "": none does. `as_json`: print the result as JSON. `quiet`:
+        show no progress and no table. `words`: rewords each line that `say` prints, e.g. for a user of Python, who
+        knows no flags."""
         self._as_json, self._quiet, self._words = as_json, quiet, words
         self.heard = Tally()
-        self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
+        self._progress = Progress(steps=steps, columns=columns, watched=watched, quiet=quiet, json=as_json)
 
     def __enter__(self) -> Self:
         self._progress.__enter__()
@@ -104,6 +107,10 @@ class Output:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the progress
         says so."""
         self._progress.joins()
+
+    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
+        self._progress.goes_on(spent_s, before)
 
     def put(self, record: Record) -> None:
         """Take a record of any peer: count it, and show it."""
@@ -135,6 +142,7 @@ class Output:
         except (OSError, ValueError) as error:
             unwritten = f"{result.run}: not all of the result could be written: {one_line(error)}"
             result = replace(result, report=None)
+        self._progress.ended(result)
         if self._as_json:
             click.echo(result.to_json())
         elif not self._quiet and self._progress.mode != "notebook":  # there the result shows itself

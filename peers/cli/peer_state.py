@@ -10,6 +10,8 @@ from typing import Final
 STATES: Final[Mapping[str, str]] = {
     "started": "training",
     "joined": "training",
+    "asleep": "asleep",
+    "awake": "catching up",
     "resumed": "training",
     "left": "left",
     "lost": "lost",
@@ -23,7 +25,7 @@ STATES: Final[Mapping[str, str]] = {
 }
 """Event -> the state of its peer afterwards."""
 GONE: Final = ("left", "stopped")
-TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "silent", "error")
+TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "asleep", "silent", "error")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -39,7 +41,7 @@ class PeerState:
     loss: float = math.nan
     details: Mapping[str, float] = dataclasses.field(default_factory=dict)
     bytes_sent: int = 0
-    """Bytes since the run started, as are `bytes_received`."""
+    """Bytes since the run started, also before it was resumed, as are `bytes_received`."""
     bytes_received: int = 0
     event: str = ""
     work: str = ""

@@ -12,33 +12,24 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Literal, Self, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Column
 from rich.text import Text
 
 from ..records.columns import ROUNDS, Columns
 from ..records.records import EventRecord, Record
 from ..records.result import PeerSummary, Result
 from ..records.units import (
-    bytes_text,
     count_text,
-    loss_text,
-    metric_texts,
-    moment_text,
-    peer_label,
-    peers_text,
-    plain,
-    seconds_text,
-    stay_text,
 )
 from .echo import UnechoedLive
-from .fitting import Folded, Phrases
-from .live_table import MOST_ROWS, SLOWEST, Board
+from .final_table import headline
+from .fitting import SPACES, Phrases
+from .live_table import Board
 from .news import News
 from .notebook import Place, in_notebook
 
@@ -61,6 +52,7 @@ class Progress:
         *,
         steps: int = 0,
         columns: Columns = ROUNDS,
+        watched: str = "",
         quiet: bool = False,
         json: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -68,13 +60,14 @@ class Progress:
         errors: TextIO | None = None,
     ) -> None:
         """`steps`: local steps of each peer, 0: unknown; `columns`: name -> title of the conversation's columns;
-        `quiet`: show nothing; `json`: stdout is for the result alone; `clock`: the present time in seconds; `console`:
-        of stdout; `errors`: the stream of the lines where there is no terminal; None: stderr."""
+        `watched`: the metric whose value ends the run, "": none does; `quiet`: show nothing; `json`: stdout is for the
+        result alone; `clock`: the present time in seconds; `console`: of stdout; `errors`: the stream of the lines
+        where there is no terminal; None: stderr."""
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
-        self._started = clock()
-        self._board = Board(steps=steps, columns=columns)
+        self._started, self._spent_s = clock(), 0.0
+        self._board = Board(steps=steps, columns=columns, watched=watched)
         self._lock = threading.Lock()
         self._news = News()
         self._untold: list[EventRecord] = []
@@ -96,6 +89,11 @@ class Progress:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the display
         says so."""
         self._board.joins()
+
+    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
+        self._spent_s = spent_s
+        self._board.goes_on(before)
 
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
@@ -136,6 +134,11 @@ class Progress:
             with self._lock:
                 self._line() if self.mode == "lines" else self._show()
 
+    def ended(self, result: Result) -> None:
+        """Note that the run is over. A notebook then shows the result in a few phrases, in place of the last state."""
+        if isinstance(self._live, Place):
+            self._live.show(Phrases(headline(result)), SPACES.join(headline(result)))
+
     def say(self, line: str) -> bool:
         """Print `line` above the live table, which output by other means would disturb. Returns False, and prints
         nothing, if there is no live table."""
@@ -152,130 +155,27 @@ class Progress:
 
     def _render(self) -> RenderableType:
         with self._lock:
-            return self._board.render(self._clock() - self._started, self._console.width)
+            return self._board.render(self._took_s, self._console.width)
 
     def _show(self) -> None:
         """Show the present state in the notebook."""
         assert isinstance(self._live, Place)
-        self._last_line, took_s = self._clock(), self._clock() - self._started
-        self._live.show(self._board.render(took_s, self._console.width), self._board.headline(took_s))
+        self._last_line = self._clock()
+        self._live.show(self._board.render(self._took_s, self._console.width), self._board.headline(self._took_s))
+
+    @property
+    def _took_s(self) -> float:
+        return self._spent_s + self._clock() - self._started
 
     def _line(self) -> None:
         now = self._clock()
         told = [text for event in self._untold if (text := self._news.text(event))]
         more = len(told[MOST_TOLD:])
         texts = [
-            self._board.headline(now - self._started),
+            self._board.headline(self._took_s),
             *told[:MOST_TOLD],
             *([f"and {count_text(more, 'more event')}"] if more else []),
         ]
         self._last_line, self._changed, self._untold = now, False, []
         with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
             print("; ".join(texts), file=self._errors, flush=True)
-
-
-def final_table(result: Result) -> RenderableType:
-    """The table at the end of a run: its headline, each peer's totals, peers elsewhere, and lost peers."""
-    return Group(Phrases(headline(result)), Text(), _peer_table(result), *_elsewhere(result), *_lost(result))
-
-
-def headline(result: Result) -> list[str]:
-    """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
-    return [
-        *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
-        *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
-        *([f"best {told}" for told in _best(result)]),
-        f"loss {loss_text(result.loss)}",
-        count_text(result.exchanges, result.noun),
-        peers_text(len(result.peers), sum(bool(peer.role) for peer in result.peers))
-        + ("" if result.virtual_s is not None else " on this machine")
-        + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
-        + (f", {len(result.lost):,} lost" if result.lost else ""),
-        seconds_text(result.wall_s),
-        *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
-        *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
-    ]
-
-
-def _best(result: Result) -> list[str]:
-    if (best := result.best) is None or best.value == result.metrics.get(best.metric):
-        return []
-    return metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
-
-
-def _peer_table(result: Result) -> Folded:
-    more = {name for name in ("bytes_shared", "hidden_s") if any(getattr(peer, name) for peer in result.peers)}
-    moved = ("sent", "received", *(["shared"] if "bytes_shared" in more else []))
-    spent = ("compute", "wait", "transfer", *(["hidden"] if "hidden_s" in more else []))
-    heads = (f"{result.noun}s", "steps", *moved, *spent, "loss")
-    numbers = [Column(head, justify="right", no_wrap=True) for head in heads]
-    names = Column("peer", no_wrap=True, max_width=24)
-    table = Folded(names, *numbers)
-    shown = result.peers
-    if len(shown) > MOST_ROWS:
-        shown = tuple(sorted(shown, key=lambda peer: (peer.role, peer.steps))[:SLOWEST])
-    for peer in shown:
-        table.add_row(Text(plain(peer_label(peer), 40)), *_cells(peer, more))
-    if len(shown) < len(result.peers):
-        table.add_row(f"+ {len(result.peers) - len(shown):,} more", *[""] * len(heads))
-    if len(result.peers) > 1:
-        table.add_row(f"all {len(result.peers):,}", *_cells(_sum(result), more), style="bold")
-    return table
-
-
-def _elsewhere(result: Result) -> list[Text]:
-    """A line for each peer that joined from another machine and has its records there."""
-    lines = [
-        Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
-    ]
-    more = len(result.elsewhere) - len(lines)
-    lines += [Text(f"and {more:,} more elsewhere")] if more else []
-    return [Text(), *lines] if lines else []
-
-
-def _lost(result: Result) -> list[Text]:
-    lines = [
-        Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
-        for peer in result.lost[:MOST_ROWS]
-    ]
-    more = len(result.lost) - len(lines)
-    lines += [Text(f"and {more:,} more", style="red")] if more else []
-    return [Text(), *lines] if lines else []
-
-
-def _sum(result: Result) -> PeerSummary:
-    peers = result.peers
-    return PeerSummary(
-        peer="",
-        steps=sum(peer.steps for peer in peers),
-        exchanges=result.exchanges,
-        bytes_sent=sum(peer.bytes_sent for peer in peers),
-        bytes_received=sum(peer.bytes_received for peer in peers),
-        bytes_shared=sum(peer.bytes_shared for peer in peers),
-        compute_s=sum(peer.compute_s for peer in peers),
-        wait_s=sum(peer.wait_s for peer in peers),
-        transfer_s=sum(peer.transfer_s for peer in peers),
-        hidden_s=sum(peer.hidden_s for peer in peers),
-        loss=result.loss,
-    )
-
-
-def _cells(peer: PeerSummary, more: Set[str]) -> tuple[str, ...]:
-    """The cells of a peer's row. `more`: the optional columns that the table has. A server takes no steps, and neither
-    waits nor has a loss."""
-    if peer.role:
-        shared = [bytes_text(peer.bytes_shared)] if "bytes_shared" in more else []
-        unused = 4 + ("hidden_s" in more)
-        return "-", "-", bytes_text(peer.bytes_sent), bytes_text(peer.bytes_received), *shared, *["-"] * unused
-    return (
-        f"{peer.exchanges:,}",
-        f"{peer.steps:,}",
-        bytes_text(peer.bytes_sent),
-        bytes_text(peer.bytes_received),
-        *([bytes_text(peer.bytes_shared)] if "bytes_shared" in more else []),
-        seconds_text(peer.compute_s),
-        seconds_text(peer.wait_s),
-        seconds_text(peer.transfer_s),
-        *([seconds_text(peer.hidden_s)] if "hidden_s" in more else []),
-        loss_text(peer.loss),
-    )

@@ -60,7 +60,7 @@ def serve(
     tell = silently if quiet else aloud
     run = prepared(task, tuple(arguments), given, config=config, resume=resume, tell=tell)
     check_servers(run.settings)
-    output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
+    output = Output(steps=run.steps, columns=run.columns, watched=run.watched, as_json=as_json, quiet=quiet)
     return trained(replace(run, role=SERVER), output, "serve")
 
 

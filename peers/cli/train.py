@@ -39,7 +39,7 @@ def train(
     if kind_of(task) == "task":
         of_task(task, arguments)
     run = prepared(task, arguments, flags, config=config, resume=resume, tell=silently if quiet else aloud)
-    output = Output(steps=run.steps, columns=run.columns, as_json=as_json, quiet=quiet)
+    output = Output(steps=run.steps, columns=run.columns, watched=run.watched, as_json=as_json, quiet=quiet)
     return trained(run, output, "train")
 
 

@@ -24,6 +24,7 @@ from ...protocols.local_sgd.rounds import LOCAL_SGD
 from ...protocols.local_sgd.state import State
 from ...protocols.members.membership import Membership
 from ..records.columns import ROUNDS
+from ..records.metrics import scale_of
 from ..task.facts import Facts
 from .local_sgd_schedules import schedule_for, uneven
 from .local_sgd_settings import LocalSGDSettings
@@ -94,6 +95,7 @@ def ends_of(wished: LocalSGDSettings, facts: Facts, steps: int | None) -> Ends:
     if headline is None and (goal is not None or wished.stop_patience is not None):
         flag = "--stop-patience" if goal is None else "--stop"
         raise ValueError(f"{flag} needs evaluate(model), and the task has none")
+    judged = [*([] if goal is None else [goal.metric]), *([] if headline is None else [headline.name])]
     return Ends(
         steps=steps,
         samples=wished.samples,
@@ -102,6 +104,7 @@ def ends_of(wished: LocalSGDSettings, facts: Facts, steps: int | None) -> Ends:
         patience=wished.stop_patience,
         headline="" if headline is None else headline.name,
         higher=headline is None or headline.higher,
+        shares=frozenset(name for name in judged if scale_of(name, facts.scales).unit == "%"),
         own_pace=wished.pace == "own",
     )
 

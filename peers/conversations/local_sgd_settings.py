@@ -14,6 +14,7 @@ from ...aggregation.periods.fixed import Fixed
 from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.schedules.schedule import Schedule
 from ...protocols.collectives.bound import NORM_LIMIT
+from ..records.metrics import scale_of
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, setting
@@ -126,12 +127,17 @@ class LocalSGDSettings(PeriodSettings):
     def has_an_end(self) -> bool:
         return self.samples is not None or self.epochs is not None
 
-    def check_metrics(self, names: Collection[str], headline: str) -> None:
+    def check_metrics(self, names: Collection[str], headline: str, scales: Mapping[str, str]) -> None:
         if self.stop is not None and (metric := self.stop.value.metric) not in names:
             raise SettingsError(f"names the metric {metric!r}; evaluate() returns {', '.join(names)}", "stop", "--stop")
+        if self.stop is not None and (fault := _fault_of(self.stop.value, scales)):
+            raise SettingsError(fault, "stop", "--stop")
         if self.stop_patience is not None and headline not in names:
             lacks = f"needs the metric {headline!r}; evaluate() returns {', '.join(names)}: name the first in METRICS"
             raise SettingsError(lacks, "stop_patience", "--stop-patience")
+
+    def watched_metric(self) -> str:
+        return "" if self.stop is None else self.stop.value.metric
 
     def brings_gradients(self) -> bool:
         return self.average == "gradients"
@@ -202,3 +208,13 @@ class LocalSGDSettings(PeriodSettings):
             raise SettingsError(why, "inner")
         if self.pace == "own":
             raise SettingsError("cannot be own with --overlap: how many steps are next is agreed on too late", "pace")
+
+
+def _fault_of(goal: Goal, scales: Mapping[str, str]) -> str:
+    """The reason why a metric of these declared scales cannot reach the goal as it was meant; "": there is none."""
+    name = goal.metric
+    if scale_of(name, scales).unit != "%":
+        return f"is in percent, and {name!r} is not a share: METRICS gives it no unit %" if goal.percent else ""
+    if goal.percent or abs(goal.value) <= 1:
+        return ""
+    return f"must be a share from 0 to 1, or in percent, as in '{goal.told(False)}%': {name!r} is a share, got {goal}"

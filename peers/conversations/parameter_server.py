@@ -33,6 +33,7 @@ from ...protocols.parameter_server.tenure import Tenure
 from ...protocols.parameter_server.worker import Worker
 from ...protocols.testpoints import witnessed
 from ..machine.process_memory import Returns
+from ..records.columns import SINCE_LAST
 from .parameter_server_settings import ParameterServerSettings
 from .registry import Registered, Setup
 
@@ -178,7 +179,7 @@ CONVERSATION = Registered(
         "change": "Norm of the change",
         "rows": "Rows of tables",
         "held_back": "Held back (elements)",
-        "updates": "Updates",
+        "updates": f"Updates of its ranges ({SINCE_LAST})",
         "staleness": "Staleness",
         "ranges": "Ranges",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from ..conversations.registry import conversation
 from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.records import Record
-from ..records.result import Lost, Result
+from ..records.result import Lost, PeerSummary, Result
 from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally, alike
 from ..records.units import count_text, left_behind_text
@@ -34,9 +34,10 @@ from .run_folder import (
     keep_settings,
     kept,
     make_folder,
-    spent_s,
+    spent,
 )
 from .run_socket import answered
+from .spawned import failed_afterwards
 from .spec import checkpoint_path, founding_orders, log_path
 from .ways_in import WaysIn
 
@@ -51,6 +52,9 @@ class Display(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
 
     def put(self, record: Record) -> None:
         """Show a record of any peer, and count it in `heard`."""
@@ -99,6 +103,11 @@ class LocalRun:
         return conversation(self.settings).columns
 
     @property
+    def watched(self) -> str:
+        """The metric whose value ends the run; "": none does."""
+        return self.settings.own.watched_metric()
+
+    @property
     def steps(self) -> int:
         """Local steps of each peer; 0: the number is not known before, because a script or another setting decides when
         the run ends."""
@@ -115,8 +124,10 @@ class LocalRun:
 
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         settings, folder, began = self.settings, self.folder, time.monotonic()
-        before_s, recorded_s = spent_s(folder)
-        resumed_s = recorded_s if self.resumed else None
+        earlier = spent(folder)
+        resumed_s = earlier.recorded_s if self.resumed else None
+        if self.resumed:
+            display.goes_on(earlier.wall_s, earlier.peers)
         all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
@@ -132,7 +143,7 @@ class LocalRun:
                     display.tells(error)
                     saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
                     return Ended(wrong=error + saved if heard.saved and again else error)
-        ended = self._conclude(display, launch, before_s + time.monotonic() - began, before_s)
+        ended = self._conclude(display, launch, earlier.wall_s + time.monotonic() - began, earlier.wall_s)
         if stop.is_set():
             resumable = again and _has_checkpoint(folder, settings.founders)
             nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"
@@ -149,9 +160,9 @@ class LocalRun:
         if self.resumed:
             keep_settings(self.folder, settings)  # not before all peers could go on with them
         local = split_address(members[0]["address"])[0].startswith("127.")
-        before = ways_in.lines
+        told = ways_in.lines
         unwritten = ways_in.met(members)
-        if ways_in.lines == before:
+        if ways_in.lines == told:
             return  # a peer was restarted, and others join as before
         if self.resumed:
             keep_resuming(self.folder, self.resumed_by)
@@ -166,6 +177,7 @@ class LocalRun:
 
     def _conclude(self, display: Display, launch: Launch, wall_s: float, before_s: float) -> Ended:
         wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
+        wrong += failed_afterwards(launch.peers)[:1] if self.script else []
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         measured = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
@@ -178,7 +190,7 @@ class LocalRun:
                 why=f"its process {peer.death()}" if peer.exit_code < 0 else peer.failure,
             )
             for peer in launch.peers
-            if peer.exit_code and not (peer.late or (peer.ended or {}).get("finished"))
+            if peer.exit_code and not (peer.late or peer.finished)
         ]
         result = conclude(
             self.folder,

@@ -60,7 +60,7 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
             resumed=resumed,
             record=record,
         )
-        folder, headline = Path(orders.folder), facts.headline
+        folder, headline, scales = Path(orders.folder), facts.headline, facts.scales
         del facts, resumed  # they hold whole models
         own = checkpoint_path(folder, orders.name)
         best = None if headline is None else _best_model(session, headline, best_path(folder), own.with_suffix(".best"))
@@ -68,7 +68,7 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         first = orders.founder or session.control is None  # of a launcher's peers only the founder
         if first and isinstance(replica, TaskReplica):
             metrics = await replica.rehearse(peer.stalls)
-            settings.own.check_metrics(metrics, "" if headline is None else headline.name)
+            settings.own.check_metrics(metrics, "" if headline is None else headline.name, scales)
         session.ready(peer)
         ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):

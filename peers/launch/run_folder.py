@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ...protocols.conversation import End
 from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
-from ..records.result import Best, Lost, Result
+from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
 from ..run_settings.settings import Settings
@@ -112,16 +112,25 @@ def _next_free(stem: str) -> Path:
         return folder
 
 
-def spent_s(folder: Path) -> tuple[float, float]:
-    """The seconds that a run has taken so far, including the time before it was resumed, and the time of its last
-    record, in seconds since it began. Both are 0 for a new run, and for a folder that cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has taken so far, also before it was resumed before. `wall_s`: its seconds; `recorded_s`: the time of
+    its last record, in seconds since it began; `peers`: the totals of its peers."""
+
+    wall_s: float = 0.0
+    recorded_s: float = 0.0
+    peers: tuple[PeerSummary, ...] = ()
+
+
+def spent(folder: Path) -> Spent:
+    """What the run in the folder has taken so far; nothing for a new run, and for a folder that cannot be read."""
     try:
         run = read_run(folder)
     except (OSError, ValueError):
-        return 0.0, 0.0
+        return Spent()
     recorded_s = max([0.0, *(one.time_s for one in run.exchanges), *(one.time_s for one in run.events)])
     concluded_s = run.result.wall_s if run.result else 0.0  # up to the last end that was not a kill
-    return max(recorded_s, concluded_s), recorded_s
+    return Spent(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
 
 
 def conclude(

@@ -58,10 +58,15 @@ class Spawned:
         return self.process is not None and self.process.returncode is None
 
     @property
+    def finished(self) -> bool:
+        """Whether it took part until the run was over for it, however its process ended afterwards."""
+        return self.ended is not None and bool(self.ended["finished"])
+
+    @property
     def done(self) -> bool:
         """Whether the peer has told its end (`ended`), and either finished the run or its process did not exit with a
         failure."""
-        return self.ended is not None and (self.ended["finished"] or not self.exit_code)
+        return self.ended is not None and (self.finished or not self.exit_code)
 
     @property
     def late(self) -> bool:
@@ -130,6 +135,12 @@ class Spawned:
         if code == 0:
             return f"ended before it took part, see {log}"
         return f"exited with {code}: {_last_line(log)}; see {log}"
+
+
+def failed_afterwards(peers: Sequence[Spawned]) -> list[str]:
+    """A line for each of `peers` that had finished the run, and whose process, a script's, then failed by itself."""
+    failed = (peer for peer in peers if peer.finished and (peer.exit_code or 0) > 0 and not peer.late)
+    return [f"peer {peer.name} had left the run, and then its script {peer.death()}" for peer in failed]
 
 
 def why_none_is_done(peers: Sequence[Spawned]) -> str:

@@ -23,6 +23,11 @@ ROUNDS: Final[Columns] = {"round": "Round", "generation": "", "period": "Averagi
 """The columns of local SGD, whose exchanges are rounds. All records of schema 1 have them."""
 
 
+SINCE_LAST: Final = "since its last record"
+"""The unit of a column that counts from one record of a peer to its next. Such a number says nothing between them, so
+that it is in the report and not in the live table."""
+
+
 def noun(columns: Iterable[str]) -> Noun:
     """The word for an exchange in texts, for records with these columns: "round" if one is called `round`, else
     "exchange"."""
@@ -33,6 +38,11 @@ def shown(columns: Columns) -> Columns:
     """The columns that are shown: those with a title. `round` is not among them, because each exchange has a number
     anyway."""
     return {name: title for name, title in columns.items() if title and name != "round"}
+
+
+def live(columns: Columns) -> list[str]:
+    """The columns of the live table."""
+    return [name for name, title in shown(columns).items() if unit(title) != SINCE_LAST]
 
 
 def heading(title: str) -> str:

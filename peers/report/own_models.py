@@ -23,6 +23,7 @@ from ..records.units import (
 )
 from .charts import LOG, MOST_POINTS, Axis, Figure, absence_marks, base_layout, numbers
 from .overview import Absence
+from .quantities import metric_title
 
 MOST_LINES = 40
 """The most peers that are drawn. Of more, this many are drawn, evenly spaced in the order of their names."""
@@ -60,7 +61,7 @@ def _of_metric(run: Run, axis: Axis, missing: Sequence[Absence], name: str) -> t
     def of(record: ExchangeRecord) -> float | None:
         return record.metrics.get(name)
 
-    figure = _chart(run, axis, missing, label, of, text, of_mean)
+    figure = _chart(run, axis, missing, metric_title(name, scale), of, text, of_mean)
     if scale.unit == "%":
         figure["layout"]["yaxis"] |= {"tickformat": ".0%"}
     also = ", and the mean model's" if of_mean else ""

@@ -63,12 +63,17 @@ def quantities(run: Run, points: Sequence[Point]) -> Mapping[str, Quantity]:
     return found
 
 
+def metric_title(name: str, scale: Scale) -> str:
+    """The title of a metric's axis: 'speed (words/s)'. The numbers of a share have the unit % themselves."""
+    unit_ = f" ({plain(scale.unit, 12)})" if scale.unit and scale.unit != "%" else ""
+    return metric_label(name) + unit_
+
+
 def _metric(name: str, scale: Scale, noun: Noun) -> Quantity:
-    label, share = metric_label(name), scale.unit == "%"
-    unit_ = f" ({plain(scale.unit, 12)})" if scale.unit and not share else ""
+    share = scale.unit == "%"
     return Quantity(
-        heading=capital(label),
-        title=label + unit_,
+        heading=capital(metric_label(name)),
+        title=metric_title(name, scale),
         ink=_SHARE_INK if share else _METRIC_INK,
         kind="share" if share else "metric",
         of=partial(_metric_of, name),

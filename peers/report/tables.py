@@ -62,6 +62,8 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     if most > len(peers):
         at_once = "a round" if run.noun == "round" else "an exchange"
         fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
+    elif result and result.elsewhere:
+        fate += f"; {len(result.elsewhere):,} more joined from elsewhere"
     trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
     wall_s = result.wall_s if result else trained_s
     ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
@@ -128,13 +130,15 @@ def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
 def _longest_awaited(run: Run) -> str:
     waited, evaluated = defaultdict[str, float](float), defaultdict[str, float](float)
     for record in run.exchanges:
-        waited[record.waited_for] += record.wait_s
-        evaluated[record.waited_for] += record.evaluation_wait_s
+        if record.waited_for != record.peer:  # a worker may wait until the servers have its own push
+            waited[record.waited_for] += record.wait_s
+            evaluated[record.waited_for] += record.evaluation_wait_s
     most = max((name for name in waited if name), key=lambda name: waited[name], default="")
     if not most or not waited[most]:
         return ""
-    evaluates = f", which evaluates: {seconds_text(evaluated[most])} of {seconds_text(waited[most])}"
-    return f" They waited longest for peer {_text(most)}{evaluates if evaluated[most] else ''}."
+    evaluates = f", {seconds_text(evaluated[most])} of it while it evaluated"
+    told = f" They waited longest for peer {_text(most)}: {seconds_text(waited[most])} in all"
+    return f"{told}{evaluates if evaluated[most] else ''}."
 
 
 def missing_table(run: Run, missing: Sequence[Absence]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from ...protocols.members.errors import Expelled, MembershipError
 from ..errors import one_line
 from ..launch.control import LEAVE_S
-from ..launch.run_folder import conclude, keep_result, spent_s
+from ..launch.run_folder import conclude, keep_result, spent
 from ..launch.session import Session
 from ..peer import Peer
 from ..records.tally import Tally
@@ -65,7 +65,7 @@ async def shut_down(
 def _keep_result(folder: Path, measured: Mapping[str, Any]) -> None:
     """Write `result.json` of this peer's records, and the trace, but no report, which takes seconds. If they cannot be
     written, print a line on stderr."""
-    result = conclude(folder, Tally(), wall_s=spent_s(folder)[0], report=False, **measured)
+    result = conclude(folder, Tally(), wall_s=spent(folder).wall_s, report=False, **measured)
     try:
         keep_result(result, Tally())
     except (OSError, ValueError) as error:

@@ -115,10 +115,14 @@ class OwnSettings(Declared):
         """Whether these settings give the run an end beside a number of local steps."""
         return False
 
-    def check_metrics(self, names: Collection[str], headline: str) -> None:
+    def check_metrics(self, names: Collection[str], headline: str, scales: Mapping[str, str]) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives. `headline`: the name of the metric by which the task's models are compared; "": the task does
-        not evaluate."""
+        evaluation gives, or by a number that it cannot have. `headline`: the name of the metric by which the task's
+        models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
+
+    def watched_metric(self) -> str:
+        """The name of the metric whose value ends the run; "": none does."""
+        return ""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

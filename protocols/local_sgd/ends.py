@@ -76,7 +76,8 @@ class Ends:
     """The conditions that end a run, the first of them to be met; None: the run does not end by this one. `steps`:
     local steps of each peer; `samples`: those of all peers together; `epochs`: passes of a peer over its data; `goal`:
     for a metric; `patience`: rounds without a better value of the metric `headline`. `higher`: whether a larger
-    headline is better. `own_pace`: whether each peer has its own number of local steps (`fednova`)."""
+    headline is better. `shares`: the metrics that are told in percent. `own_pace`: whether each peer has its own number
+    of local steps (`fednova`)."""
 
     steps: int | None = None
     samples: float | None = None
@@ -85,6 +86,7 @@ class Ends:
     patience: int | None = None
     headline: str = ""
     higher: bool = True
+    shares: frozenset[str] = frozenset()
     own_pace: bool = False
 
     @property
@@ -199,17 +201,22 @@ class Ends:
         if self.left(step, counts) != 0:
             return None
         if counts is not None and self.goal is not None and self._reached(counts):
-            found = f"{self.goal.metric} {counts.goal:.6g} in round {counts.told:,}"
-            return End("stop", f"{found}, and the goal is {self.goal}")
+            metric = self.goal.metric
+            found = f"{metric} {self._number(metric, counts.goal)} in round {counts.told:,}"
+            return End("stop", f"{found}, and the goal is {self.goal.told(metric in self.shares)}")
         if counts is not None and self._stuck(counts):
             rounds = f"for {counts.told - counts.best_round:,} rounds"
-            why = f"no better {self.headline} {rounds} than {counts.best:.6g} in round {counts.best_round:,}"
+            best = self._number(self.headline, counts.best)
+            why = f"no better {self.headline} {rounds} than {best} in round {counts.best_round:,}"
             return End("stop_patience", why)
         if counts is not None and _left(self.samples, counts.samples, counts.samples_a_step) == 0:
             return End("samples", f"all peers together have trained on {counts.samples:,.0f} samples")
         if counts is not None and _left(self.epochs, counts.epochs, counts.epochs_a_step) == 0:
             return End("epochs", f"each peer has gone through its data {counts.epochs:.4g} times")
         return End("steps", f"each peer has taken {step:,} local steps")
+
+    def _number(self, metric: str, value: float) -> str:
+        return f"{value:.2%}" if metric in self.shares else f"{value:.{_DIGITS}g}"
 
 
 ENDLESS = Ends()

@@ -15,7 +15,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from ...peers.cli.notebook import Place, in_notebook
 from ...peers.records.units import count_text, seconds_text
 from ..scenarios.text import scenario_text
 from .minimise import minimise
@@ -109,12 +111,13 @@ class Sweep:
 
 
 class _Told:
-    """The display of a sweep's progress: a bar on a terminal, elsewhere a line for each tenth of the seeds; nothing
-    when `quiet`."""
+    """The display of a sweep's progress: a bar on a terminal, in a notebook a line that is replaced, elsewhere a line
+    for each tenth of the seeds; nothing when `quiet`."""
 
     def __init__(self, count: int, *, quiet: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, quiet=quiet)
-        self._live = self._console.is_terminal and not quiet
+        self._place = Place() if in_notebook() and not quiet else None
+        self._live = self._console.is_terminal and not quiet and self._place is None
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, disable=not self._live
@@ -134,7 +137,10 @@ class _Told:
 
     def so_far(self, done: int, broken: int) -> None:
         self._bar.update(self._task, description=f"seeds, {broken} broken" if broken else "seeds")
-        if not self._live and done * 10 // self._count != (done - 1) * 10 // self._count and done < self._count:
+        if self._place is not None:
+            line = f"{done} of {self._count} seeds, {broken} broken"
+            self._place.show(Text(line), line)
+        elif not self._live and done * 10 // self._count != (done - 1) * 10 // self._count and done < self._count:
             self.say(f"{done} of {self._count} seeds, {broken} broken")
 
     def say(self, line: str) -> None:

@@ -263,7 +263,8 @@ class Life:
             training = Training(self.peer, replica, Stop(), self.disk.save)
             if contact is None and isinstance(replica, TaskReplica):
                 metrics, headline = await replica.rehearse(self.peer.stalls), headline_of(self.trainer.task)
-                self.peer.settings.own.check_metrics(metrics, "" if headline is None else headline.name)
+                scales, name = self.trainer.task.metrics or {}, "" if headline is None else headline.name
+                self.peer.settings.own.check_metrics(metrics, name, scales)
             self.result = await training.run(whom)
             await self.endpoint.close()
         except Exception as error:

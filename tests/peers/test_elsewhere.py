@@ -10,7 +10,7 @@ from boards import committed
 from rich.console import Console
 from test_trainer import noisy_task
 
-from samovar.peers.cli.progress import final_table
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.record_file import RecordFile

@@ -21,9 +21,9 @@ from test_trainer import noisy_task
 from tiers import one_in
 from torch import nn
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import Board
 from samovar.peers.cli.output import Output
-from samovar.peers.cli.progress import final_table
 from samovar.peers.errors import EvaluationFailed
 from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.metrics import Scale

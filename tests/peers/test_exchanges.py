@@ -14,9 +14,9 @@ from rich.console import Console, RenderableType
 from synthetic import HOSTILE, in_memory, synthetic_records
 
 import samovar
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import Board
 from samovar.peers.cli.output import Output
-from samovar.peers.cli.progress import final_table
 from samovar.peers.launch.run_folder import conclude, keep_result
 from samovar.peers.records.columns import ROUNDS, heading, unit
 from samovar.peers.records.json_lines import line

@@ -9,8 +9,8 @@ import re
 import pytest
 from boards import committed, drawn
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import SLOWEST
-from samovar.peers.cli.progress import final_table
 from samovar.peers.records.records import EventRecord
 from samovar.peers.records.result import Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
@@ -27,6 +27,13 @@ def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them(
     assert (tally.metrics, tally.metrics_of, tally.metrics_at) == ({"m": 0.6}, "c", 2)
     result = Result(metrics={"m": 0.6}, metrics_of="c", loss=1.0, wall_s=1.0, exchanges=2, run="runs/x")
     assert re.search(r"m 0\.6000 +told by peer c ", drawn(final_table(result)))
+
+
+def test_a_newcomers_result_tells_how_many_of_the_runs_exchanges_it_was_in() -> None:
+    newcomer = dataclasses.replace(summary_of("late"), exchanges=33)
+    result = Result(loss=1.0, wall_s=1.0, exchanges=113, peers=(newcomer,), run="runs/x")
+    assert "113 rounds, 33 of them here" in drawn(final_table(result))
+    assert "here" not in drawn(final_table(dataclasses.replace(result, exchanges=33)))
 
 
 def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:

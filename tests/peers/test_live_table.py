@@ -11,8 +11,9 @@ import pytest
 from boards import Clock, board, committed, drawn, happened, row
 from rich.console import Console
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST
-from samovar.peers.cli.progress import Progress, final_table
+from samovar.peers.cli.progress import Progress
 from samovar.peers.records.columns import KNOWN
 from samovar.peers.records.records import Missing
 from samovar.peers.records.result import Lost, PeerSummary, Result
@@ -48,8 +49,10 @@ def test_a_newcomer_joins_a_running_run_and_gathers_nobody() -> None:
     assert "joining the run" in found.headline(1)
     found.update(happened("bob", "joined"))
     assert "joined a running run, catching up" in found.headline(2)
+    assert re.fullmatch(r"bob +catching up( +-)+ +joined *", row(drawn(found.render(2, 120)), "bob"))
     found.update(committed("bob", 7))
     assert "round 7" in found.headline(3)
+    assert "training" in row(drawn(found.render(3, 120)), "bob")
     first = board()
     first.joins()
     first.update(happened("bob", "started"))
@@ -72,6 +75,50 @@ def test_a_server_serves_and_has_no_cells_of_steps(count: int) -> None:
         assert not any(line.startswith("s ") for line in text.splitlines()), "a server is no slow worker"
     found.update(happened("s", "lost"))
     assert f"{count - 1} peers, 1 lost" in found.headline(1)
+
+
+def test_a_server_without_a_record_yet_has_not_sent_zero_bytes() -> None:
+    found = board(happened("w", "started"), happened("s", "started", role="server"), committed("w", 1))
+    assert " B " not in row(drawn(found.render(1, 120)), "s")
+
+
+def test_bytes_of_a_resumed_run_are_counted_from_its_beginning() -> None:
+    found = board()
+    before = PeerSummary(
+        peer="a", steps=1, exchanges=1, bytes_sent=2_000_000, bytes_received=750_000, compute_s=0, wait_s=0,
+        transfer_s=0, loss=1.0,
+    )  # fmt: skip
+    found.goes_on([before, dataclasses.replace(before, peer="gone")])
+    found.update(happened("a", "resumed"))
+    assert "2.00 MB" in row(drawn(found.render(1, 120)), "a")
+    found.update(committed("a", 2))
+    assert re.search(r"3\.50 MB +1\.00 MB", row(drawn(found.render(1, 120)), "a"))
+    assert list(found.peers) == ["a"], "one that is not in the resumed run has no row"
+
+
+def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
+    found = board(happened("a", "started"), committed("a", 1))
+    why = "its 5.00 MB a day are used up; it leaves, and is back in 9 h 31 min"
+    found.update(happened("a", "asleep", why=why))
+    text = drawn(found.render(1, 80), 80)
+    assert "asleep" in row(text, "a")
+    assert text.rstrip().endswith(f"asleep: {why}")
+    assert "left" not in found.headline(1).replace("leaves", "")
+    found.update(happened("a", "awake"))
+    assert "catching up" in row(drawn(found.render(1, 120)), "a")
+
+
+def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
+    metrics = {"nats": 2.0, "right": 0.5, "other": 3.0}
+    both = committed("a", 1, metrics=metrics, metric_scales={"right": "higher %"})
+    assert "right 50.00%   " in board(both, watched="right").headline(1.0)
+    assert "other" not in board(both, watched="right").headline(1.0)
+    assert "right" not in board(both).headline(1.0)
+
+
+def test_a_column_without_a_number_is_left_out() -> None:
+    found = board(committed("a", 1, details={"round": 1, "generation": 1}))
+    assert "period" not in drawn(found.render(1, 120))
 
 
 def test_an_accuracy_of_an_earlier_round_says_of_which() -> None:

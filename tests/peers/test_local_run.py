@@ -14,7 +14,7 @@ from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.local_run import Display, LocalRun, wished
 from samovar.peers.launch.run_folder import command_line, keep_settings
 from samovar.peers.launch.spawned import Spawned
-from samovar.peers.launch.spec import checkpoint_path, founding_orders
+from samovar.peers.launch.spec import checkpoint_path, founding_orders, log_path
 from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
@@ -59,6 +59,20 @@ def test_a_stopped_peer_whose_process_takes_too_long_to_exit_is_lost_only_if_it_
     assert result is not None
     assert [one.why for one in result.lost] == ([] if left else [f"its process was {why}"])
     assert said.lines == ([f"peer 1: {why}"] if left else [])
+
+
+def test_a_script_that_fails_after_it_has_left_the_run_is_told_and_no_peer_is_lost(tmp_path: Path) -> None:
+    said, orders = Said(), founding_orders(Path("task.py"), Settings(peers=2), tmp_path)[0]
+    peers = [Spawned(one, ended={"finished": True, "metrics": {}}, exit_code=0) for one in orders]
+    log_path(tmp_path, "1").write_text("Traceback\nOSError: no room for net-1.pt\n")
+    peers[1].exit_code = 1
+    run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
+    launch = cast(Launch, types.SimpleNamespace(met=True, peers=peers))
+    ended = run._conclude(cast(Display, said), launch, 1.0, 0.0)
+    assert ended.result is not None
+    assert ended.result.lost == ()
+    told = f"exited with 1: OSError: no room for net-1.pt; see {log_path(tmp_path, '1')}"
+    assert ended.wrong == f"peer 1 had left the run, and then its script {told}"
 
 
 def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tmp_path: Path) -> None:

@@ -135,7 +135,11 @@ def test_the_report_names_the_peer_that_was_waited_for_longest(run: Run) -> None
     rounds = [
         dataclasses.replace(record, waited_for="bob" if record.wait_s > 0.1 else "dave") for record in run.exchanges
     ]
-    assert "They waited longest for peer bob." in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
+    waited = seconds_text(sum(record.wait_s for record in rounds if record.wait_s > 0.1 and record.peer != "bob"))
+    told = f"They waited longest for peer bob: {waited} in all."
+    assert told in page(dataclasses.replace(run, exchanges=tuple(rounds)), "")
+    for_own = tuple(dataclasses.replace(record, waited_for=record.peer) for record in run.exchanges)
+    assert "waited longest for" not in page(dataclasses.replace(run, exchanges=for_own), ""), "its own push"
 
 
 def test_evaluation_and_the_wait_for_it_are_kinds_of_time_of_their_own(run: Run, tmp_path: Path) -> None:
@@ -151,7 +155,7 @@ def test_evaluation_and_the_wait_for_it_are_kinds_of_time_of_their_own(run: Run,
     of_it = seconds_text(sum(record.evaluation_wait_s for record in alone))
     shown = Page(page(evaluated, ""))
     assert re.search(r" transfer and \d+% evaluation\.", shown.seen)
-    assert f"They waited longest for peer alice, which evaluates: {of_it} of {waited}." in shown.seen
+    assert f"They waited longest for peer alice: {waited} in all, {of_it} of it while it evaluated." in shown.seen
     assert "Evaluate" in shown.seen
     bars = {bar["name"]: bar for bar in shown.figures["timeline-time"]["data"] if bar["type"] == "bar"}
     assert set(bars["evaluate"]["y"]) == {0}, "only she did"

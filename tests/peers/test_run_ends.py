@@ -106,7 +106,7 @@ def test_all_peers_stop_in_the_round_after_the_evaluation_that_reached_the_goal(
     }
     reached = min(version for version, value in found.items() if value >= 0.9)
     assert {told[-1].version for told in exchanges.values()} == {reached + 1}
-    why = f"accuracy {found[reached]:.6g} in round {reached}, and the goal is accuracy >= 0.9"
+    why = f"accuracy {found[reached]:.2%} in round {reached}, and the goal is accuracy >= 90%"
     assert [event.why for event in events if event.event == "ended"] == [why] * 3
     assert {life.result and life.result.end and life.result.end.by for life in world.lives} == {"stop"}
 
@@ -129,7 +129,7 @@ def test_patience_ends_a_run_whose_headline_gets_no_better() -> None:
     _, exchanges, events = play(replace(task, evaluate=lambda model: next(values)), stop_patience=3, evaluate_every=1)
     assert {told[-1].version for told in exchanges.values()} == {7}
     whys = {event.why for event in events if event.event == "ended"}
-    assert whys == {"no better accuracy for 3 rounds than 0.4 in round 3"}
+    assert whys == {"no better accuracy for 3 rounds than 40.00% in round 3"}
 
 
 def test_a_stopped_run_is_over_after_a_restart_and_goes_on_to_another_goal() -> None:
@@ -164,7 +164,7 @@ def test_a_run_tells_why_it_ended_keeps_its_best_model_and_says_so_when_it_is_re
     usual = ("--peers", 2, "--period", 4, "--evaluate-every", 2, "--device", "cpu", "--listen", "tcp://127.0.0.1:0")
     ended = samovar(tmp_path, "train", JUDGED, *usual, "--stop", "accuracy >= 0.9", "--run", "run", "--json")
     result, best = ended.result, load(tmp_path / "run/checkpoint/best.safetensors")
-    assert (result["ended_by"], "and the goal is accuracy >= 0.9" in result["ended_why"]) == ("stop", True)
+    assert (result["ended_by"], "and the goal is accuracy >= 90%" in result["ended_why"]) == ("stop", True)
     assert result["best"]["file"] == "run/checkpoint/best.safetensors"
     assert best.numbers["version"] == result["best"]["at"]
     assert best.numbers["value"] == result["best"]["value"] >= 0.9
@@ -172,7 +172,7 @@ def test_a_run_tells_why_it_ended_keeps_its_best_model_and_says_so_when_it_is_re
     assert best.tensors.keys() == {name for name in last.tensors if name.startswith("model/")}
     again = samovar(tmp_path, "train", JUDGED, "--resume", "run")
     assert "the run was over before: accuracy " in again.out
-    assert "and the goal is accuracy >= 0.9; for more give another --stop" in again.out
+    assert "and the goal is accuracy >= 90%; for more give another --stop" in again.out
     assert "ended: accuracy " in again.out
     assert ("best accuracy " in again.out) == (result["best"]["value"] != result["accuracy"])
     further = samovar(tmp_path, "train", JUDGED, "--resume", "run", "--stop", "accuracy >= 0.97", "--json")
@@ -212,6 +212,7 @@ def test_a_simulation_tells_why_it_ended(tmp_path: Path) -> None:
         (UNION, ["--stop", "accuracy > 0.9"], "--stop needs evaluate(model), and the task has none"),
         (UNION, ["--stop-patience", 3], "--stop-patience needs evaluate(model), and the task has none"),
         (UNION, ["--stop", "accuracy"], "--stop must be a metric, one of >=, <=, > and <, and a number, as in 'acc"),
+        (JUDGED, ["--stop", "accuracy > 90"], "--stop must be a share from 0 to 1, or in percent, as in 'acc"),
         (UNION, ["--epochs", 0], "--epochs must be a number from 1e-06 to 1e+09, got 0"),
         (UNION, ["--samples", 0.5], "'0.5' is not a valid"),
     ],
@@ -221,6 +222,13 @@ def test_an_end_that_cannot_be_is_one_line(tmp_path: Path, task: Path, flags: li
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert why in line
+
+
+def test_a_goal_in_percent_is_for_a_share() -> None:
+    own = Settings(stop="error < 5%").own
+    own.check_metrics(["error"], "error", {"error": "lower %"})
+    with pytest.raises(SettingsError, match="is in percent, and 'error' is not a share"):
+        own.check_metrics(["error"], "error", {"error": "lower"})
 
 
 def test_a_patience_without_a_headline_is_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from synthetic import synthetic_records
 
 from samovar.peers.cli.output import Output
-from samovar.peers.launch.run_folder import conclude, keep_result, spent_s
+from samovar.peers.launch.run_folder import Spent, conclude, keep_result, spent
 from samovar.peers.records import record_file
 from samovar.peers.records.record_file import RecordFile
 from samovar.peers.records.records import EventRecord, Record
@@ -100,15 +100,21 @@ def test_the_result_is_the_same_though_the_folder_is_gone(tmp_path: Path) -> Non
         assert told == pytest.approx(kept)
 
 
-def test_the_time_of_a_run_is_that_of_all_its_sessions(tmp_path: Path) -> None:
-    assert spent_s(tmp_path / "run") == (0, 0)
+def test_the_time_and_the_bytes_of_a_run_are_those_of_all_its_sessions(tmp_path: Path) -> None:
+    def times() -> tuple[float, float]:
+        found = spent(tmp_path / "run")
+        return found.wall_s, found.recorded_s
+
+    assert spent(tmp_path / "run") == Spent()
     heard = heard_run(tmp_path / "run")
     killed_s = max(record.time_s for records in WRITTEN.values() for record in records)
-    assert spent_s(tmp_path / "run") == (killed_s, killed_s)
+    assert times() == (killed_s, killed_s)
     assert killed_s > 0
+    sent = {name: sum(getattr(one, "bytes_sent", 0) for one in records) for name, records in WRITTEN.items()}
+    assert {peer.peer: peer.bytes_sent for peer in spent(tmp_path / "run").peers} == sent
     for concluded_s in (killed_s / 2, killed_s + 5):
         keep_result(conclude(tmp_path / "run", heard, wall_s=concluded_s, report=False), heard)
-        assert spent_s(tmp_path / "run") == (max(killed_s, concluded_s), killed_s)
+        assert times() == (max(killed_s, concluded_s), killed_s)
 
 
 def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told(

@@ -117,6 +117,8 @@ def test_a_metric_of_one_peer_is_known_to_all_after_its_next_round(value: float)
         ("accuracy >= 0.97", 0.97, True),
         ("accuracy >= 0.97", 0.9699, False),
         ("accuracy > 0.97", 0.97, False),
+        ("accuracy >= 97 %", 0.97, True),
+        ("accuracy >= 97%", 0.9699, False),
         ("perplexity<20", 19.9, True),
         ("perplexity <= 20", 20.0, True),
         ("perplexity < 20", 20.0, False),
@@ -133,7 +135,7 @@ def test_a_goal_is_met_to_the_number(goal: str, value: float, met: bool) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "accuracy", "accuracy >=", ">= 1", "accuracy = 1", "a > b", "a > nan", "a > 1 > 2"]
+    "text", ["", "accuracy", "accuracy >=", "accuracy >= %", ">= 1", "accuracy = 1", "a > b", "a > nan", "a > 1 > 2"]
 )
 def test_text_that_is_no_goal_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"goal|could not convert"):
@@ -149,6 +151,13 @@ def test_patience_counts_rounds_without_a_better_headline(higher: bool, values: 
     end = ends.reason(9, found[-1])
     assert end is not None
     assert (end.by, end.why) == ("stop_patience", f"no better m for 3 rounds than {values[1]:g} in round 3")
+
+
+def test_the_end_tells_a_share_in_percent_as_it_is_shown_elsewhere() -> None:
+    ends = Ends(goal=parse_goal("m >= 0.9"), headline="m", shares=frozenset({"m"}))
+    end = ends.reason(3, told(ends, [{"m": 0.90625}])[0])
+    assert end is not None
+    assert end.why == "m 90.62% in round 1, and the goal is m >= 90%"
 
 
 def test_a_metric_that_is_not_finite_or_missing_tells_nothing() -> None:

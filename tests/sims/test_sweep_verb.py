@@ -37,6 +37,24 @@ def test_a_sweep_judges_its_seeds_and_says_so(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sweep_in_a_notebook_shows_its_progress_at_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    places, shown = list[object](), list[str]()
+
+    class Place:
+        def __init__(self) -> None:
+            places.append(self)
+
+        def show(self, _: object, text: str) -> None:
+            shown.append(text)
+
+    monkeypatch.setattr(show_sweep, "in_notebook", lambda: True)
+    monkeypatch.setattr(show_sweep, "Place", Place)
+    with show_sweep._Told(20, quiet=False) as told:
+        for done in range(1, 21):
+            told.so_far(done, 0)
+    assert (len(places), shown[-1]) == (1, "20 of 20 seeds, 0 broken")
+
+
 def test_a_sweep_of_one_conversation_says_so_where_a_failure_is_seen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,8 +62,8 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def board(*records: Record, steps: int = 100) -> Board:
-    found = Board(steps=steps)
+def board(*records: Record, steps: int = 100, watched: str = "") -> Board:
+    found = Board(steps=steps, watched=watched)
     for record in records:
         found.update(record)
     return found
