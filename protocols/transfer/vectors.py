@@ -23,7 +23,7 @@ from ...aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
-from ..wire.frames import Buffer
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from .chunks import CELL, Chunk, Inbox, StageId
 from .elements import raw
 
@@ -59,7 +59,7 @@ class Vectors:
         values = vector.detach()
         at = 0
         while at < values.numel():
-            until = at + min(values.numel() - at, CELL if codec is not None else self.fitting(to, values))
+            until = at + min(values.numel() - at, CELL if codec is not None else self.fitting(to, values[at:]))
             payload = self._payload(values[at:until], (*stage_id, at), codec, lasts)
             await self._channel.send(to, Chunk(*stage_id, 0, at, until - at), payload)
             at = until
@@ -91,8 +91,12 @@ class Vectors:
 
     def fitting(self, to: PeerId, values: Tensor) -> int:
         """The number of elements, at least 1 and at most all of `values` [n], that one chunk to the peer `to` should
-        have now, by the speed of the link."""
-        return min(values.numel(), max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize))
+        have now, by the speed of the link. It takes up to a sixteenth more if nothing remains then: a message costs
+        more than so few bytes."""
+        most = max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize)
+        if values.numel() <= most + most // 16 and values.nbytes <= PAYLOAD_BYTES_MAX:
+            return values.numel()
+        return min(values.numel(), most)
 
     def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None, lasts: bool) -> Buffer:
         if codec is not None:
