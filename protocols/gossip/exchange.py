@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from ..link.link import PeerLost
 from ..offload import off_loop
 from ..testpoints import sometimes
 from ..transfer.chunks import Inbox
+from ..transfer.elements import of_bytes
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from .algorithms.differences import DifferenceCodec
@@ -223,7 +223,7 @@ class NeighbourExchange:
             self.showing.bytes_shared += copied.nbytes
             return copied, None
         if found.form == Form.WHOLE:
-            return await self._arrived(answer, torch.empty_like(like), question), None
+            return await self._arrived(answer, like, question), None
         if question.form == Form.NOTHING or estimates is None:
             answer.done()
             return like[:0], None
@@ -232,22 +232,26 @@ class NeighbourExchange:
         if is_same or known is None:
             answer.done()
             return None if known is None else (known, None)
-        empty = torch.empty(estimates.codec.encoded_bytes(like.numel()), dtype=torch.uint8)
-        difference = await self._arrived(answer, empty, question)
+        encoded = torch.empty(1, dtype=torch.uint8).expand(estimates.codec.encoded_bytes(like.numel()))
+        difference = await self._arrived(answer, encoded, question)
         try:
             return await estimates.leads_to(known, difference), difference
         except ValueError as error:
             raise WrongNumbers(peer, f"it gave what {estimates.codec.name} does not decode: {error}") from None
 
-    async def _arrived(self, answer: Envelope, into: Tensor, question: Question) -> Tensor:
-        """Fill `into` [n] with the first bytes, which came with the answer, and the chunks that follow."""
+    async def _arrived(self, answer: Envelope, like: Tensor, question: Question) -> Tensor:
+        """The vector, of the size and dtype of `like` [n], of which the first bytes came with the answer; the others
+        follow as chunks. If all came, they stay where they are, so nobody may write to the vector."""
         first = len(answer.payload)
-        if first > into.nbytes or first % into.itemsize:
-            raise WrongNumbers(answer.sender, f"it gave {first} bytes of a vector of {into.nbytes}")
-        into.view(torch.uint8).numpy()[:first] = np.frombuffer(answer.payload, np.uint8)
+        if first > like.nbytes or first % like.itemsize:
+            raise WrongNumbers(answer.sender, f"it gave {first} bytes of a vector of {like.nbytes}")
+        came, rest = of_bytes(answer.payload, like.dtype), first // like.itemsize
         answer.done()
-        if first < into.nbytes:
-            await self._vectors.receive(answer.sender, into[first // into.itemsize :], stage_of(question.number))
+        if first == like.nbytes:
+            return came
+        into = torch.empty(like.shape, dtype=like.dtype)
+        into[:rest] = came
+        await self._vectors.receive(answer.sender, into[rest:], stage_of(question.number))
         return into
 
     def _asked_ahead(self, peer: PeerId, round: int) -> Question | None:

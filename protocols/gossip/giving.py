@@ -14,6 +14,7 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transfer.chunks import StageId
+from ..transfer.elements import raw
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
 from .estimates import Estimates
@@ -153,7 +154,7 @@ class Giving:
         given = Given(want.ask, one.round, one.step, one.last, int(form), one.before, one.base, *one.told, number)
         fits = self._vectors.fitting(peer, vector) if vector.numel() else 0
         try:
-            waiting = self._channel.offer(peer, given, vector[:fits].view(torch.uint8).numpy().tobytes())
+            waiting = self._channel.offer(peer, given, raw([vector[:fits].view(torch.uint8)]))
         except PeerLost:
             return  # the asking peer is gone
         rest = vector[fits:]
@@ -161,8 +162,9 @@ class Giving:
             self._start(peer, one, self._send_rest(peer, waiting, rest, stage_of(want.ask)))
 
     def _form(self, want: Want, one: Published, number: int) -> tuple[Form, Tensor]:
-        """The form in which `one` answers a question, and the bytes or elements to send."""
-        vector = one.vector.detach()
+        """The form in which `one` answers a question, and the bytes or elements to send. Nobody writes to these any
+        more, so not those on this peer's board, whose place is used again before all have arrived."""
+        vector = self.showing.original(one).vector.detach()
         if number or want.form == Form.NOTHING or (want.form == Form.DIFFERENCE and want.holds == one.round):
             return Form.NOTHING, vector[:0]
         if want.form == Form.DIFFERENCE and one.difference is not None:
@@ -175,7 +177,7 @@ class Giving:
         with contextlib.suppress(PeerLost):
             if waiting is not None:
                 await waiting
-            await self._vectors.send(peer, rest, stage_id)
+            await self._vectors.send(peer, rest, stage_id, lasts=True)
 
     def _start(self, peer: PeerId, one: Published, sending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(sending, name="gossip")

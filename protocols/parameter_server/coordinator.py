@@ -18,12 +18,12 @@ from torch import Tensor
 from ...aggregation.lbfgs import BASIS, Order, decide
 from ..channel import Channel
 from ..link.link import PeerLost
+from ..transfer.elements import of_bytes
 from ..transport import PeerId
 from .coordination import Measure, Measured, Obey, Obeyed
 from .exchanges import LostRange, taken
 from .messages import NotTaken
 from .orders import MEASURES, Orders
-from .pieces import of_bytes
 from .tenure import Tenure
 
 

@@ -111,9 +111,9 @@ class Exchanges:
         memory and, unless the two share memory, the link."""
         at, share = 0, _OPEN_BYTES_MAX // (_AT_A_TIME * max(1, len(workers_of(self.presence.present))))
         while at < len(numbers):
-            most = min(PAYLOAD_BYTES_MAX, share)
-            if not self.parcels.reaches(server):
-                most = min(most, self._channel.endpoint.chunk_bytes(server))
+            link = share if self.parcels.reaches(server) else self._channel.endpoint.chunk_bytes(server) * 17 // 16
+            # Workers' links differ a little. A server updates at once what all of them push in the same groups.
+            most = 1 << min(PAYLOAD_BYTES_MAX, share, link).bit_length() - 1
             until, nbytes = at + 1, shares.nbytes(numbers[at])
             while until < min(len(numbers), at + ITEMS_MAX):
                 if (nbytes := nbytes + shares.nbytes(numbers[until])) > most:

@@ -16,11 +16,11 @@ from torch import Tensor
 from ...aggregation.lbfgs import BASIS, ORDER, Order
 from ...aggregation.server.lbfgs import gram, last_order
 from ..channel import Channel, Envelope
+from ..transfer.elements import raw
 from ..wire.frames import PeerMisbehaved
 from .chain import Chains
 from .coordination import Measure, Measured, Obey, Obeyed
 from .messages import COORDINATOR
-from .pieces import raw
 from .store import Entry, Store
 from .tenure import Tenure
 

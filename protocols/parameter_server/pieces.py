@@ -13,27 +13,11 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, Rows
+from ..transfer.elements import of_bytes, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys, Piece
 
 _NO_PLACES = torch.empty(0, dtype=INDEX)
-
-
-def raw(tensors: Sequence[Tensor]) -> Buffer:
-    """The elements of these CPU tensors of one dtype, one tensor after another, as bytes. Those of a single tensor are
-    not copied: it must not change any more."""
-    whole = tensors[0] if len(tensors) == 1 else torch.cat([one.reshape(-1) for one in tensors] or [torch.empty(0)])
-    data = whole.detach().numpy().data
-    if not data.contiguous:
-        data = whole.detach().contiguous().numpy().data
-    return data.cast("B") if data.nbytes else b""
-
-
-def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
-    """The elements [m] that `raw` wrote. The tensor may share the memory of `payload`, so nobody may write into it."""
-    if not len(payload):
-        return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
 
 
 def packed(ids: Sequence[Tensor], values: Sequence[Tensor]) -> Buffer:

@@ -54,12 +54,13 @@ def blocks_of(table: Table, row_bytes: int) -> int:
 
 def merged(parts: Iterable[Part]) -> list[Part]:
     """The same elements in the fewest parts: a part that begins where the one before it ends is joined to it."""
-    whole: list[Part] = []
+    whole = list[list[int]]()
     for start, stop in parts:
-        if whole and whole[-1].stop == start:
-            start = whole.pop().start
-        whole.append(Part(start, stop))
-    return whole
+        if whole and whole[-1][1] == start:
+            whole[-1][1] = stop
+        else:
+            whole.append([start, stop])
+    return [Part(start, stop) for start, stop in whole]
 
 
 def _cut(whole: Part, fewest: int, most: int) -> tuple[Part, ...]:

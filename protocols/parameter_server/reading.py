@@ -11,11 +11,11 @@ from torch import Tensor
 from ...aggregation.rows import Rows
 from ..channel import Envelope
 from ..link.link import PeerLost
+from ..transfer.elements import of_bytes
 from ..transport import PeerId
 from .keys import Keys
 from .messages import Pulled
 from .parcels import Parcels
-from .pieces import of_bytes
 from .shares import Pushes, Shares
 
 

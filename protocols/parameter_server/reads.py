@@ -15,12 +15,13 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..stalls.stalls import Stalls
 from ..testpoints import witness, witnessed
+from ..transfer.elements import raw
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, in_words
 from .events import Read
 from .held import TOO_MANY, crowded
 from .messages import COORDINATOR, FOREVER, NotTaken, Pull, Pulled
-from .pieces import ids_of, raw
+from .pieces import ids_of
 from .store import Copy, Store
 from .tenure import Tenure
 from .wholes import tensors_of

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
+from ..transfer.elements import raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
-from .pieces import raw
 from .shares import Pushes, Shares
 
 

@@ -23,8 +23,9 @@ from ...aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
-from ..wire.frames import Buffer
+from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from .chunks import CELL, Chunk, Inbox, StageId
+from .elements import raw
 
 VectorCodec = HopCodec | GatherCodec
 
@@ -40,18 +41,26 @@ class Vectors:
         channel.endpoint.on_lost.append(self._lost)
         channel.endpoint.on_ended.append(lambda peer: self._lost(peer, "it began anew"))
 
-    async def send(self, to: PeerId, vector: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
+    async def send(
+        self,
+        to: PeerId,
+        vector: Tensor,
+        stage_id: StageId,
+        codec: VectorCodec | None = None,
+        *,
+        lasts: bool = False,
+    ) -> None:
         """Send `vector` ([n], CPU, contiguous; float32 or float64 with a codec) to the peer `to`. Returns when all of
-        it is sent, under credit; the caller may then write to it. Raises PeerLost; ValueError for a tensor of another
-        form."""
+        it is sent, under credit; the caller may then write to it. `lasts`: nobody ever writes to it again, so chunks
+        need no memory of their own. Raises PeerLost; ValueError for a tensor of another form."""
         _check(vector)
         if codec is not None and codec.family == "gather":
-            vector, codec = codec.encode(vector, seed_of(stage_id, self._channel.endpoint.id)), None
+            vector, codec, lasts = codec.encode(vector, seed_of(stage_id, self._channel.endpoint.id)), None, True
         values = vector.detach()
         at = 0
         while at < values.numel():
-            until = at + min(values.numel() - at, CELL if codec is not None else self.fitting(to, values))
-            payload = self._payload(values[at:until], (*stage_id, at), codec)
+            until = at + min(values.numel() - at, CELL if codec is not None else self.fitting(to, values[at:]))
+            payload = self._payload(values[at:until], (*stage_id, at), codec, lasts)
             await self._channel.send(to, Chunk(*stage_id, 0, at, until - at), payload)
             at = until
 
@@ -82,13 +91,17 @@ class Vectors:
 
     def fitting(self, to: PeerId, values: Tensor) -> int:
         """The number of elements, at least 1 and at most all of `values` [n], that one chunk to the peer `to` should
-        have now, by the speed of the link."""
-        return min(values.numel(), max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize))
+        have now, by the speed of the link. It takes up to a sixteenth more if nothing remains then: a message costs
+        more than so few bytes."""
+        most = max(1, self._channel.endpoint.chunk_bytes(to) // values.itemsize)
+        if values.numel() <= most + most // 16 and values.nbytes <= PAYLOAD_BYTES_MAX:
+            return values.numel()
+        return min(values.numel(), most)
 
-    def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None) -> Buffer:
-        if codec is None:
-            return values.view(torch.uint8).numpy().tobytes()
-        return codec.encode(values, seed_of(where, self._channel.endpoint.id)).numpy().tobytes()
+    def _payload(self, values: Tensor, where: tuple[int, ...], codec: HopCodec | None, lasts: bool) -> Buffer:
+        if codec is not None:
+            return raw([codec.encode(values, seed_of(where, self._channel.endpoint.id))])
+        return raw([(values if lasts else values.clone()).view(torch.uint8)])
 
     async def _fill(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: HopCodec | None) -> None:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -17,6 +17,7 @@ from samovar.protocols.group import Group
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.transfer.chunks import Chunk, Inbox
 from samovar.protocols.transfer.vectors import Vectors
+from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX
 from samovar.sims.world.network import Network
 
 STAGE_ID = (1, 1, 0)
@@ -110,6 +111,25 @@ def test_a_receiver_gets_the_decoded_vector_of_the_codec(name: str, size: int) -
         assert torch.equal(into, once), "it rounds alike whatever the seed"
     assert (into - vector).norm() <= 1.2 * (once - vector).norm() + 1e-6
     assert sent < codec.encoded_bytes(size) + 2000
+
+
+def test_a_rest_that_is_far_smaller_than_a_chunk_is_sent_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(2)
+
+    def chunks(size: int, chunk_bytes: int) -> list[int]:
+        monkeypatch.setattr(crowd.endpoints[0], "chunk_bytes", lambda to: chunk_bytes)
+        left, found = torch.empty(size), list[int]()
+        while left.numel():
+            found.append(crowd.vectors[0].fitting("p1", left))
+            left = left[found[-1] :]
+        return found
+
+    assert chunks(1024, 4096) == [1024]
+    assert chunks(1024 + 64, 4096) == [1024 + 64]
+    assert chunks(1024 + 65, 4096) == [1024, 65]
+    assert chunks(2 * 1024 + 3, 4096) == [1024, 1024 + 3]
+    assert chunks(PAYLOAD_BYTES_MAX // 4 + 1, PAYLOAD_BYTES_MAX) == [PAYLOAD_BYTES_MAX // 4, 1], "none is larger"
+    assert chunks(2, 1) == [1, 1]
 
 
 def test_a_vector_may_be_written_to_as_soon_as_it_is_sent() -> None:

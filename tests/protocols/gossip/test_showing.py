@@ -170,6 +170,29 @@ async def test_neighbours_that_look_send_no_message() -> None:
         assert [peer.endpoint.bytes_sent for peer in peers] == sent
 
 
+async def test_a_message_keeps_its_bytes_when_their_place_on_the_board_is_used_again() -> None:
+    """A vector that lies on the board is sent from memory that nobody writes to: it may have to be sent again."""
+    sent: list[tuple[object, bytes]] = []
+    async with ring(4) as peers:
+        outbox = peers[0].endpoint.links.outbox
+        post = outbox.post
+
+        def noted(peer: str, header: bytes, payload: object, channel: str) -> None:
+            if len(header) and len(payload):
+                sent.append((payload, bytes(payload)))
+            post(peer, header, payload, channel)
+
+        for number in range(1, 12):
+            vector = torch.full((SIZE,), float(number))
+            await asyncio.gather(*(peer.round(number, vector) for peer in peers))
+            if number == 3:
+                outbox.post = noted
+                one = await peers[2].exchange.take("p0", number)
+                assert torch.equal(one.vector, vector)
+    assert sent
+    assert all(bytes(payload) == was for payload, was in sent)
+
+
 async def test_a_reader_that_looks_in_vain_asks_and_then_reads_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbourhood_module, "_LOOKS", 1)
     monkeypatch.setattr(neighbourhood_module, "_NAPS", 0)

@@ -51,6 +51,20 @@ def test_a_push_and_a_pull_are_one_exchange(monkeypatch: pytest.MonkeyPatch) -> 
     with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene)
 
 
+def test_workers_whose_links_differ_a_little_push_the_same_ranges_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server takes ranges apart that come in other groups than before, which costs it copies of all of them."""
+
+    async def scene(server: Server) -> None:
+        client, found = client_of(server, "a"), []
+        for chunk_bytes in (4096, 4090, 4000, 3000):
+            monkeypatch.setattr(server.endpoints["a"], "chunk_bytes", lambda to, this=chunk_bytes: this)
+            groups = client._exchanges.batches("server", range(256), client._no_rows)
+            found.append([len(group) for group in groups])
+        assert found == [[64] * 4] * 3 + [[32] * 8]
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0, size=16 * 256), scene, ranges=256)
+
+
 def test_what_a_push_reads_is_on_all_copies_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chain has the pushes, and then other entries come: their values are not told before it has these as well."""
 
