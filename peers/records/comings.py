@@ -75,9 +75,9 @@ class Comings:
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
-        """Write an event for each member that joined, left, was lost or is back since the view of the last call, for each pair
-        of members that can no longer reach each other or can again, and for a change of the run's invite. Nothing
-        before `begin`."""
+        """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
+        each pair of members that can no longer reach each other or can again, and for a change of the run's invite.
+        Nothing before `begin`."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return

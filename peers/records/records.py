@@ -178,7 +178,7 @@ class EventRecord:
     generation: int = 0
     """Number of the recording peer's membership view at the time."""
     key: str = ""
-    """The public key of the peer `about`, where it joined, left, was lost or is back. Names are not unique, keys are."""
+    """The public key of the peer `about`, where it joined, left, was lost or is back. Names may be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
 

@@ -74,6 +74,8 @@ class Giving:
         shown = await self.showing.show(one) if self._by_rounds else None
         placed, mine = (one, await own(one.vector)) if shown is None else shown
         self._kept.publish(placed, takers)
+        if self._by_rounds:
+            self._kept.lighten(lambda older: self.showing.number(older) > 0)
         for wanted in list(self._wanted.values()):
             self._answer(wanted)
         return mine
@@ -122,6 +124,8 @@ class Giving:
             return
         del self._wanted[wanted.sender]
         one = self._kept.for_round(want.round, wanted.sender)
+        if one is not None and want.form == Form.WHOLE and not one.vector.numel():
+            one = self._kept.newest
         if one is None:
             self._channel.refuse(wanted, "it has no share of that round for this peer")
         elif want.meets and not self.on_meet(wanted.sender, want.meets, one):

@@ -113,8 +113,8 @@ class RunMembers(Members, Protocol):
     @property
     def knows_all(self) -> bool:
         """Whether this peer knows all members, so that one that is new in its view has just joined the run, or is back
-        after this peer could not work with it (`Log.gave_up`). False: this peer knows a few members, and a new one has only become its
-        neighbour."""
+        after this peer could not work with it (`Log.gave_up`). False: this peer knows a few members, and a new one has
+        only become its neighbour."""
         ...
 
     @property

@@ -100,3 +100,21 @@ async def test_a_vector_whose_link_ended_while_it_was_decoded_is_no_estimate(mon
             goes_on.set()
             assert (await taking).round == 1
         assert taker.exchange.estimates.round_of("p0") is None
+
+
+async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone() -> None:
+    chance = torch.Generator().manual_seed(1)
+    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+        mine = [
+            (await giver.exchange.publish(Published(number, number, torch.randn(SIZE, generator=chance)), ["p1"])).vector
+            for number in (1, 2, 3)
+        ]
+        kept = [one for one, _ in giver.exchange.giving._kept._all]
+        assert [(one.round, one.vector.numel()) for one in kept] == [(1, 0), (2, 0), (3, SIZE)]
+        for number, vector in enumerate(mine[:2], 1):
+            found = await taker.exchange.take("p0", number)
+            assert found.difference is not None
+            assert torch.equal(found.vector, vector)
+        whole = await taker.exchange.take("p0", 2, form=Form.WHOLE)
+        assert (whole.round, whole.difference) == (3, None)
+        assert torch.equal(whole.vector, mine[2])
