@@ -189,7 +189,7 @@ def main() -> int:
     print(f"two edges on {links}, budget {home.budget}; {os.cpu_count()} cores")
     for row in rows:
         goal = "" if row["goal"] is None else f"  at most {row['goal']:g}"
-        print(f"{row["work"]:<64} {row['figure']:>14,.4g}{goal}")
+        print(f"{row['work']:<64} {row['figure']:>14,.4g}{goal}")
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     short = [row for row in rows if row["goal"] is not None and row["figure"] > row["goal"]]
