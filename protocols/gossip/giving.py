@@ -51,7 +51,9 @@ class Giving:
         self.showing = Showing(channel, first.vector, self._kept, self._is_sent)
         self._wanted: dict[PeerId, Envelope] = {}
         """The question of each peer that waits for a round to be published: a newer one replaces it."""
-        self._sending: dict[PeerId, tuple[Published, asyncio.Task[None]]] = {}
+        self._sending: dict[PeerId, tuple[Published | None, asyncio.Task[None]]] = {}
+        """What is being sent to each peer: the vector if it lies on this peer's board, else None, and the task. Of a
+        vector that is sent as a difference nothing else need be held."""
         self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
         """Called with a peer, a round, and the vector that the peer is to get, when that peer averages its vector of
         the round with it (`pairs`). Returns False when this peer cannot average now; the question is then refused."""
@@ -182,7 +184,7 @@ class Giving:
 
     def _start(self, peer: PeerId, one: Published, sending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(sending, name="gossip")
-        self._sending[peer] = one, task
+        self._sending[peer] = one if self.showing.number(one) else None, task
         task.add_done_callback(partial(self._sent, peer))
 
     def _sent(self, peer: PeerId, task: asyncio.Task[None]) -> None:

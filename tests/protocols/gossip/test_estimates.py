@@ -1,6 +1,7 @@
 """Estimates have the same bits on both sides, also where some neighbours read shared memory and others do not."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -106,7 +107,9 @@ async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone()
     chance = torch.Generator().manual_seed(1)
     async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
         mine = [
-            (await giver.exchange.publish(Published(number, number, torch.randn(SIZE, generator=chance)), ["p1"])).vector
+            (
+                await giver.exchange.publish(Published(number, number, torch.randn(SIZE, generator=chance)), ["p1"])
+            ).vector
             for number in (1, 2, 3)
         ]
         kept = [one for one, _ in giver.exchange.giving._kept._all]
@@ -118,3 +121,26 @@ async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone()
             whole = await taker.exchange.take("p0", 2, form=Form.WHOLE)
         assert (whole.round, whole.difference) == (3, None)
         assert torch.equal(whole.vector, mine[2])
+
+
+async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 300_000
+    async with ring(2, near=False, size=size, codec=parse_codec("top_k:0.5")) as (giver, taker):
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        send = giver.exchange.giving._vectors.send
+
+        async def slow(peer: str, vector: torch.Tensor, stage: tuple[int, int, int]) -> None:
+            begun.set()
+            await goes_on.wait()
+            await send(peer, vector, stage)
+
+        monkeypatch.setattr(giver.exchange.giving._vectors, "send", slow)
+        older = weakref.ref((await giver.exchange.publish(Published(1, 1, torch.ones(size)), ["p1"])).vector)
+        taking = asyncio.create_task(taker.exchange.take("p0", 1))
+        async with asyncio.timeout(20):
+            await begun.wait()
+            assert older() is not None
+            await giver.exchange.publish(Published(2, 2, torch.zeros(size)), ["p1"])
+            assert older() is None
+            goes_on.set()
+            assert (await taking).round == 1
