@@ -66,7 +66,7 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
 ) -> None:
     """Vectors are so large that they are hashed in threads."""
     givers, size = [f"p{at}" for at in range(8)], 300_000
-    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(size)))
+    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(SIZE)))
     for at, giver in enumerate(givers, 1):
         estimates.took(giver, Published(1, 1, torch.full((size,), float(at))))
     hashed = list[int]()
@@ -124,8 +124,7 @@ async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone()
 
 
 async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = 300_000
-    async with ring(2, near=False, size=size, codec=parse_codec("top_k:0.5")) as (giver, taker):
+    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
         begun, goes_on = asyncio.Event(), asyncio.Event()
         send = giver.exchange.giving._vectors.send
 
@@ -135,12 +134,13 @@ async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypa
             await send(peer, vector, stage)
 
         monkeypatch.setattr(giver.exchange.giving._vectors, "send", slow)
-        older = weakref.ref((await giver.exchange.publish(Published(1, 1, torch.ones(size)), ["p1"])).vector)
+        monkeypatch.setattr(giver.exchange.giving._vectors, "fitting", lambda peer, vector: 0)
+        older = weakref.ref((await giver.exchange.publish(Published(1, 1, torch.ones(SIZE)), ["p1"])).vector)
         taking = asyncio.create_task(taker.exchange.take("p0", 1))
         async with asyncio.timeout(20):
             await begun.wait()
             assert older() is not None
-            await giver.exchange.publish(Published(2, 2, torch.zeros(size)), ["p1"])
+            await giver.exchange.publish(Published(2, 2, torch.zeros(SIZE)), ["p1"])
             assert older() is None
             goes_on.set()
             assert (await taking).round == 1
