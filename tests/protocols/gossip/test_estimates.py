@@ -134,7 +134,7 @@ async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypa
             await send(peer, vector, stage)
 
         monkeypatch.setattr(giver.exchange.giving._vectors, "send", slow)
-        monkeypatch.setattr(giver.exchange.giving._vectors, "fitting", lambda peer, vector: 0)
+        monkeypatch.setattr(giver.exchange.giving._vectors, "fitting", lambda peer, values: min(100, values.numel()))
         older = weakref.ref((await giver.exchange.publish(Published(1, 1, torch.ones(SIZE)), ["p1"])).vector)
         taking = asyncio.create_task(taker.exchange.take("p0", 1))
         async with asyncio.timeout(20):
