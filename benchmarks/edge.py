@@ -18,7 +18,6 @@ The namespaces end with this script. Where it may not make any, it says so and e
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import sys
@@ -43,8 +42,9 @@ from samovar.protocols.budget import Budget
 Figures = dict[str, tuple[float, float | None]]
 """What was found, each with its goal, which is an upper bound."""
 SPARE_BYTES, IDLE_CPU, IDLE_S, SAMPLES, FEW = 64 << 20, 0.01, 4.0, 16, 2
-SETTLE_S, LOOK_S = 4.0, 0.5
-"""How long the local steps of an edge may take before it waits, and how often to look whether they are over."""
+SETTLE_S, LOOKS, LOOK_S = 5.0, 40, 0.025
+"""How long the local steps of an edge may take before it waits; it waits when all its threads sleep at so many looks one
+after another, so many seconds apart."""
 FRAME_BYTES = 1024
 """What a chunk takes beside its payload, at most: the headers of its message and of its packets."""
 
@@ -69,6 +69,15 @@ class Rest(NamedTuple):
     held: Resident
 
 
+def sleeps(pid: int) -> bool:
+    """Whether no thread of a process runs, or would run if a core were free."""
+    try:
+        states = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # one has just ended
+        return False
+    return {*states} == {"S"}
+
+
 def at_rest(trio: Trio, name: str) -> Rest:
     """Look at an edge that waits for the hub, which is suspended for less than a patience: the edge's local steps are
     over, its vector is published, and no mix is under way. It holds its model and all its estimates then."""
@@ -76,12 +85,11 @@ def at_rest(trio: Trio, name: str) -> Rest:
     stopped = [hub, *hub.children(recursive=True)]
     for process in stopped:
         process.suspend()
-    ends, before, now = time.monotonic() + SETTLE_S, 0.0, math.inf
-    while now - before > 0.1 * LOOK_S and time.monotonic() < ends:  # it still takes the local steps of its round
-        before = sum(edge.cpu_times()[:2])
+    ends, looks = time.monotonic() + SETTLE_S, 0
+    while looks < LOOKS and time.monotonic() < ends:  # it still takes the local steps of its round
+        looks = looks + 1 if sleeps(edge.pid) else 0
         time.sleep(LOOK_S)
-        now = sum(edge.cpu_times()[:2])
-    before, samples = now, [resident(edge.pid)]
+    before, samples = sum(edge.cpu_times()[:2]), [resident(edge.pid)]
     for _ in range(SAMPLES):
         time.sleep(IDLE_S / SAMPLES)
         samples.append(resident(edge.pid))
