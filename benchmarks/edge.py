@@ -43,8 +43,8 @@ Figures = dict[str, tuple[float, float | None]]
 """What was found, each with its goal, which is an upper bound."""
 SPARE_BYTES, IDLE_CPU, IDLE_S, SAMPLES, FEW = 64 << 20, 0.01, 4.0, 16, 2
 SETTLE_S, LOOKS, LOOK_S = 5.0, 40, 0.025
-"""How long the local steps of an edge may take before it waits; it waits when all its threads sleep at so many looks one
-after another, so many seconds apart."""
+"""How long the local steps of an edge may take before it waits. It waits when all its threads sleep at so many looks
+one after another, so many seconds apart."""
 FRAME_BYTES = 1024
 """What a chunk takes beside its payload, at most: the headers of its message and of its packets."""
 
