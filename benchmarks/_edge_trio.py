@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 from _processes import lives
@@ -65,8 +66,37 @@ def most_in_a_window(times_s: list[float], total: list[int]) -> int:
     return most
 
 
+class Home(Protocol):
+    """Where the hub and the edges run. `hub`: the address at which the hub listens; `budget`: that of each edge."""
+
+    hub: str
+    budget: str
+
+    def ask(self, index: int, what: object) -> Any:
+        """Start the command, with its output in the file, of which `what` consists. Returns the number of its
+        process."""
+        ...
+
+
+class Loopback:
+    """All three on this machine's loopback, on links that nobody shapes."""
+
+    budget = "8mbit"
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.hub = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def ask(self, index: int, what: object) -> Any:
+        self._started.append(started(what))
+        return self._started[-1].pid
+
+
 class Three(Town):
     """The three namespaces."""
+
+    hub, budget = f"tcp://{host(0)}:{_HUB_PORT}", BUDGET
 
     def __init__(self, ends: ExitStack) -> None:
         super().__init__(ends, 1 + len(EDGES), inhabit)
@@ -85,15 +115,14 @@ class Three(Town):
 class Trio:
     """The hub and two edges at work. `folder`: where the run folders are, named after the peers."""
 
-    def __init__(self, town: Three, work: Work, folder: Path) -> None:
-        self._town, self._work, self.folder, self.pids = town, work, folder, dict[str, int]()
-        address = f"tcp://{host(0)}:{_HUB_PORT}"
+    def __init__(self, home: Home, work: Work, folder: Path) -> None:
+        self._home, self._work, self.folder, self.pids = home, work, folder, dict[str, int]()
         common = ("--patience-s", str(_PATIENCE_S), "--no-report", "--json", "--run")
         hub = ("train", str(work.task), "--peers", "1", "--protocol", "gossip", "--topology", "complete", *work.own)
-        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", address, "--evaluate-every", "5", *common))
+        self._start(0, "0", (*hub, "--steps", "100000000", "--listen", home.hub, "--evaluate-every", "5", *common))
         line = self.until(lambda: _words(folder / "0" / "join.txt"), "the hub's join line")
         for index in EDGES:
-            edge = ("join", line[2], str(work.task), "--invite", line[-1], "--edge", "--budget", BUDGET)
+            edge = ("join", line[2], str(work.task), "--invite", line[-1], "--edge", "--budget", home.budget)
             self._start(index, f"edge{index}", (*edge, "--name", f"edge{index}", *common))
 
     @property
@@ -102,7 +131,7 @@ class Trio:
 
     def _start(self, index: int, name: str, words: tuple[str, ...]) -> None:
         command = [sys.executable, "-m", "samovar", *words, str(self.folder / name)]
-        self.pids[name] = self._town.ask(index, (command, str(self.folder / f"{name}.txt")))
+        self.pids[name] = self._home.ask(index, (command, str(self.folder / f"{name}.txt")))
 
     def rows(self, name: str, kind: str) -> list[dict[str, Any]]:
         """A peer's records of this kind so far."""
@@ -150,18 +179,23 @@ def _words(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").split() if file.exists() else []
 
 
+def started(what: Any) -> subprocess.Popen[bytes]:
+    """The process of a command, with its output in a file."""
+    command, said = what
+    with open(said, "w", encoding="utf-8") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+
 def inhabit(index: int, line: Connection) -> None:
     """A namespace: shapes what it sends if it is an edge, and starts the commands that it is told."""
     tcp = line.recv()
     if index in EDGES:
         shape_own(RATE, tcp)
     line.send("shaped")
-    started = []
+    running = []
     while True:
-        command, said = line.recv()
-        with open(said, "w", encoding="utf-8") as output:
-            started.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL))
-        line.send(started[-1].pid)
+        running.append(started(line.recv()))
+        line.send(running[-1].pid)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -59,10 +60,39 @@ def lives(pid: int) -> bool:
         return False
 
 
+class Resident(NamedTuple):
+    """Bytes of a process's memory that are resident. `own`: those of no file, which the process has written; the others
+    are pages of files that it maps, mostly code. Their number also depends on how the kernel has read these files
+    before, for any process: since Linux 6.18 a page is mapped together with all that were read with it."""
+
+    all: int
+    own: int
+
+
+def resident(pid: int) -> Resident:
+    """The resident memory of a process now."""
+    kib = dict.fromkeys(("Rss", "Anonymous"), 0)
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, rest = line.partition(":")
+        if name in kib:
+            kib[name] = int(rest.split()[0])
+    return Resident(kib["Rss"] << 10, kib["Anonymous"] << 10)
+
+
+def bare() -> Resident:
+    """Resident memory of a process that has imported PyTorch and does nothing."""
+    program = "import torch; torch.set_num_threads(1); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = resident(process.pid)
+        process.kill()
+    return found
+
+
 def bare_bytes() -> int:
-    """Resident memory of a process that has imported PyTorch."""
-    program = "import torch, psutil; torch.set_num_threads(1); print(psutil.Process().memory_info().rss)"
-    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+    """All resident memory of such a process (`bare`)."""
+    return bare().all
 
 
 def _inhabit(index: int, line: Connection, inhabitant: Inhabitant) -> None:

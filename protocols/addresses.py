@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from typing import Any
 
 NOWHERE = "none"
 """Stands for the address of a peer that cannot be dialled. Such a peer dials the others, and they answer on its
@@ -90,6 +91,23 @@ def local_addresses() -> list[str]:
     with contextlib.suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     return list(dict.fromkeys([*found, "127.0.0.1"]))
+
+
+def is_here(host: str) -> bool:
+    """Whether `host`, a name or an IP address, is this machine: a socket can be bound to an address of it. A name is
+    looked up, which may block; False for a name that is not known."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return any(_is_own(family, place) for family, _, _, _, place in found)
+
+
+def _is_own(family: int, place: tuple[Any, ...]) -> bool:
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as udp:
+        udp.bind(place)
+        return True
+    return False
 
 
 def advertised(bound_host: str) -> str:

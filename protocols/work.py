@@ -108,7 +108,9 @@ class Steps:
     update also carries the model after half of the steps. `correction`: applied in each step. `portion`: the data shard
     (index, number of shards) to take data from instead of the peer's own; None: the peer's own. (The library's own
     replicas do not read it.) `unfreeze`: names of frozen parameters that the replica trains from now on, and it may
-    unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen."""
+    unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen.
+    `only_read`: the conversation does not write to the update's vector, so the replica's model may lie in it until the
+    next work."""
 
     count: int
     taken: int = 0
@@ -118,6 +120,7 @@ class Steps:
     correction: Correction | None = None
     portion: tuple[int, int] | None = None
     unfreeze: tuple[str, ...] | None = None
+    only_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ..launch.run_folder import conclude
 from ..launch.script_target import ScriptTarget
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
-from ..machine.torch_imports import do_without_compiler, do_without_onednn
+from ..machine.torch_imports import do_without_compiler, do_without_convolution_libraries
 from ..records.columns import noun
 from ..records.records import Record
 from ..run_settings.settings import Settings, aloud, of_tasks, silently
@@ -113,7 +113,7 @@ def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, a
     if settings.edge:
         return_freed_memory()
         do_without_compiler()
-        do_without_onednn()
+        do_without_convolution_libraries()
     return asyncio.run(_join(target, settings, entry, name, as_json, quiet))
 
 

@@ -15,6 +15,7 @@ STATES: Final[Mapping[str, str]] = {
     "resumed": "training",
     "left": "left",
     "lost": "lost",
+    "back": "training",
     "waiting": "waiting",
     "silent": "silent",
     "stalled": "stalled",

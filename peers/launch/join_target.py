@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...protocols.addresses import dialable, local_addresses, split_address
+from ...protocols.addresses import dialable, is_here, split_address
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.link import PeerLost
 from ...protocols.members.hello import RunIs, ask_run
@@ -230,9 +230,8 @@ def cores_for_one(contact: str, peers: int) -> int:
     """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
     this machine too, the cores are divided by `peers` + 1, at least 1 each, because more threads than cores slow all of
     them down."""
-    cores, host = os.cpu_count() or 1, split_address(contact)[0]
-    shared = host.startswith("127.") or host in (*local_addresses(), "localhost", socket.gethostname(), "[::1]")
-    return max(1, cores // (peers + 1)) if shared else cores
+    cores = os.cpu_count() or 1
+    return max(1, cores // (peers + 1)) if is_here(split_address(contact)[0]) else cores
 
 
 async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tuple[Session, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The events about other members in a peer's records: joined, left, lost, unreachable, stalled."""
+"""The events about other members in a peer's records: joined, left, lost, back, unreachable, stalled."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Comings:
         self._tell("goes_on" if stall.over else "stalled", about=about, why=stall.why, work=stall.work)
 
     def follow(self, view: View) -> None:
-        """Write an event for each member that joined, left or was lost since the view of the last call, for each pair
-        of members that can no longer reach each other or can again, and for a change of the run's invite. Nothing
-        before `begin`."""
+        """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
+        each pair of members that can no longer reach each other or can again, and for a change of the run's invite.
+        Nothing before `begin`."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return
@@ -89,9 +89,10 @@ class Comings:
             self._tell("invite", why=why)
         for member in view.members if known.started and self._membership.knows_all else ():
             if known.member(member.id) is None and member.id != self._own:
-                self._tell("joined", about=member.name, key=member.id)
+                event: EventName = "back" if self._membership.removals.gave_up(member) else "joined"
+                self._tell(event, about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
-            event: EventName = "left" if removal.left else "lost"
+            event = "left" if removal.left else "lost"
             self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
 

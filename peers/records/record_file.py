@@ -71,10 +71,12 @@ class RecordFile:
 
     def close(self) -> None:
         """Try once more to write the waiting lines, and close the file. Lines that still cannot be written are lost,
-        without an error."""
-        self._write()
+        without an error. The file is opened again for a record after that."""
+        if self._torn or self._waiting:
+            self._write()
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def __enter__(self) -> Self:
         return self

@@ -21,6 +21,7 @@ EventName = Literal[
     "joined",
     "left",
     "lost",
+    "back",
     "apart",
     "together",
     "asleep",
@@ -43,7 +44,8 @@ EventName = Literal[
     "invite",
 ]
 """`started`: the run has started with this peer; `joined`: a newcomer is in the run; `resumed`: this peer goes on in a
-resumed run. `left`, `lost`: a member has left, or was given up. `apart`, `together`: two members can no longer reach
+resumed run. `left`, `lost`: a member has left, or was given up; `back`: one that the recording peer had given up, and
+that has been in the run all the time, works with it again. `apart`, `together`: two members can no longer reach
 each other, or can again. `asleep`, `awake`: this peer has used up its budget of a day, and has left until it has enough
 again. `waiting`: too few members answer, and this peer waits for more; `silent`: a member does not answer meanwhile.
 `stalled`: a live peer's contribution is missing because its own work takes far longer than usual; `goes_on`: that is
@@ -176,7 +178,7 @@ class EventRecord:
     generation: int = 0
     """Number of the recording peer's membership view at the time."""
     key: str = ""
-    """The public key of the peer `about`, where it joined, left or was lost. Names are not unique, keys are."""
+    """The public key of the peer `about`, where it joined, left, was lost or is back. Names may be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
 

@@ -104,10 +104,10 @@ class Tally:
 
     def _follow(self, event: EventRecord) -> None:
         comer = self._came.get(event.subject)
-        if event.event == "joined" and event.about:
-            if comer is None:
+        if event.event in ("joined", "back") and event.about:
+            if comer is None and event.event == "joined":
                 self._came[event.about] = _Comer(event)
-            elif comer.gone is not None and event.generation > comer.gone.generation:
+            elif comer is not None and comer.gone is not None and event.generation > comer.gone.generation:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation > comer.since else None

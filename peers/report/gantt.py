@@ -39,11 +39,12 @@ def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
 
 
 def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Absence]) -> Figure:
-    """The timeline of the peers in `names`. A cross marks a peer's loss, a triangle its joining."""
+    """The timeline of the peers in `names`. A cross marks a peer's loss, a triangle its joining
+    or its return."""
     row = {name: index for index, name in enumerate(names)}
     most = min(MOST_SLOTS, MOST_IN_ROW * len(names))
     drawn = slots((record for record in run.exchanges if record.peer in row), most=most)
-    came = [(event.subject, event.time_s, event.why) for event in run.events if event.event == "joined"]
+    came = [(event.subject, event.time_s, event.why) for event in run.events if event.event in ("joined", "back")]
     lost = [(absence.peer, when, absence.why) for absence in missing for when in absence.lost_s]
     layout = base_layout(axis)
     layout["margin"] |= {"t": 54}
@@ -63,7 +64,7 @@ def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Ab
     layout["shapes"], _ = absence_marks(axis, missing, labels=False)
     signs = [
         _signs("lost", LOST_INK, "x", axis, row, lost),
-        _signs("joined", BACK_INK, "triangle-up", axis, row, came),
+        _signs("joined or back", BACK_INK, "triangle-up", axis, row, came),
     ]
     return {"data": [*_bars(run, drawn, row, axis), *(sign for sign in signs if sign["x"])], "layout": layout}
 

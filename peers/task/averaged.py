@@ -4,6 +4,9 @@ model may reassign its buffers and a training loop may replace layers."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -116,9 +119,25 @@ class Averaged:
     def lie_in(self, vector: Tensor) -> None:
         """Make the model's parameters views of `vector` [n]: their values become those of the vector, and each later
         change of one is a change of the other. Only for a model that `can_lie_in` a vector."""
-        parameters = self._parameters()
+        self._lie_in(vector, self._parameters())
+
+    def rest_in(self, vector: Tensor) -> list[Tensor]:
+        """Free the memory of parameters: make them views of `vector` [n], which has their values. Returns the
+        parameters for which this was done: all that lie on the CPU in memory of their own, in the vector's type."""
+        places = Counter(one.untyped_storage().data_ptr() for one in self._tensors().values())
+        alone = {
+            name: one
+            for name, one in self._parameters().items()
+            if one.dtype == vector.dtype and one.device.type == "cpu" and one.is_contiguous()
+            if one.untyped_storage().nbytes() == one.nbytes and places[one.untyped_storage().data_ptr()] == 1
+        }
+        self._lie_in(vector, alone)
+        return [*alone.values()]
+
+    def _lie_in(self, vector: Tensor, parameters: Mapping[str, Tensor]) -> None:
         for slot in self.layout.slots:
-            parameters[slot.name].data = vector[slot.start : slot.stop].view(slot.shape)
+            if (parameter := parameters.get(slot.name)) is not None:
+                parameter.data = vector[slot.start : slot.stop].view(slot.shape)
 
 
 def _changed(error: ValueError) -> ValueError:

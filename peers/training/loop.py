@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -60,9 +61,9 @@ class Training:
         the first exchange writes one, and a Ctrl-C soon afterwards finds a checkpoint."""
         self._metrics: Mapping[str, float] = {}
         """Metrics of the model after the last exchange; empty until this peer has evaluated it."""
-        self._saving: tuple[object, asyncio.Task[str]] | None = None
-        """The agreed vector in the checkpoint that was last begun while this peer waited for others, and the task that
-        writes this checkpoint."""
+        self._saving: tuple[weakref.ref[Tensor], asyncio.Task[str]] | None = None
+        """The agreed vector in the checkpoint that was last begun while this peer waited for others, as long as it is
+        held elsewhere, and the task that writes this checkpoint."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
@@ -189,8 +190,8 @@ class Training:
         other peers: if they never come back, the committed state is on disk however this peer ends."""
         if self.peer.clock.started and self._keep is not None:
             agreed = self._conversation.position().vector
-            if self._saving is None or self._saving[0] is not agreed:
-                self._saving = agreed, asyncio.create_task(self._save_now(), name="checkpoint")
+            if self._saving is None or self._saving[0]() is not agreed:
+                self._saving = weakref.ref(agreed), asyncio.create_task(self._save_now(), name="checkpoint")
 
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a

@@ -166,7 +166,9 @@ class Gossip:
             if not self._taken:
                 self._options.periods.begin(self.state.held.model)
             watched = self._options.periods.watched
-            self._job = Steps(left - self._taken, self._taken, left, step, halfway=watched, correction=correction)
+            self._job = Steps(
+                left - self._taken, self._taken, left, step, halfway=watched, correction=correction, only_read=True
+            )
         return Work(self._begin, self._job)
 
     @property

@@ -53,7 +53,9 @@ class Giving:
         self.showing = Showing(channel, first.vector, self._kept, self._is_sent)
         self._wanted: dict[PeerId, Envelope] = {}
         """The question of each peer that waits for a round to be published: a newer one replaces it."""
-        self._sending: dict[PeerId, tuple[Published, asyncio.Task[None]]] = {}
+        self._sending: dict[PeerId, tuple[Published | None, asyncio.Task[None]]] = {}
+        """What is being sent to each peer: the vector if it lies on this peer's board, else None, and the task. Of a
+        vector that is sent as a difference nothing else need be held."""
         self.on_meet: Callable[[PeerId, int, Published], bool] = lambda peer, round, given: False
         """Called with a peer, a round, and the vector that the peer is to get, when that peer averages its vector of
         the round with it (`pairs`). Returns False when this peer cannot average now; the question is then refused."""
@@ -76,6 +78,8 @@ class Giving:
         shown = await self.showing.show(one) if self._by_rounds else None
         placed, mine = (one, await own(one.vector)) if shown is None else shown
         self._kept.publish(placed, takers)
+        if self._by_rounds:
+            self._kept.lighten(lambda older: self.showing.number(older) > 0)
         for wanted in list(self._wanted.values()):
             self._answer(wanted)
         return mine
@@ -124,6 +128,8 @@ class Giving:
             return
         del self._wanted[wanted.sender]
         one = self._kept.for_round(want.round, wanted.sender)
+        if one is not None and want.form == Form.WHOLE and not one.vector.numel():
+            one = self._kept.newest
         if one is None:
             self._channel.refuse(wanted, "it has no share of that round for this peer")
         elif want.meets and not self.on_meet(wanted.sender, want.meets, one):
@@ -181,7 +187,7 @@ class Giving:
 
     def _start(self, peer: PeerId, one: Published, sending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(sending, name="gossip")
-        self._sending[peer] = one, task
+        self._sending[peer] = one if self.showing.number(one) else None, task
         task.add_done_callback(partial(self._sent, peer))
 
     def _sent(self, peer: PeerId, task: asyncio.Task[None]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ..testpoints import witness
 from ..transport import PeerId
@@ -84,6 +85,18 @@ class Kept:
             takers.discard(taker)
         self._drop_old()
 
+    def lighten(self, is_needed: Callable[[Published], bool]) -> None:
+        """Keep of the older vectors that were encoded the differences alone, but for those vectors for which
+        `is_needed` returns True: their own fields `vector` are empty [0] from now on."""
+        *older, newest = self._all
+        self._all = [
+            *(
+                (_light(one) if one.difference is not None and not is_needed(one) else one, takers)
+                for one, takers in older
+            ),
+            newest,
+        ]
+
     def withdraw(self) -> None:
         """Keep none of the vectors published so far for any peer. Shares do not come back."""
         for _, takers in self._all:
@@ -101,3 +114,7 @@ class Kept:
     def _come_back(self, one: Published, takers: set[PeerId]) -> None:
         if self._shares is not None:
             self._shares.come_back(one.round, one.vector, takers)
+
+
+def _light(one: Published) -> Published:
+    return one if one.vector.numel() == 0 else replace(one, vector=one.vector.new_empty(0))

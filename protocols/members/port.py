@@ -74,6 +74,10 @@ class Log(Protocol):
         """The removals after the first `ever`, in order, as far as they are kept."""
         ...
 
+    def gave_up(self, member: Member) -> bool:
+        """Whether this peer has lost `member` in its present life, so that it did not join anew when it is back."""
+        ...
+
 
 class Inviter(Protocol):
     """The run's invitation, and the way to replace it."""
@@ -109,8 +113,8 @@ class RunMembers(Members, Protocol):
     @property
     def knows_all(self) -> bool:
         """Whether this peer knows all members, so that one that is new in its view has just joined the run, or is back
-        after this peer could not work with it. False: this peer knows a few members, and a new one has only become its
-        neighbour."""
+        after this peer could not work with it (`Log.gave_up`). False: this peer knows a few members, and a new one has
+        only become its neighbour."""
         ...
 
     @property

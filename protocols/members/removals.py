@@ -26,7 +26,7 @@ _KEPT = 1024
 class Removal:
     """One member or learner that was removed from the view. `since_s`: the time on the loop's clock since which it was
     missing, or that of the removal where this peer had not missed it; `advice`: what the user may do, "" for a peer
-    that left."""
+    that left; `life`: the member's."""
 
     peer: PeerId
     name: str
@@ -36,6 +36,7 @@ class Removal:
     advice: str
     left: bool
     """Whether the peer left of its own will."""
+    life: int
 
 
 class RemovalLog(list[Removal]):
@@ -55,6 +56,11 @@ class RemovalLog(list[Removal]):
     def since(self, ever: int) -> list[Removal]:
         """The removals after the first `ever`, in order, as far as they are kept."""
         return self[max(0, len(self) - (self.ever - ever)) :]
+
+    def gave_up(self, member: Member) -> bool:
+        """Whether this peer has lost `member` in its present life, as far as removals are kept. Then the member did not
+        join anew: this peer only works with it again."""
+        return any(one.peer == member.id and one.life == member.life and not one.left for one in self)
 
 
 class Removals(RemovalLog):
@@ -94,4 +100,4 @@ def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
 def removal_of(member: Member, since_s: float, why: str, *, left: bool) -> Removal:
     """The record of the removal of `member`, with advice to the user unless it has left of its own will."""
     advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
-    return Removal(member.id, member.name, member.address, since_s, why, advice, left)
+    return Removal(member.id, member.name, member.address, since_s, why, advice, left, member.life)

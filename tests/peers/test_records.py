@@ -8,6 +8,7 @@ import math
 import random
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from synthetic import HOSTILE, synthetic_records, synthetic_run
@@ -41,6 +42,17 @@ def test_a_torn_last_line_is_skipped(run: Run) -> None:
         file.write_bytes(whole[:-cut])
         left = [record for record in read_run(run.folder).exchanges if record.peer == "alice"]
         assert len(left) == (40 if cut == 1 else 39)  # without its newline alone the line is whole
+
+
+def test_a_file_that_is_closed_twice_writes_the_lines_that_waited(tmp_path: Path) -> None:
+    file = RecordFile(tmp_path, "a")
+    file.append(EventRecord(peer="a", time_s=1.0, event="started"))
+    file.close()
+    with mock.patch.object(RecordFile, "_open", side_effect=OSError("the disk is full")):
+        assert file.append(EventRecord(peer="a", time_s=2.0, event="stopped")) is not None
+        file.close()
+    file.close()
+    assert [event.event for event in read_run(tmp_path).events] == ["started", "stopped", "records_failed"]
 
 
 def test_a_torn_line_is_cut_off_when_the_peer_writes_again(run: Run) -> None:

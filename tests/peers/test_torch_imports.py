@@ -34,11 +34,11 @@ def test_an_edge_peer_trains_without_the_compiler_and_gets_it_when_it_compiles()
 LEAN = """
 import sys, torch
 import samovar.peers.cli.join
-from samovar.peers.machine.torch_imports import do_without_onednn
+from samovar.peers.machine.torch_imports import do_without_convolution_libraries
 print([name for name in sys.modules if name.startswith("samovar.peers.report.")])
 layer, images = torch.nn.Conv2d(1, 4, 3), torch.rand(2, 1, 8, 8)
 before = layer(images)
-do_without_onednn()
+do_without_convolution_libraries()
 print(torch.allclose(layer(images), before, atol=1e-6), torch.backends.mkldnn.enabled)
 torch.backends.mkldnn.enabled = True
 print(torch.backends.mkldnn.enabled)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 
 import pytest
 from town import LOCAL, Town
@@ -83,3 +84,18 @@ def test_a_joiner_on_the_machine_of_the_run_takes_its_share_of_the_cores(monkeyp
     assert cores_for_one("tcp://127.0.0.1:5000", peers=3) == 2
     assert cores_for_one("tcp://127.0.0.1:5000", peers=30) == 1
     assert cores_for_one("tcp://192.0.2.7:5000", peers=3) == 8
+
+
+def test_a_joiner_knows_its_own_machine_by_any_name_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"box.example": "127.0.0.9", "elsewhere.example": "192.0.2.7"}
+
+    def looked_up(host: str, port: int, **how: object) -> list[tuple[object, ...]]:
+        if host not in places:
+            raise socket.gaierror("not known")
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", (places[host], port))]
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    assert cores_for_one("tcp://box.example:5000", peers=3) == 2
+    assert cores_for_one("tcp://elsewhere.example:5000", peers=3) == 8
+    assert cores_for_one("tcp://nowhere.example:5000", peers=3) == 8

@@ -1,6 +1,7 @@
 """Estimates have the same bits on both sides, also where some neighbours read shared memory and others do not."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -65,7 +66,7 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
 ) -> None:
     """Vectors are so large that they are hashed in threads."""
     givers, size = [f"p{at}" for at in range(8)], 300_000
-    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(size)))
+    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(SIZE)))
     for at, giver in enumerate(givers, 1):
         estimates.took(giver, Published(1, 1, torch.full((size,), float(at))))
     hashed = list[int]()
@@ -100,3 +101,46 @@ async def test_a_vector_whose_link_ended_while_it_was_decoded_is_no_estimate(mon
             goes_on.set()
             assert (await taking).round == 1
         assert taker.exchange.estimates.round_of("p0") is None
+
+
+async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone() -> None:
+    chance = torch.Generator().manual_seed(1)
+    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+        mine = [
+            (
+                await giver.exchange.publish(Published(number, number, torch.randn(SIZE, generator=chance)), ["p1"])
+            ).vector
+            for number in (1, 2, 3)
+        ]
+        kept = [one for one, _ in giver.exchange.giving._kept._all]
+        assert [(one.round, one.vector.numel()) for one in kept] == [(1, 0), (2, 0), (3, SIZE)]
+        found = await taker.exchange.take("p0", 1)
+        assert found.difference is not None
+        assert torch.equal(found.vector, mine[0])
+        async with asyncio.timeout(20):
+            whole = await taker.exchange.take("p0", 2, form=Form.WHOLE)
+        assert (whole.round, whole.difference) == (3, None)
+        assert torch.equal(whole.vector, mine[2])
+
+
+async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        send = giver.exchange.giving._vectors.send
+
+        async def slow(peer: str, vector: torch.Tensor, stage: tuple[int, int, int]) -> None:
+            begun.set()
+            await goes_on.wait()
+            await send(peer, vector, stage)
+
+        monkeypatch.setattr(giver.exchange.giving._vectors, "send", slow)
+        monkeypatch.setattr(giver.exchange.giving._vectors, "fitting", lambda peer, values: min(100, values.numel()))
+        older = weakref.ref((await giver.exchange.publish(Published(1, 1, torch.ones(SIZE)), ["p1"])).vector)
+        taking = asyncio.create_task(taker.exchange.take("p0", 1))
+        async with asyncio.timeout(20):
+            await begun.wait()
+            assert older() is not None
+            await giver.exchange.publish(Published(2, 2, torch.zeros(SIZE)), ["p1"])
+            assert older() is None
+            goes_on.set()
+            assert (await taking).round == 1
