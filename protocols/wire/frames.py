@@ -87,6 +87,9 @@ class _Kind:
 
 _by_name: dict[str, _Kind] = {}
 _by_type: dict[type, _Kind] = {}
+_spoken: dict[tuple[str, str], _Kind] = {}
+"""The kinds that were read of late, by their channels and names: to check these again takes longer than to look."""
+_SPOKEN_MAX = 1024
 T = TypeVar("T")
 WHY_MAX = 200
 
@@ -153,7 +156,7 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
     return Packed(kind.lane, len(plain), fields, channel)
 
 
-def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
+def seal(packed: Packed, incarnation: int, towards: int, seq: int) -> bytes:
     """The whole header frame of a packed message. `incarnation`, `towards`: the sender's incarnation and the receiver's
     to which the link is bound; `seq`: the message's number in its lane."""
     prefix = (VERSION, incarnation, towards, packed.lane, seq)
@@ -164,7 +167,7 @@ def seal(packed: Packed, *, incarnation: int, towards: int, seq: int) -> bytes:
 def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
     """The header frame of the message `body`: `pack` and `seal` in one call. Raises ValueError when a receiver would
     refuse the message or a payload of `payload_bytes`."""
-    return seal(pack(body, payload_bytes, channel), incarnation=incarnation, towards=towards, seq=seq)
+    return seal(pack(body, payload_bytes, channel), incarnation, towards, seq)
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
@@ -201,19 +204,15 @@ def _unpacker() -> Any:
 
 
 def _read(unpacker: Any, payload_bytes: int) -> Frame:
-    count, unpack = unpacker.read_array_header(), unpacker.unpack
-    version = integer(unpack())
-    if version != VERSION:
-        raise OtherVersion(f"speaks protocol version {version}, this side speaks {VERSION}")
+    count, version = unpacker.read_array_header(), unpacker.unpack()
+    if type(version) is not int or version != VERSION:
+        raise OtherVersion(f"speaks protocol version {integer(version)}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards, lane, seq = integers(tuple(islice(unpacker, 4)))
-    channel, name = unpack(), unpack()
-    if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
-        raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
-    kind = _by_name.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise ValueError(f"unknown message kind {name!r:.40}")
+    incarnation, towards, lane, seq, channel, name = islice(unpacker, 6)
+    integers((incarnation, towards, lane, seq))
+    known = _spoken.get((channel, name)) if type(channel) is type(name) is str else None
+    kind = known or _kind_on(channel, name)
     if lane != kind.lane:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
@@ -221,3 +220,16 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
     if count != _PREFIX_FIELDS + len(kind.fields.codecs):
         raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields.codecs)}")
     return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)), channel)
+
+
+def _kind_on(channel: object, name: object) -> _Kind:
+    """The kind of that name, on a channel of that name. Both are remembered. Raises ValueError."""
+    if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
+        raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
+    kind = _by_name.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f"unknown message kind {name!r:.40}")
+    if len(_spoken) >= _SPOKEN_MAX:
+        _spoken.clear()  # because any peer may make up channels
+    _spoken[channel, kind.name] = kind
+    return kind

@@ -24,20 +24,22 @@ class Socket:
         self._socket = socket
         self._send: Callable[..., object] = super(zmq.Socket, socket).send
         """As `socket.send`, which looks at arguments that are not used here for longer than it takes to send."""
+        self._receive, self._get = socket.recv, socket.get
         self._tells_origin = tells_origin
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def receive(self) -> Arrived | None:
+        receive = self._receive
         try:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = receive(_NOBLOCK, copy=False)
         except zmq.Again:  # the message has just gone, with its connection
             return None
         origin = Origin(frame.get) if self._tells_origin else None
         frames, total = [_contents(frame)], 1
         while frame.more:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = receive(_NOBLOCK, copy=False)
             total += 1
             if total <= _FRAMES_KEPT:
                 frames.append(_contents(frame))
@@ -57,7 +59,7 @@ class Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.get(_EVENTS))
+        events = int(self._get(_EVENTS))
         return events & _IN != 0, events & _OUT != 0
 
     def close(self, linger_ms: int) -> None:
