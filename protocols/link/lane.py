@@ -112,7 +112,8 @@ class Outbound:
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
         bandwidth. `known`: a bandwidth was measured before, so only larger amounts are worth a ping."""
-        if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
+        unasked_bytes = self.posted_bytes - self.asked_bytes
+        if unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
         return True

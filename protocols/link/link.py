@@ -129,7 +129,7 @@ class Link:
         out.queue.append(packet)
         if len(out.queue) == 1 and self._binding.towards:
             self._pump_lane(lane, out)
-            if out.queue or self._draining:
+            if not packet.under_way or self._draining:
                 self._ask_if_stopped()
         return packet
 
@@ -150,9 +150,10 @@ class Link:
             self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
-            if out.unasked_bytes >= ask_bytes:
+            if out.posted_bytes - out.asked_bytes >= ask_bytes:
                 self._ask()
-        if out.unasked_bytes >= CHUNK_BYTES_MIN and out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=now):
+        known = lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None
+        if out.may_ask(known=known, now=now):
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask_if_stopped(self) -> None:

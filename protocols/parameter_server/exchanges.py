@@ -223,12 +223,14 @@ class Exchange:
         for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
             batches = exchanges.batches(server, numbers, self._shares)
             for _ in range(_AT_A_TIME):
-                self._ask_next(view, server, batches)
+                if not self._ask_next(view, server, batches):
+                    break
         self._look_whether_over()
 
-    def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
+    def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> bool:
+        """Ask `server` about the next of its `batches`. Returns whether the exchange goes on, and there was one."""
         if self._view is not view or (ranges := next(batches, None)) is None:
-            return
+            return False
         place = self._asked_so_far = self._asked_so_far + 1
         try:
             question = self._ask(view.generation, server, ranges)
@@ -238,6 +240,7 @@ class Exchange:
             self._exchanges.retry(server)
         except Exception as error:
             self._end(error)
+        return True
 
     def _told(
         self,
@@ -267,7 +270,8 @@ class Exchange:
         else:
             self._left.difference_update(ranges)
             exchanges.known.settled(ranges, view)
-            self._ask_next(view, server, batches)
+            if self._left:
+                self._ask_next(view, server, batches)
         self._look_whether_over()
 
     def _look_whether_over(self) -> None:

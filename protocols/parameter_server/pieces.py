@@ -4,7 +4,7 @@ none there, and all its values in the payload."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import torch
@@ -84,7 +84,9 @@ class Pieces:
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
         self._keys, self._ranges, self._ids = keys, ranges, ids_of(keys, ranges, counts, payload)
         ids = self._ids
-        sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in ranges)
+        sizes: Iterable[int] = map(keys.size, ranges)
+        if ids:
+            sizes = (len(ids[one]) * keys.shape(one)[1] if one in ids else keys.size(one) for one in ranges)
         self._starts = [0, *accumulate(sizes)]
         head, due = sum(counts) * WIRE_INDEX.itemsize, self._starts[-1] * keys.dtype.itemsize
         if len(payload) != head + due:

@@ -21,6 +21,9 @@ from .messages import NotTaken
 from .parcels import Parcels
 from .placement import Placement
 
+_PASSED_MAX, _PASSED_RANGES_MAX = 256, 64
+"""The most messages of `Tenure._passed`, and the most ranges of each."""
+
 Allowed = Callable[[PeerId, Sequence[int]], bool]
 """Whether a peer may send a message about these ranges in the present view."""
 
@@ -69,6 +72,9 @@ class Tenure:
         self.on_settled: list[Callable[[], None]] = []
         """Called when ranges are settled."""
         self._held = Held(channel)
+        self._passed = set[tuple[type, PeerId, tuple[int, ...]]]()
+        """Kind, sender and ranges of messages that were handled since the view, or what is settled in it, last
+        changed: the next such message is handled without being looked at."""
         self.parcels = Parcels(channel)
         """Payloads that this server sends and receives in shared memory."""
 
@@ -95,6 +101,7 @@ class Tenure:
         self.parcels.begin(view)
         self.ready.clear()
         self.lost.clear()
+        self._passed.clear()
         self._held.keep(self.everybody)
         self._held.look()
 
@@ -114,10 +121,12 @@ class Tenure:
     def unsettle(self, range: int) -> None:
         """Note that the chain of `range` is broken: messages about the range wait until it is settled again."""
         self.ready.discard(range)
+        self._passed.clear()
 
     def lose(self, ranges: Iterable[int]) -> None:
         """Note that no copy of these ranges is left, and answer the messages that have waited for one (NotTaken)."""
         self.lost |= {*ranges}
+        self._passed.clear()
         self._held.look()
 
     def head(self, range: int) -> PeerId | None:
@@ -176,6 +185,12 @@ class Tenure:
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
         epoch, ranges = envelope.message.epoch, getattr(envelope.message, "ranges", ())
+        passed = type(envelope.message), envelope.sender, ranges
+        if epoch == self.epoch and passed in self._passed:
+            if witnessed():
+                witness(Handled(envelope.sender))
+            handler(envelope)
+            return
         again, named = partial(self._admit, handler=handler, allowed=allowed), {*ranges}
         if len(named) != len(ranges) or min(named, default=0) < 0 or max(named, default=0) >= self.count:
             raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
@@ -192,6 +207,10 @@ class Tenure:
             said = NotTaken(envelope.message.ask, in_words(_gone(min(gone))), lost=True)
             self._channel.post(envelope.sender, said)
         elif named <= self.ready:
+            if len(self._passed) >= _PASSED_MAX:
+                self._passed.clear()
+            if len(ranges) <= _PASSED_RANGES_MAX:
+                self._passed.add(passed)
             if witnessed():
                 witness(Handled(envelope.sender))
             handler(envelope)

@@ -12,7 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -35,13 +35,13 @@ class Codec(NamedTuple):
 
 class Flat(NamedTuple):
     """How the fields of a dataclass of scalars and tuples of integers are read and checked together. `types`: of all;
-    `runs`: numbers of scalars that are neighbours, and 0 for each tuple; `wholes` returns the integers and bools of
-    them; `tuples`: the places of the tuples; `others`: places and checks of the other scalars."""
+    `runs`: numbers of scalars that are neighbours, and 0 for each tuple; `wholes` returns the integers and bools among
+    the values, and `tuples` the tuples; `others`: places and checks of the other scalars."""
 
     types: tuple[type, ...]
     runs: tuple[int, ...]
     wholes: Callable[[Any], Sequence[int]]
-    tuples: tuple[int, ...]
+    tuples: Callable[[Any], Sequence[tuple[Any, ...]]] | None
     others: tuple[tuple[int, Callable[[Any], Any]], ...]
 
     def allow(self, values: tuple[Any, ...]) -> bool:
@@ -49,12 +49,15 @@ class Flat(NamedTuple):
         if (*map(type, values),) != self.types:
             return False
         whole = self.wholes(values)
+        if self.tuples is not None and (items := [*chain.from_iterable(self.tuples(values))]):
+            if {*map(type, items)} != _INT:
+                return False
+            if len(items) > ITEMS_MAX and max(map(len, self.tuples(values))) > ITEMS_MAX:
+                return False
+            whole = (*whole, *items)
         if min(whole) < 0 or max(whole) > INT_MAX:
             return False
         try:
-            for at in self.tuples:
-                if (items := values[at]) and (len(items) > ITEMS_MAX or not integers(items)):
-                    return False
             for at, check in self.others:
                 check(values[at])
         except ValueError:
@@ -63,14 +66,13 @@ class Flat(NamedTuple):
 
     def read(self, unpacker: Unpacker) -> tuple[Any, ...]:
         """The values of the fields, not checked yet. Raises ValueError."""
-        values = list[Any]()
+        values: list[Any] = []
+        header = unpacker.read_array_header
         for many in self.runs:
             if many:
                 values += islice(unpacker, many)
-            elif count := unpacker.read_array_header():
-                values.append(_items(unpacker, count, ITEMS_MAX))
             else:
-                values.append(())
+                values.append(_items(unpacker, count, ITEMS_MAX) if (count := header()) else ())
         return (*values,)
 
 
@@ -111,12 +113,13 @@ def _flat(hints: Sequence[Any]) -> Flat | None:
     for scalar, group in groupby(hint in _SCALARS for hint in hints):
         many = len(list(group))
         runs += [many] if scalar else [0] * many
+    tuples = [at for at, hint in enumerate(hints) if hint == _INTEGERS]
     whole = [at for at, hint in enumerate(hints) if hint in (int, bool)]
     return Flat(
         types=tuple(hint if hint in _SCALARS else tuple for hint in hints),
         runs=tuple(runs),
         wholes=itemgetter(*whole, whole[0]) if whole else lambda values: (0,),  # of one place it would make no tuple
-        tuples=tuple(at for at, hint in enumerate(hints) if hint == _INTEGERS),
+        tuples=itemgetter(*tuples, tuples[0]) if tuples else None,
         others=tuple((at, _SCALARS[hint]) for at, hint in enumerate(hints) if hint in (float, str, bytes)),
     )
 
@@ -262,4 +265,4 @@ def _blob(value: object) -> bytes:
 
 
 _SCALARS: dict[Any, Callable[[object], Any]] = {bool: _boolean, int: integer, float: _real, str: _text, bytes: _blob}
-_INTEGERS = tuple[int, ...]
+_INTEGERS, _INT = tuple[int, ...], {int}
