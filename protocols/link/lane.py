@@ -99,16 +99,6 @@ class Outbound:
     full_until_seq: int = 0
     oldest: Packet | None = None
 
-    @property
-    def under_way_bytes(self) -> int:
-        """Bytes that were sent and are not acknowledged."""
-        return self.posted_bytes - self.acked_bytes
-
-    @property
-    def unasked_bytes(self) -> int:
-        """Bytes that were sent since the last ping that asked for an acknowledgement."""
-        return self.posted_bytes - self.asked_bytes
-
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
         bandwidth. `known`: a bandwidth was measured before, so only larger amounts are worth a ping."""

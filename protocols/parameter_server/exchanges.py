@@ -2,8 +2,7 @@
 change of the view is taken up in the next view.
 
 A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
-server holds little for it. Nothing here is a task while all goes well: a small exchange would cost more in tasks than
-in all else.
+server holds little for it. Nothing here is a task while all goes well: tasks would cost a small exchange most.
 """
 
 from __future__ import annotations
@@ -223,14 +222,12 @@ class Exchange:
         for server, numbers in exchanges.by_server(view, self._left, tail=self._tail).items():
             batches = exchanges.batches(server, numbers, self._shares)
             for _ in range(_AT_A_TIME):
-                if not self._ask_next(view, server, batches):
-                    break
+                self._ask_next(view, server, batches)
         self._look_whether_over()
 
-    def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> bool:
-        """Ask `server` about the next of its `batches`. Returns whether the exchange goes on, and there was one."""
+    def _ask_next(self, view: View, server: PeerId, batches: Iterator[tuple[int, ...]]) -> None:
         if self._view is not view or (ranges := next(batches, None)) is None:
-            return False
+            return
         place = self._asked_so_far = self._asked_so_far + 1
         try:
             question = self._ask(view.generation, server, ranges)
@@ -240,7 +237,6 @@ class Exchange:
             self._exchanges.retry(server)
         except Exception as error:
             self._end(error)
-        return True
 
     def _told(
         self,
