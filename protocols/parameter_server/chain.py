@@ -163,11 +163,11 @@ class Chains:
             self.on_broken(heads)
 
     def _all_have(self, reached: dict[int, int]) -> None:
-        due = list[_Waiter]()
+        due, everywhere, waits = list[_Waiter](), self._everywhere, self._waiting.get
         for range, version in reached.items():
-            if version > self._everywhere.get(range, -1):
-                self._everywhere[range] = version
-            if not (waiting := self._waiting.get(range)):
+            if version > everywhere.get(range, -1):
+                everywhere[range] = version
+            if not (waiting := waits(range)):
                 continue
             self._waiting[range] = [one for one in waiting if one.versions[range] > version]
             for one in [one for one in waiting if one.versions[range] <= version]:

@@ -56,7 +56,7 @@ class Gathering:
         if algorithm.by_steps:
             step = self._step(counted)
             missing = [worker for worker in missing if counted[worker] < step]
-        return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
+        return len(self.pushes) > 0 and algorithm.full(len(self.pushes), len(missing), len(counted))
 
     def entry(self, algorithm: Rule, counted: Mapping[PeerId, int]) -> Entry:
         """The entry that updates the ranges by the sum of the gathered pushes, divided by the algorithm's divisor. It

@@ -37,12 +37,13 @@ class Socket:
         except zmq.Again:  # the message has just gone, with its connection
             return None
         origin = Origin(frame.get) if self._tells_origin else None
-        frames, total = [_contents(frame)], 1
+        frames: list[Buffer] = [frame.bytes]
+        total = 1
         while frame.more:
             frame = receive(_NOBLOCK, copy=False)
             total += 1
-            if total <= _FRAMES_KEPT:
-                frames.append(_contents(frame))
+            if total <= _FRAMES_KEPT:  # Z23: small buffers pin an arena
+                frames.append(frame.bytes if len(frame) < _ZERO_COPY_BYTES else frame.buffer)
         return Arrived(frames, total, origin)
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -65,7 +66,3 @@ class Socket:
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
         self._socket.close(linger=linger_ms)
-
-
-def _contents(frame: zmq.Frame) -> Buffer:
-    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small buffers pin an arena
