@@ -71,13 +71,11 @@ class Pace:
         self._rates_Bps: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._grew_to_Bps, self._tried_until, self._round_trip_s = 0.0, 0.0, 0.0
         self._most_bytes, self._round_trip_at, self._kept_at = window_bytes, 0.0, 0.0
-        self._limits: tuple[int, int] | None = None
-        """What `limits` returns; None: not known yet."""
         self._open(window_bytes)
 
     def _open(self, window_bytes: int, spare: float = 1.0) -> None:
         """`spare`: the share of the window beyond the bandwidth-delay product."""
-        self.window_bytes, self._limits = window_bytes, None
+        self.window_bytes = window_bytes
         self.chunk_bytes = suiting_chunk(spare * window_bytes, self.bandwidth_Bps or 0.0)
         """The size of payload that suits the path now."""
 
@@ -86,13 +84,10 @@ class Pace:
         eighth of the window, so that the path neither runs empty nor gets large bursts; or, as each request costs a
         message, `ASK_S` of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
         """
-        if self._limits is not None:
-            return self._limits
         window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
         spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
         ask_bytes = min(max(spare_bytes / 8, bandwidth_Bps * ASK_S), spare_bytes / 3)
-        self._limits = window_bytes, max(window_bytes // 8, int(ask_bytes))
-        return self._limits
+        return window_bytes, max(window_bytes // 8, int(ask_bytes))
 
     def measured(
         self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
@@ -103,7 +98,7 @@ class Pace:
         this link's own window. `waited_s`: queueing delay of the acknowledgement behind data of the other side; the
         window is larger by as much, so that this path does not run empty. `now`: on the link's clock."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
-            self._round_trip_s, self._limits = round_trip_s, None
+            self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until
         horizon_s = self._horizon_s + self._round_trip_s + min(waited_s, _WAITED * self._horizon_s)
         if rate.Bps < (self.window_bytes / horizon_s if before is None else before) and (trying or not rate.full):
