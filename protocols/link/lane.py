@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message
+from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message, seal
 from .congestion import ASK_S, CHUNK_BYTES_MIN, WINDOW_BYTES_MAX, Rate
 from .envelope import Envelope
 
@@ -61,20 +61,20 @@ class Packet:
     `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
     when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
-    newest acknowledged packet and sending this one."""
+    newest acknowledged packet and sending this one. What is not given to the constructor is set when it is sent."""
 
     packed: Packed
     payload: Buffer
     header: bytes = b""
-    seq: int = 0
-    cost: int = 0
     posted: asyncio.Future[None] | None = None
     under_way: bool = False
-    after_ping: int = 0
-    acked_bytes: int = 0
-    acked_at: float | None = None
-    posted_at: float = 0.0
-    since_s: float = 0.0
+    seq: int = field(init=False)
+    cost: int = field(init=False)
+    after_ping: int = field(init=False)
+    acked_bytes: int = field(init=False)
+    acked_at: float | None = field(init=False)
+    posted_at: float = field(init=False)
+    since_s: float = field(init=False)
 
 
 @dataclass(slots=True)
@@ -100,48 +100,40 @@ class Outbound:
     full_until_seq: int = 0
     oldest: Packet | None = None
 
-    @property
-    def under_way_bytes(self) -> int:
-        """Bytes that were sent and are not acknowledged."""
-        return self.posted_bytes - self.acked_bytes
-
-    @property
-    def unasked_bytes(self) -> int:
-        """Bytes that were sent since the last ping that asked for an acknowledgement."""
-        return self.posted_bytes - self.asked_bytes
-
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
         bandwidth. True counts as such a ping, and for 0.02 s no other is due. `known`: a bandwidth was measured before,
         so only larger amounts are worth a ping."""
-        if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
+        unasked_bytes = self.posted_bytes - self.asked_bytes
+        if unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
         return True
 
-    def sendable(self, window_bytes: int, now: float, seal: Callable[..., bytes]) -> Iterator[Packet]:
-        """Yields the packets that the caller sends now, and moves each to those in flight. `seal` makes a packet's
-        header. Ends when the window or the credit is used up, or no packet waits. Credit may be overshot by one
-        message, and a window in which nothing is in flight takes any message, so that none is too large for them."""
-        while self.queue:
-            packet = self.queue[0]
-            if not packet.header:
-                packet.seq, packet.header = self.next_seq, seal(packet.packed, seq=self.next_seq)
-                packet.cost = cost_bytes(packet.header, packet.payload)
-            if self.in_flight and self.under_way_bytes + packet.cost > window_bytes:
-                self.full_until_seq = self.next_seq
-                return
-            if self.posted_bytes >= self.limit_bytes:
-                return
-            if not self.in_flight:
-                self.acked_at = self.acked_posted_at = now
-            packet.acked_bytes, packet.acked_at = self.acked_bytes, self.acked_at
-            packet.posted_at, packet.since_s = now, now - self.acked_posted_at
-            packet.under_way = True
-            self.in_flight.append(self.queue.popleft())
-            self.next_seq += 1
-            self.posted_bytes += packet.cost
-            yield packet
+    def sendable(self, window_bytes: int, now: float, incarnation: int, towards: int) -> Packet | None:
+        """The packet that the caller sends now, which is in flight from now on. None: the window or the credit is used
+        up, or no packet waits. Credit may be overshot by one message, and a window in which nothing is in flight takes
+        any message, so that none is too large for them. `incarnation`, `towards`: for the packet's header."""
+        if not self.queue:
+            return None
+        packet = self.queue[0]
+        if not packet.header:
+            packet.seq, packet.header = self.next_seq, seal(packet.packed, incarnation, towards, self.next_seq)
+            packet.cost = len(packet.header) + len(packet.payload) + MESSAGE_COST_BYTES
+        if self.in_flight and self.posted_bytes - self.acked_bytes + packet.cost > window_bytes:
+            self.full_until_seq = self.next_seq
+            return None
+        if self.posted_bytes >= self.limit_bytes:
+            return None
+        if not self.in_flight:
+            self.acked_at = self.acked_posted_at = now
+        packet.acked_bytes, packet.acked_at = self.acked_bytes, self.acked_at
+        packet.posted_at, packet.since_s = now, now - self.acked_posted_at
+        packet.under_way = True
+        self.in_flight.append(self.queue.popleft())
+        self.next_seq += 1
+        self.posted_bytes += packet.cost
+        return packet
 
     def granted(self, limit_bytes: int) -> None:
         """Raise the credit limit to the one that the receiver has told. A lower one, as of a late pulse, changes
@@ -176,11 +168,13 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `room` returns how far its sender may go now. `next_seq`: the next message in
-    order; `early`: messages that arrived before it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the
-    link began; `told_*`: the numbers in the last pulse to the sender."""
+    """The receiving half of a lane. `room` returns how far its sender may go now. `consumes`: each message counts as
+    consumed as soon as it is handed on. `next_seq`: the next message in order; `early`: messages that arrived before
+    it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the link began; `told_*`: the numbers in the last
+    pulse to the sender."""
 
     room: Callable[[Inbound], Room]
+    consumes: bool = False
     next_seq: int = 0
     received_bytes: int = 0
     consumed_bytes: int = 0
@@ -228,6 +222,8 @@ class Inbound:
         self.received_bytes = received_bytes
         if seq == self.next_seq and not self.early:  # as nearly always
             self.next_seq += 1
+            if self.consumes:
+                self.consumed_bytes += item.cost
             return (item,)
         self.early[seq] = item
         return self._next_in_order()
@@ -235,6 +231,8 @@ class Inbound:
     def _next_in_order(self) -> Iterator[Envelope]:
         while (due := self.early.pop(self.next_seq, None)) is not None:
             self.next_seq += 1
+            if self.consumes:
+                self.consumed_bytes += due.cost
             yield due
 
 

@@ -10,12 +10,11 @@ guess. Each message is for one incarnation of the peer, to which this link is bo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
 
 from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack, seal
+from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack
 from .congestion import CHUNK_BYTES_MIN, Pace
 from .envelope import Envelope
 from .flow import Flow
@@ -51,7 +50,7 @@ class Link:
         self._clock, self._outbox, self._flow = clock, outbox, flow
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}
-        self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM), Lane.DATA: Inbound(flow.room)}
+        self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM, consumes=True), Lane.DATA: Inbound(flow.room)}
         self._pace = pace
         self._binding = Binding(incarnation)
         self._asking = 0
@@ -130,7 +129,7 @@ class Link:
         out.queue.append(packet)
         if len(out.queue) == 1 and self._binding.towards:
             self._pump_lane(lane, out)
-            if out.queue or self._draining:
+            if not packet.under_way or self._draining:
                 self._ask_if_stopped()
         return packet
 
@@ -145,15 +144,16 @@ class Link:
     def _pump_lane(self, lane: Lane, out: Outbound) -> None:
         binding, now = self._binding, self._clock()
         window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else _CONTROL_LIMITS
-        sealed = partial(seal, incarnation=binding.incarnation, towards=binding.towards)
-        for packet in out.sendable(window_bytes, now, sealed):
+        incarnation, towards = binding.incarnation, binding.towards
+        while out.queue and (packet := out.sendable(window_bytes, now, incarnation, towards)) is not None:
             packet.after_ping = binding.last_ping
             self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
-            if out.unasked_bytes >= ask_bytes:
+            if out.posted_bytes - out.asked_bytes >= ask_bytes:
                 self._ask()
-        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=now):
+        known = lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None
+        if out.may_ask(known=known, now=now):
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask_if_stopped(self) -> None:
@@ -207,15 +207,14 @@ class Link:
             self.pulse(ping=challenge, pong=ping)
             self._pump()
 
-    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterator[Envelope]:
-        inbound, give_back = self._in[frame.lane], self.consumed if frame.lane is Lane.DATA else None
+    def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Envelope]:
+        """The messages that are now next in order, of which `frame` is perhaps one."""
+        give_back = self.consumed if frame.lane is Lane.DATA else None
         came = Envelope(self.peer, frame.message, payload, cost, frame.channel, give_back)
-        for due in inbound.take(frame.seq, came):
-            if give_back is None:
-                inbound.consumed_bytes += due.cost
-            yield due
+        due = self._in[frame.lane].take(frame.seq, came)
         if give_back is not None:
             self._flow.came(self)
+        return due
 
     def consumed(self, cost: int) -> None:
         """Give the peer back the credit of a DATA message that was consumed here. It is told at once only if it may

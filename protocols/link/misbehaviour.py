@@ -63,6 +63,8 @@ class Trust:
 
     def cut_off(self, peer: PeerId) -> bool:
         """Whether all messages of `peer` are dropped now, after too many faults."""
+        if not self._faults and not self._guests_faults:  # as nearly always
+            return False
         if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):
             return True
         return self._faults.get(peer, 0) >= FAULTS_MAX

@@ -77,24 +77,26 @@ class Chains:
     def after(self, ranges: Sequence[int], told: Told) -> None:
         """Call `told` once all servers behind this one in the chains have all entries that this server's copies of
         `ranges` have now; within this call if they have them. If a new view begins before, it is never called."""
-        waiter = _Waiter({}, told)
+        copies, everywhere, versions = self._store.copies, self._everywhere.get, dict[int, int]()
         for number in ranges:
-            version = self._store.copies[number].version
-            if self._everywhere.get(number, -1) >= version:
-                continue
-            waiter.versions[number] = version
-            self._waiting[number].append(waiter)
-        if not waiter.versions:
+            if everywhere(number, -1) < (version := copies[number].version):
+                versions[number] = version
+        if not versions:
             told()
+            return
+        waiter = _Waiter(versions, told)
+        for number in versions:
+            self._waiting[number].append(waiter)
 
     def enter(self, entries: Sequence[Entry]) -> None:
         """Apply these entries to this server's copies, and send them to the next server of each chain. All ranges of
         one entry must have the same next server."""
-        behind: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
-        observed, changed = witnessed(), [number for entry in entries for number in entry.ranges]
+        behind: dict[tuple[object, ...], list[Entry]] = {}
+        observed, changed = witnessed(), list[int]()
         at_tail = dict[int, int]()
         for entry in entries:
             self._store.enter(entry)
+            changed += entry.ranges
             if observed:
                 for event in self._store.entered(entry):
                     witness(event)
@@ -102,7 +104,7 @@ class Chains:
                 at_tail |= {number: self._store.copies[number].version for number in entry.ranges}
                 continue
             key = (successor, tuple(entry.clocks), entry.pushed is None, entry.joins, entry.order)
-            behind[key].append(entry)
+            behind.setdefault(key, []).append(entry)
         self._all_have(at_tail)
         for those in behind.values():
             for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
@@ -163,10 +165,11 @@ class Chains:
             self.on_broken(heads)
 
     def _all_have(self, reached: dict[int, int]) -> None:
-        due = list[_Waiter]()
+        due, everywhere, waits = list[_Waiter](), self._everywhere, self._waiting.get
         for range, version in reached.items():
-            self._everywhere[range] = max(version, self._everywhere.get(range, -1))
-            if not (waiting := self._waiting.get(range)):
+            if version > everywhere.get(range, -1):
+                everywhere[range] = version
+            if not (waiting := waits(range)):
                 continue
             self._waiting[range] = [one for one in waiting if one.versions[range] > version]
             for one in [one for one in waiting if one.versions[range] <= version]:

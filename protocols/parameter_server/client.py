@@ -112,7 +112,7 @@ class Client:
     def _before(self, ranges: Sequence[int]) -> Before:
         """By range, the acknowledged pushes and the updates that this worker knows: values that it asks for from now on
         have them."""
-        return self._told(ranges), tuple(self._seen[number] for number in ranges)
+        return self._told(ranges), tuple([self._seen[number] for number in ranges])
 
     def push(
         self,
@@ -141,7 +141,7 @@ class Client:
         answers, parcels = (Pulled if reads else Pushed, Early, NotTaken), self._exchanges.parcels
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
-            rows, known = shares.counts(ranges), tuple(read[number] for number in ranges)
+            rows, known = shares.counts(ranges), tuple([read[number] for number in ranges])
             take = partial(self._take_push, seq, reading, ranges, self._before(ranges))
             payload = shares.payload(ranges, pushed)
             parcel = parcels.put(server, [payload])
@@ -222,4 +222,4 @@ class Client:
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
         """By range, the number of the last push that is acknowledged: a server that is asked from now on has it."""
-        return tuple(self._acknowledged[number] for number in ranges)
+        return tuple([self._acknowledged[number] for number in ranges])

@@ -267,7 +267,8 @@ class Exchange:
         else:
             self._left.difference_update(ranges)
             exchanges.known.settled(ranges, view)
-            self._ask_next(view, server, batches)
+            if self._left:
+                self._ask_next(view, server, batches)
         self._look_whether_over()
 
     def _look_whether_over(self) -> None:

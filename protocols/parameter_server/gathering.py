@@ -11,7 +11,7 @@ from .algorithms.algorithm import Rule
 from .keys import Keys, Piece
 from .messages import FOREVER
 from .pieces import joined, parted
-from .store import Copy, Entry
+from .store import Entry
 
 Told = Callable[[], None]
 """A function that is called, without arguments, when all copies of a range have a certain push."""
@@ -47,24 +47,23 @@ class Gathering:
         if last:
             self.last.add(worker)
 
-    def due(self, algorithm: Rule, copy: Copy) -> bool:
-        """Whether the gathered pushes are enough for an update of the ranges' copies, of which `copy` is one."""
-        counted = copy.counted()
+    def due(self, algorithm: Rule, counted: Mapping[PeerId, int]) -> bool:
+        """Whether the gathered pushes are enough for an update of the ranges' copies. `counted`: the clocks there of
+        the workers that take part (`Copy.counted`)."""
         missing = [worker for worker in counted if worker not in self.seqs]
         if algorithm.by_steps:
             step = self._step(counted)
             missing = [worker for worker in missing if counted[worker] < step]
-        return bool(self.pushes) and algorithm.full(len(self.pushes), len(missing), len(counted))
+        return len(self.pushes) > 0 and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, algorithm: Rule, copy: Copy) -> Entry:
+    def entry(self, algorithm: Rule, counted: Mapping[PeerId, int]) -> Entry:
         """The entry that updates the ranges by the sum of the gathered pushes, of which there must be one at least,
         divided by the algorithm's divisor. It also sets clocks: of each worker that pushed, to the number of its push
         (FOREVER after its last); in an algorithm by steps, of the workers whose push the step did not wait for, to the
-        step's number."""
+        step's number. `counted`: as for `due`."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
-            counted = copy.counted()
             step = self._step(counted)
             clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from ..channel import Channel, Envelope
 from ..transport import PeerId
@@ -15,9 +15,9 @@ _PER_PEER_MAX = 64
 TOO_MANY = f"it has not answered {_PER_PEER_MAX} earlier questions yet"
 
 
-def crowded(questions: Iterable[Envelope], sender: PeerId) -> bool:
+def crowded(questions: Collection[Envelope], sender: PeerId) -> bool:
     """Whether 64 of `questions`, the most that may wait of one peer, are from `sender`."""
-    return sum(one.sender == sender for one in questions) >= _PER_PEER_MAX
+    return len(questions) >= _PER_PEER_MAX and sum(one.sender == sender for one in questions) >= _PER_PEER_MAX
 
 
 class Held:
@@ -30,7 +30,7 @@ class Held:
     def put_off(self, envelope: Envelope, handler: Callable[[Envelope], None]) -> None:
         """Keep the message until `look` hands it to `handler`. Raises PeerMisbehaved if 64 messages of its sender wait
         already."""
-        if crowded((one for one, _ in self._held), envelope.sender):
+        if crowded([one for one, _ in self._held], envelope.sender):
             raise PeerMisbehaved(f"asked {_PER_PEER_MAX} questions at a time")
         self._held.append((envelope, handler))
 

@@ -122,14 +122,15 @@ class Intake:
         self._asked.append(envelope)
 
         ranges, groups = push.ranges, self._alike(push.ranges, push.read)
-        if any(self._skips(pusher, push.seq, ranges[places[0]]) for places in groups):
+        if True in [self._skips(pusher, push.seq, ranges[places[0]]) for places in groups]:
             sometimes("a push came before an earlier one")
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        told, touched = after(len(groups), partial(self._acknowledge, envelope, pusher)), list[Gathering]()
+        touched, told = list[Gathering](), partial(self._acknowledge, envelope, pusher)
+        told = told if len(groups) == 1 else after(len(groups), told)
         for places in groups:
-            of = tuple(ranges[place] for place in places)
+            of = ranges if len(groups) == 1 else tuple(ranges[place] for place in places)
             copy = self._store.copies[of[0]]
             if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
@@ -137,8 +138,8 @@ class Intake:
             elif push.seq <= (gathering := self._gathering(of)).seqs.get(pusher, 0):
                 gathering.told.append(told)
             else:
-                staleness, workers = max(0, copy.updates - push.read[places[0]]), max(1, len(copy.counted()))
-                weight = self._weight(of[0], staleness, workers)
+                staleness = max(0, copy.updates - push.read[places[0]])
+                weight = self._weight(of[0], staleness, max(1, len(copy.counted())))
                 gathering.add(pusher, push.seq, pieces.of(places), weight, last=push.last)
                 gathering.told.append(told)
                 touched.append(gathering)
@@ -149,6 +150,8 @@ class Intake:
         """The places of the ranges in groups, of which each takes a push as one: the copies of its ranges are alike,
         and so are their chains, what is gathered for them, and what the worker had `read` of them. The blocks of a
         group ascend."""
+        if len(ranges) == 1:
+            return [[0]]
         groups, last = list[list[int]](), dict[object, list[int]]()
         copies, gathered, chain = self._store.copies, self._gathered.get, self._tenure.placement.chain
         kind = self._store.keys.kind
@@ -188,25 +191,30 @@ class Intake:
     def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
         """All copies have the push: answer it."""
         push: Push = envelope.message
-
-        def answer(read: Answer | None = None, late: PeerId = "") -> None:
-            if read is None:
-                clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
-                self._channel.post(envelope.sender, Pushed(push.ask, clocks))
-            elif not self._reads.give(envelope, read, late):
-                return
-            for number in push.ranges if witnessed() else ():
-                witness(Acknowledged(number, pusher, push.seq))
-
-        def seen(late: PeerId) -> None:
-            none = dict.fromkeys(self._store.keys.blocks.keys() & {*push.ranges}, NO_ROWS)
-            read = self._reads.read(envelope.sender, push.ranges, push.seq, none)
-            self._chains.after(push.ranges, partial(self._close, envelope, partial(answer, read, late)))
-
         if not push.reads:
-            self._close(envelope, answer)
+            self._close(envelope, partial(self._answer, envelope, pusher))
         elif envelope in self._asked:
-            self._reads.when_seen(envelope, push.seq, seen)
+            self._reads.when_seen(envelope, push.seq, partial(self._read, envelope, pusher))
+
+    def _read(self, envelope: Envelope, pusher: str, late: PeerId) -> None:
+        """The copies have what the push wants to read: answer it once all copies have that. `late`: as for
+        `Reads.when_seen`."""
+        push: Push = envelope.message
+        blocks = self._store.keys.blocks
+        none = dict.fromkeys(blocks.keys() & {*push.ranges}, NO_ROWS) if blocks else {}
+        read = self._reads.read(envelope.sender, push.ranges, push.seq, none)
+        answer = partial(self._answer, envelope, pusher, read, late)
+        self._chains.after(push.ranges, partial(self._close, envelope, answer))
+
+    def _answer(self, envelope: Envelope, pusher: str, read: Answer | None = None, late: PeerId = "") -> None:
+        push: Push = envelope.message
+        if read is None:
+            clocks = tuple(min(self._clock(number, pusher), FOREVER) for number in push.ranges)
+            self._channel.post(envelope.sender, Pushed(push.ask, clocks))
+        elif not self._reads.give(envelope, read, late):
+            return
+        for number in push.ranges if witnessed() else ():
+            witness(Acknowledged(number, pusher, push.seq))
 
     def _close(self, envelope: Envelope, answer: Callable[[], None]) -> None:
         """Answer the question, unless a new view has refused it."""
@@ -262,9 +270,9 @@ class Intake:
         """Make the updates for which enough pushes are gathered."""
         entries, due = [], list[Gathering]()
         for gathering in gatherings:
-            copy = self._store.copies[gathering.ranges[0]]
-            if gathering.due(self._algorithm, copy):
-                entries.append(gathering.entry(self._algorithm, copy))
+            counted = self._store.copies[gathering.ranges[0]].counted()
+            if gathering.due(self._algorithm, counted):
+                entries.append(gathering.entry(self._algorithm, counted))
                 due.append(gathering)
                 for number in gathering.ranges:
                     del self._gathered[number]

@@ -6,7 +6,7 @@ values alone. Filtered pushes have another form (`sparse`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import torch
@@ -97,11 +97,10 @@ class Pieces:
 
     def __init__(self, keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> None:
         self._keys, self._ranges, ids = keys, ranges, ids_of(keys, ranges, counts, payload)
-        blocks = keys.blocks
-        sizes = (
-            many * blocks[one].table.width if one in blocks else keys.size(one)
-            for one, many in zip(ranges, counts, strict=True)
-        )
+        sizes: Iterable[int] = map(keys.size, ranges)
+        if ids:
+            blocks, each = keys.blocks, zip(ranges, counts, strict=True)
+            sizes = (many * blocks[one].table.width if one in ids else keys.size(one) for one, many in each)
         self._starts = [0, *accumulate(sizes)]
         head, due = sum(counts) * WIRE_INDEX.itemsize, self._starts[-1] * keys.dtype.itemsize
         if len(payload) != head + due:

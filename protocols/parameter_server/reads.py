@@ -4,7 +4,6 @@ see. A push that reads is answered in the same way, once all copies have it (`in
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,7 +84,10 @@ class Reads:
             return
         changed = {*ranges}
         for one in list(self._parked):
-            self._judge(one, sorted(one.missing & changed))
+            again = one.missing & changed
+            missing, late = self._missing(one.envelope.sender, one.clock, sorted(again))
+            one.missing -= again.difference(missing)
+            one.late = late or one.late
             if not one.missing:
                 self._parked.remove(one)
                 one.seen(one.late)
@@ -101,7 +103,7 @@ class Reads:
             worker
             for one in self._parked
             for number in one.missing
-            for late in self._lacks(one, self._store.copies[number])
+            for late in self._lacks(one.envelope.sender, one.clock, self._store.copies[number])
             if (worker := self._tenure.mapper(late))
         }
 
@@ -136,7 +138,7 @@ class Reads:
         finally:
             envelope.done()
             envelope.payload = b""  # it may wait for long
-        if crowded((other.envelope for other in self._parked if other.is_pull), envelope.sender):
+        if crowded([other.envelope for other in self._parked if other.is_pull], envelope.sender):
             self._channel.refuse(envelope, TOO_MANY)
             return
 
@@ -149,36 +151,38 @@ class Reads:
         """Call `seen` as soon as the copies contain all that a read at `clock` by the sender of the question `envelope`
         has to see, within this call if they do now. Its argument is the worker for whose push that has waited last; "":
         it did not wait. If a new view begins before, `seen` is never called."""
-        one = _Parked(envelope, clock, {*envelope.message.ranges}, seen)
-        self._judge(one, envelope.message.ranges)
-        if not one.missing:
+        missing, late = self._missing(envelope.sender, clock, envelope.message.ranges)
+        if not missing:
             seen("")
             return
-        self._parked.append(one)
+        self._parked.append(_Parked(envelope, clock, {*missing}, seen, late))
         self._look_on()
 
-    def _judge(self, one: _Parked, ranges: Sequence[int]) -> None:
-        before, lacks = None, list[PeerId]()
+    def _missing(self, reader: PeerId, clock: int, ranges: Sequence[int]) -> tuple[list[int], PeerId]:
+        """Those of `ranges` whose copies lack pushes for a read at `clock` by the worker `reader`, and a worker whose
+        push they lack; "": it is not in the view, or nothing is missing."""
+        copies, before, lacks = self._store.copies, None, list[PeerId]()
+        missing, late = list[int](), ""
         for number in ranges:
-            copy = self._store.copies[number]
+            copy = copies[number]
             if before is None or not copy.is_like(before):
-                before, lacks = copy, self._lacks(one, copy)
+                before, lacks = copy, self._lacks(reader, clock, copy)
             if lacks:
-                one.late = self._tenure.mapper(lacks[-1]) or one.late
-            else:
-                one.missing.discard(number)
+                missing.append(number)
+                late = self._tenure.mapper(lacks[-1]) or late
+        return missing, late
 
-    def _lacks(self, one: _Parked, copy: Copy) -> list[PeerId]:
+    def _lacks(self, reader: PeerId, clock: int, copy: Copy) -> list[PeerId]:
         """The workers, or partitions, whose pushes this copy lacks for the read. Before its first update a range waits
         until all workers of the view have taken part in it. One that has left and come back may be the asking worker:
         it takes part anew only after this read, and no read waits for that."""
-        reader = one.envelope.sender
         due = () if copy.updates or self._store.partitions else self._tenure.workers
         if absent := [worker for worker in due if worker not in copy.clocks]:
             return absent
-        if one.clock >= FOREVER:  # a worker's last read: no other takes more steps
+        if clock >= FOREVER:  # a worker's last read: no other takes more steps
             return [worker for worker in copy.counted() if worker != reader]
-        required = self._consistency.required(reader, one.clock, copy.counted())
+        workers = () if self._consistency.slack is None else copy.counted()
+        required = self._consistency.required(reader, clock, workers)
         if self._store.partitions:
             required.pop(reader, None)  # it has pushed for partitions, and has no clock of its own
         if COORDINATOR in required:
@@ -198,14 +202,13 @@ class Reads:
     def read(self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor]) -> Answer:
         """The answer, from this server's present copies of these ranges, to a read at `clock` by the worker `reader`.
         `ids`: for each block among `ranges`, the rows [k] to read. Does not check whether the consistency allows it."""
-        copies = [self._store.copies[number] for number in ranges]
-        if witnessed():
-            for number, copy in zip(ranges, copies, strict=True):
-                witness(Read(number, reader, clock, copy.counted()))
-        values = tensors_of(tuple(number for number in ranges if number not in ids), self._store.copies)
-        values += [copy.values[ids[number]] for number, copy in zip(ranges, copies, strict=True) if number in ids]
-        clocks = tuple(self._store.clock(number, reader) for number in ranges)
-        return Answer(values, tuple(copy.updates for copy in copies), clocks)
+        copies, clock_of = self._store.copies, self._store.clock
+        for number in ranges if witnessed() else ():
+            witness(Read(number, reader, clock, copies[number].counted()))
+        values = tensors_of(tuple([number for number in ranges if number not in ids]) if ids else (*ranges,), copies)
+        values += [copies[number].values[ids[number]] for number in ranges if number in ids]
+        clocks = tuple([clock_of(number, reader) for number in ranges])
+        return Answer(values, tuple([copies[number].updates for number in ranges]), clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
         """Send `answer` to the worker that asked `question`, without waiting. `late`: the worker for whose push the
@@ -220,11 +223,13 @@ class Reads:
         near = parcels.is_near(reader)
         parcel = parcels.put(reader, [raw([one]) for one in answer.values], answer.values) if near else 0
         pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late, parcel)
-        with contextlib.suppress(PeerLost):
+        try:
             waiting = self._channel.offer(reader, pulled, b"" if parcel else raw(answer.values))
-            if waiting is not None:
-                self._sending[waiting] = reader
-                waiting.add_done_callback(self._sent)
+        except PeerLost:
+            return True
+        if waiting is not None:
+            self._sending[waiting] = reader
+            waiting.add_done_callback(self._sent)
         return True
 
     def _sent(self, answer: asyncio.Future[None]) -> None:

@@ -74,6 +74,8 @@ def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buf
     range that cannot be decoded."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
+    if not any(counts):
+        return counts, payload
     if not any(many for number, many in zip(ranges, counts, strict=True) if number not in keys.blocks):
         return counts, payload
     for number, many in zip(ranges, counts, strict=True):

@@ -200,16 +200,16 @@ class Store:
             step_rows(self.function(entry.ranges[0]), copies, counts, Rows(ids, pushed.values))
         elif pushed is not None:
             step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
-        clocks, updates = entry.clocks, int(pushed is not None)
+        clocks, updates, joins, order = entry.clocks, int(pushed is not None), entry.joins, entry.order
         for copy in copies:
             copy.clocks.update(clocks)
             copy.updates += updates
             copy.version += 1
-        for copy in copies if entry.joins else ():
-            copy.enlisted |= clocks.keys()
-        for copy in copies if entry.order else ():
-            copy.whole = None
-            copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(entry.order))
+            if joins:
+                copy.enlisted |= clocks.keys()
+            if order:
+                copy.whole = None
+                copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(order))
 
     def took(self, range: int, base: int) -> Took:
         """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: the term of the

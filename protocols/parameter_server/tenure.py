@@ -6,6 +6,7 @@ A range is settled when all servers that hold it in this view have the same copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -20,6 +21,9 @@ from .held import Held
 from .messages import NotTaken
 from .parcels import Parcels
 from .placement import Placement
+
+_PASSED_MAX, _PASSED_RANGES_MAX = 256, 64
+"""The most messages of `_Present.passed`, and the most ranges of each."""
 
 Allowed = Callable[[PeerId, Sequence[int]], bool]
 """Whether a peer may send a message about these ranges in the present view."""
@@ -43,6 +47,17 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
     return tuple(one.id for one in view.members if one.attributes.role != SERVER)
 
 
+@dataclass(slots=True)
+class _Present:
+    """The present view: its `generation`, 0: there is none yet, its members and learners, and in `passed` the kind,
+    sender and ranges of messages that were handled since what is settled in it last changed. The next such message is
+    handled at once."""
+
+    generation: int = 0
+    everybody: tuple[PeerId, ...] = ()
+    passed: set[tuple[type, PeerId, tuple[int, ...]]] = field(default_factory=set)
+
+
 class Tenure:
     """One server's present view: which ranges are settled in it, which server holds what, and the messages that wait
     until the server can handle them. `count`: the number of ranges of the model; `copies`: of each range. `mappers`
@@ -57,8 +72,7 @@ class Tenure:
     ) -> None:
         self._channel, self._mappers = channel, mappers
         self.count = count
-        self._view: View | None = None
-        """The present view; None: there is none yet."""
+        self._present = _Present()
         self.placement = Placement((), copies)
         self.workers: tuple[PeerId, ...] = ()
         self._mapper: Mapping[str, PeerId] = {}
@@ -75,12 +89,12 @@ class Tenure:
     @property
     def epoch(self) -> int:
         """The generation of the view; 0: there is none yet."""
-        return 0 if self._view is None else self._view.generation
+        return self._present.generation
 
     @property
     def everybody(self) -> tuple[PeerId, ...]:
         """The members and learners of the view."""
-        return () if self._view is None else self._view.everybody
+        return self._present.everybody
 
     @property
     def me(self) -> PeerId:
@@ -90,7 +104,8 @@ class Tenure:
     def begin(self, view: View) -> None:
         """Make `view` the present one, in which no range is settled yet, and handle the messages that have waited for
         it."""
-        self._view, self.placement = view, placement_of(view, self.placement.copies)
+        self._present = _Present(view.generation, view.everybody)
+        self.placement = placement_of(view, self.placement.copies)
         self.workers, self._mapper = workers_of(view), self._mappers(view)
         self.parcels.begin(view)
         self.ready.clear()
@@ -114,10 +129,12 @@ class Tenure:
     def unsettle(self, range: int) -> None:
         """Note that the chain of `range` is broken: messages about the range wait until it is settled again."""
         self.ready.discard(range)
+        self._present.passed.clear()
 
     def lose(self, ranges: Iterable[int]) -> None:
         """Note that no copy of these ranges is left, and answer the messages that have waited for one (NotTaken)."""
         self.lost |= {*ranges}
+        self._present.passed.clear()
         self._held.look()
 
     def head(self, range: int) -> PeerId | None:
@@ -176,7 +193,13 @@ class Tenure:
         self._channel.refuse(envelope, "the view has changed")
 
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
-        epoch, ranges = envelope.message.epoch, getattr(envelope.message, "ranges", ())
+        present, epoch, ranges = self._present, envelope.message.epoch, getattr(envelope.message, "ranges", ())
+        passed = type(envelope.message), envelope.sender, ranges
+        if epoch == present.generation and passed in present.passed:
+            if witnessed():
+                witness(Handled(envelope.sender))
+            handler(envelope)
+            return
         again, named = partial(self._admit, handler=handler, allowed=allowed), {*ranges}
         if len(named) != len(ranges) or min(named, default=0) < 0 or max(named, default=0) >= self.count:
             raise PeerMisbehaved(f"spoke of ranges that are not among the {self.count} there are")
@@ -193,6 +216,10 @@ class Tenure:
             said = NotTaken(envelope.message.ask, in_words(_gone(min(gone))), lost=True)
             self._channel.post(envelope.sender, said)
         elif named <= self.ready:
+            if len(present.passed) >= _PASSED_MAX:
+                present.passed.clear()
+            if len(ranges) <= _PASSED_RANGES_MAX:
+                present.passed.add(passed)
             if witnessed():
                 witness(Handled(envelope.sender))
             handler(envelope)

@@ -11,9 +11,9 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable
-from itertools import islice
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 STR_BYTES_MAX = 16 * 1024
@@ -33,14 +33,57 @@ class Codec(NamedTuple):
     scalar: bool = False
 
 
+class Flat(NamedTuple):
+    """How the fields of a dataclass of scalars and tuples of integers are read and checked together. `types`: of all;
+    `runs`: numbers of scalars that are neighbours, and 0 for each tuple; `wholes` returns the integers and bools among
+    the values, and `tuples` the tuples; `others`: places and checks of the other scalars."""
+
+    types: tuple[type, ...]
+    runs: tuple[int, ...]
+    wholes: Callable[[Any], Sequence[int]]
+    tuples: Callable[[Any], Sequence[tuple[Any, ...]]] | None
+    others: tuple[tuple[int, Callable[[Any], Any]], ...]
+
+    def allow(self, values: tuple[Any, ...]) -> bool:
+        """Whether the annotations of the fields allow these values."""
+        if (*map(type, values),) != self.types:
+            return False
+        whole = self.wholes(values)
+        if self.tuples is not None and (items := [*chain.from_iterable(self.tuples(values))]):
+            if {*map(type, items)} != _INT:
+                return False
+            if len(items) > ITEMS_MAX and max(map(len, self.tuples(values))) > ITEMS_MAX:
+                return False
+            whole = (*whole, *items)
+        if min(whole) < 0 or max(whole) > INT_MAX:
+            return False
+        try:
+            for at, check in self.others:
+                check(values[at])
+        except ValueError:
+            return False
+        return True
+
+    def read(self, unpacker: Unpacker) -> tuple[Any, ...]:
+        """The values of the fields, not checked yet. Raises ValueError."""
+        values: list[Any] = []
+        header = unpacker.read_array_header
+        for many in self.runs:
+            if many:
+                values += islice(unpacker, many)
+            else:
+                values.append(_items(unpacker, count, ITEMS_MAX) if (count := header()) else ())
+        return (*values,)
+
+
 class Fields(NamedTuple):
     """A dataclass's fields, in order. `values` returns a tuple of their values in an instance; `plains`: `Codec.plain`
-    of each. `checks`: the same as `plains` if all codecs are scalar; None: some are not."""
+    of each. `flat`: None where a field is neither a scalar nor a tuple of integers."""
 
     codecs: tuple[tuple[str, Codec], ...]
     values: Callable[[Any], Any]
     plains: tuple[Callable[[Any], Any], ...]
-    checks: tuple[Callable[[Any], Any], ...] | None
+    flat: Flat | None
 
 
 _fields: dict[type, Fields] = {}
@@ -55,8 +98,7 @@ def fields_of(cls: type) -> Fields:
     codecs = tuple((field.name, _codec_of(hints[field.name])) for field in dataclasses.fields(cls))
     plains = tuple(codec.plain for _, codec in codecs)
     values = attrgetter(*(name for name, _ in codecs)) if len(codecs) > 1 else _few(codecs)
-    checks = plains if all(codec.scalar for _, codec in codecs) else None
-    return _fields.setdefault(cls, Fields(codecs, values, plains, checks))
+    return _fields.setdefault(cls, Fields(codecs, values, plains, _flat([hints[name] for name, _ in codecs])))
 
 
 def _few(codecs: tuple[tuple[str, Codec], ...]) -> Callable[[Any], Any]:
@@ -64,12 +106,33 @@ def _few(codecs: tuple[tuple[str, Codec], ...]) -> Callable[[Any], Any]:
     return lambda body: tuple(getattr(body, name) for name, _ in codecs)
 
 
-def plain_fields(body: object, fields: Fields) -> list[object]:
+def _flat(hints: Sequence[Any]) -> Flat | None:
+    if any(hint not in _SCALARS and hint != _INTEGERS for hint in hints):
+        return None
+    runs = list[int]()
+    for scalar, group in groupby(hint in _SCALARS for hint in hints):
+        many = len(list(group))
+        runs += [many] if scalar else [0] * many
+    tuples = [at for at, hint in enumerate(hints) if hint == _INTEGERS]
+    whole = [at for at, hint in enumerate(hints) if hint in (int, bool)]
+    return Flat(
+        types=tuple(hint if hint in _SCALARS else tuple for hint in hints),
+        runs=tuple(runs),
+        wholes=itemgetter(*whole, whole[0]) if whole else lambda values: (0,),  # of one place it would make no tuple
+        tuples=itemgetter(*tuples, tuples[0]) if tuples else None,
+        others=tuple((at, _SCALARS[hint]) for at, hint in enumerate(hints) if hint in (float, str, bytes)),
+    )
+
+
+def plain_fields(body: object, fields: Fields) -> Sequence[object]:
     """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
     field."""
+    values: tuple[Any, ...] = fields.values(body)
+    if fields.flat is not None and fields.flat.allow(values):
+        return values
     plain = list[object]()
     try:
-        for write, value in zip(fields.plains, fields.values(body), strict=True):
+        for write, value in zip(fields.plains, values, strict=True):
             plain.append(write(value))
     except ValueError as error:
         name, _ = fields.codecs[len(plain)]
@@ -77,13 +140,31 @@ def plain_fields(body: object, fields: Fields) -> list[object]:
     return plain
 
 
-def read_fields(unpacker: Unpacker, fields: Fields) -> list[Any]:
+def read_fields(unpacker: Unpacker, fields: Fields) -> Sequence[Any]:
     """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError for a value
     that its annotation does not allow, ValueError or msgpack.UnpackException for bytes that end too early."""
-    if fields.checks is None:
+    if fields.flat is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
-    values = islice(unpacker, len(fields.checks))
-    return [check(value) for check, value in zip(fields.checks, values, strict=True)]
+    values = fields.flat.read(unpacker)
+    if not fields.flat.allow(values):
+        for (name, _), plain, value in zip(fields.codecs, fields.plains, values, strict=False):
+            try:
+                plain(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        raise ValueError("fields are missing")
+    return values
+
+
+def _items(unpacker: Unpacker, count: int, most: int) -> tuple[Any, ...]:
+    """The next `count` values, which are no containers. Raises ValueError where there are fewer, or `count` is above
+    `most`."""
+    if count > most:
+        raise ValueError(f"a list of {count}, at most {most} are read")
+    values = tuple(islice(unpacker, count))
+    if len(values) != count:
+        raise ValueError(f"{len(values)} values of a list of {count}")
+    return values
 
 
 def _codec_of(hint: Any) -> Codec:
@@ -110,13 +191,11 @@ def _tuple_codec(item: Codec, items_max: int) -> Codec:
 
     def read(unpacker: Unpacker) -> tuple[object, ...]:
         count = unpacker.read_array_header()
-        if count > items_max:
-            raise ValueError(f"a list of {count}, at most {items_max} are read")
         if not item.scalar:
+            if count > items_max:
+                raise ValueError(f"a list of {count}, at most {items_max} are read")
             return tuple([item.read(unpacker) for _ in range(count)])
-        values = tuple(islice(unpacker, count))
-        if len(values) != count:
-            raise ValueError(f"{len(values)} values of a list of {count}")
+        values = _items(unpacker, count, items_max)
         return tuple(map(item.plain, values)) if every is None else every(values)
 
     return Codec(plain, read)
@@ -135,7 +214,7 @@ def _optional_codec(inner: Codec) -> Codec:
 def _record_codec(cls: type) -> Codec:
     fields = fields_of(cls)
 
-    def plain(value: object) -> list[object]:
+    def plain(value: object) -> Sequence[object]:
         if type(value) is not cls:
             raise ValueError(f"a {cls.__name__} was due")
         return plain_fields(value, fields)
@@ -187,3 +266,4 @@ def _blob(value: object) -> bytes:
 
 
 _SCALARS: dict[Any, Callable[[object], Any]] = {bool: _boolean, int: integer, float: _real, str: _text, bytes: _blob}
+_INTEGERS, _INT = tuple[int, ...], {int}

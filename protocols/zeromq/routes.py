@@ -134,9 +134,12 @@ class Ways:
         Returns False, and keeps nothing, when there is no way, too many messages wait at the out-link, or the call
         cannot take a message now (the out-link is not tried then): the link layer sends it again later. True does not
         mean that it has arrived. `payload` must not change until it is acknowledged, or until `hang_up`."""
-        link, call = self._out.get(peer), self._calls.get(peer)
+        link = self._out.get(peer)
+        if link is not None and link.connected:
+            return link.tap.post((header, payload))
+        call = self._calls.get(peer)
         route = bytes.fromhex(peer.partition("/")[2]) if is_guest(peer) else None if call is None else call.route
-        if route is not None and (link is None or not link.connected):
+        if route is not None:
             # A copy: nothing takes back what waits here, and after `hang_up` the payload may change.
             failed = self._inbox.send([route, header, bytes(payload)])
             if failed != errno.EHOSTUNREACH:
@@ -144,9 +147,8 @@ class Ways:
             self._calls.pop(peer, None)
         if link is None:
             return False
-        if not link.connected:
-            link.redial.hurry()
-        return link.tap.post([header, payload])
+        link.redial.hurry()
+        return link.tap.post((header, payload))
 
     def reaches(self, peer: PeerId) -> bool:
         """Whether a message posted to `peer` now leaves at once. If not, the out-link is connected soon, if there is

@@ -24,23 +24,26 @@ class Socket:
         self._socket = socket
         self._send: Callable[..., object] = super(zmq.Socket, socket).send
         """As `socket.send`, which looks at arguments that are not used here for longer than it takes to send."""
+        self._receive, self._get = socket.recv, socket.get
         self._tells_origin = tells_origin
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def receive(self) -> Arrived | None:
+        receive = self._receive
         try:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = receive(_NOBLOCK, copy=False)
         except zmq.Again:  # the message has just gone, with its connection
             return None
         origin = Origin(frame.get) if self._tells_origin else None
-        frames, total = [_contents(frame)], 1
+        frames: list[Buffer] = [frame.bytes]
+        total = 1
         while frame.more:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = receive(_NOBLOCK, copy=False)
             total += 1
-            if total <= _FRAMES_KEPT:
-                frames.append(_contents(frame))
+            if total <= _FRAMES_KEPT:  # Z23: small buffers pin an arena
+                frames.append(frame.bytes if len(frame) < _ZERO_COPY_BYTES else frame.buffer)
         return Arrived(frames, total, origin)
 
     def send(self, frames: Sequence[Buffer]) -> int:
@@ -57,13 +60,9 @@ class Socket:
         return 0
 
     def ready(self) -> tuple[bool, bool]:
-        events = int(self._socket.get(_EVENTS))
+        events = int(self._get(_EVENTS))
         return events & _IN != 0, events & _OUT != 0
 
     def close(self, linger_ms: int) -> None:
         self._socket.disable_monitor()
         self._socket.close(linger=linger_ms)
-
-
-def _contents(frame: zmq.Frame) -> Buffer:
-    return frame.buffer if len(frame) >= _ZERO_COPY_BYTES else frame.bytes  # Z23: small buffers pin an arena

@@ -251,10 +251,10 @@ class ZeroMQTransport:
         return wire_bytes(len(header), len(payload), encrypted=self.encrypted)
 
     def _take_call(self, arrived: Arrived) -> None:
-        route, *frames = arrived.frames
+        frames = arrived.frames
         assert arrived.origin is not None, "the inbox tells it"
-        if (sender := self._ways.caller(bytes(route), arrived.origin)) is not None:
-            self._take(sender, frames, arrived.total - 1)
+        if (sender := self._ways.caller(bytes(frames[0]), arrived.origin)) is not None:
+            self._take(sender, frames[1:], arrived.total - 1)
 
     def _take(self, sender: PeerId, frames: Sequence[Buffer], total: int) -> None:
         """Pass on a message of `total` frames, of which the first few are given."""

@@ -331,7 +331,8 @@ def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -
             arrived = second if second % 4 == 3 else second - 2
             rates_Bps.append(out.acknowledge(arrived, 1 << 20, float(second)))
         out.queue.append(Packet(Packed(Lane.DATA, 0, b"", ""), bytes(1000)))
-        assert len(list(out.sendable(1 << 20, float(second), lambda packed, seq: b"head"))) == 1
+        assert out.sendable(1 << 20, float(second), 1, 2) is not None
+        assert out.sendable(1 << 20, float(second), 1, 2) is None
     cost = out.posted_bytes / 24
     told = [rate.Bps / cost for rate in rates_Bps if rate is not None]
     assert len(told) > 6

@@ -89,6 +89,7 @@ GOLDEN = [
     ),
 ]
 """Frames of protocol version 18, as its peers send them. When one of these must change, so must the version."""
+GOLDEN_HEADERS = {header for header, *_ in GOLDEN}
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy:
@@ -205,6 +206,21 @@ def test_no_mutant_of_a_valid_frame_gives_another_error() -> None:
     assert sum(seen.values()) > 40_000
     assert seen["refused"] > 20_000
     assert len(seen) > len(KINDS) // 2, "a flipped bit of a number is still a message: or nothing was mutated"
+
+
+def test_a_small_header_that_is_read_at_once_gives_the_frame_that_is_read_value_by_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_once = 0
+    for header, payload_bytes in examples():
+        for mutant in mutants(header) if header in GOLDEN_HEADERS else (header,):
+            outcome(mutant, payload_bytes)  # so that its channel and kind are known
+            quick = wire._read_at_once(mutant, payload_bytes)
+            with monkeypatch.context() as slow:
+                slow.setattr(wire, "_AT_ONCE_BYTES", -1)
+                assert quick is None or decode(mutant, payload_bytes) == quick
+            at_once += quick is not None
+    assert at_once > 500, "none was read at once"
 
 
 def test_no_random_bytes_give_another_error() -> None:

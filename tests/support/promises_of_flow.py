@@ -72,7 +72,9 @@ async def sending_waits_for_credit_and_what_is_under_way_stays_within_the_window
         assert window_bytes <= WINDOW_BYTES_MAX
         windows.append(window_bytes)
         if len(lane.in_flight) > 1:
-            overshot.append(lane.under_way_bytes - max(windows))  # what is under way stays so when the window shrinks
+            overshot.append(
+                lane.posted_bytes - lane.acked_bytes - max(windows)
+            )  # what is under way stays so when the window shrinks
 
     await over(a).send(b.id, Postcard(0))
     at_b = collect(b, consume=False)

@@ -20,10 +20,10 @@ def copy_of(**clocks: int) -> Copy:
 def test_a_step_waits_for_all_workers_and_is_their_mean() -> None:
     algorithm, copy, gathering = parse_algorithm("sync"), copy_of(a=4, b=4, c=FOREVER), Gathering((0,))
     gathering.add("a", 5, torch.full((3,), 2.0), 1.0, last=False)
-    assert not gathering.due(algorithm, copy)
+    assert not gathering.due(algorithm, copy.counted())
     gathering.add("b", 5, torch.full((3,), 4.0), 1.0, last=True)
-    assert gathering.due(algorithm, copy), "a worker that has ended is not waited for"
-    entry = gathering.entry(algorithm, copy)
+    assert gathering.due(algorithm, copy.counted()), "a worker that has ended is not waited for"
+    entry = gathering.entry(algorithm, copy.counted())
     assert entry.pushed is not None
     assert entry.pushed.tolist() == [3, 3, 3]
     assert entry.clocks == {"a": 5, "b": FOREVER}
@@ -33,15 +33,15 @@ def test_a_step_waits_for_all_workers_and_is_their_mean() -> None:
 def test_a_step_with_a_backup_worker_goes_on_without_the_last() -> None:
     algorithm, copy, gathering = parse_algorithm("backup:1"), copy_of(a=4, b=4, c=4), Gathering((0,))
     gathering.add("c", 5, torch.ones(3), 1.0, last=False)
-    assert not gathering.due(algorithm, copy)
+    assert not gathering.due(algorithm, copy.counted())
     gathering.add("a", 5, torch.ones(3), 1.0, last=False)
-    assert gathering.due(algorithm, copy)
-    assert gathering.entry(algorithm, copy).clocks == {"a": 5, "b": 5, "c": 5}
+    assert gathering.due(algorithm, copy.counted())
+    assert gathering.entry(algorithm, copy.counted()).clocks == {"a": 5, "b": 5, "c": 5}
     alone = copy_of(a=4)
     gathering = Gathering((0,))
-    assert not gathering.due(algorithm, alone), "there is no update without a push"
+    assert not gathering.due(algorithm, alone.counted()), "there is no update without a push"
     gathering.add("a", 5, torch.ones(3), 1.0, last=False)
-    assert gathering.due(algorithm, alone)
+    assert gathering.due(algorithm, alone.counted())
 
 
 def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
