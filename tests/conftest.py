@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """One thread a worker: the threads of two workers would wait for each other at the end of each small sum, which
     doubles the time of a simulation. In processes that tests start, threads that wait sleep: they would else keep the
-    cores from others, for three to twenty times the processor time of a small training."""
+    cores from others, for seven to eighteen times the processor time of a small training."""
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     if config.getoption("numprocesses", None):
         return
