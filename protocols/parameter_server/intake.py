@@ -127,8 +127,8 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        touched, told = list[Gathering](), partial(self._acknowledge, envelope, pusher)
-        told = told if len(groups) == 1 else after(len(groups), told)
+        touched, acknowledge = list[Gathering](), partial(self._acknowledge, envelope, pusher)
+        told = acknowledge if len(groups) == 1 else after(len(groups), acknowledge)
         for places in groups:
             of = ranges if len(groups) == 1 else tuple(ranges[place] for place in places)
             copy = self._store.copies[of[0]]
