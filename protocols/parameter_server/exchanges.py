@@ -78,8 +78,7 @@ class Exchanges:
     def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> Exchange:
         """Begin an exchange: `ask` one server of each range, the tail of its chain if `tail`, else its head; in later
         views about what is unanswered. `over` is called at the end or failure. `shares`: the rows asked about."""
-        exchange = Exchange(self, ask, shares, over, tail=tail)
-        self.open[exchange] = None
+        self.open[exchange := Exchange(self, ask, shares, over, tail=tail)] = None
         exchange.begin()
         return exchange
 
@@ -112,7 +111,7 @@ class Exchanges:
         at, share = 0, _OPEN_BYTES_MAX // (_AT_A_TIME * max(1, len(workers_of(self.presence.present))))
         while at < len(numbers):
             link = share if self.parcels.reaches(server) else self._channel.endpoint.chunk_bytes(server) * 17 // 16
-            # Workers' links differ a little. A server updates at once what all of them push in the same groups.
+            # Links differ a little, and a server updates at once what all workers push in the same groups.
             most = 1 << min(PAYLOAD_BYTES_MAX, share, link).bit_length() - 1
             until, nbytes = at + 1, shares.nbytes(numbers[at])
             while until < min(len(numbers), at + ITEMS_MAX):
@@ -162,8 +161,8 @@ class Exchange:
             raise self._error
 
     def cancel(self) -> None:
-        """End the exchange, if it is not over. `over` is not called; from now on `done` is true, and `result` raises
-        nothing. Answers that are still to come are dropped; servers keep the pushes that they have taken."""
+        """End the exchange, if it is not over: `over` is not called, `done` is true, `result` raises nothing. Answers
+        that are still to come are dropped; servers keep the pushes that they have taken."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:
