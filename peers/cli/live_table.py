@@ -54,18 +54,17 @@ class Board:
         self.steps = steps
         """Local steps that each peer is to take; 0: unknown."""
         self.peers: dict[str, PeerState] = {}
-        self._noun, self._own, self._watched = noun(columns), live(columns), watched
+        self._noun, self._own, self.watched = noun(columns), live(columns), watched
         self._before: Mapping[str, tuple[int, int]] = {}
         """Peer -> the bytes that it had sent and received before the run was resumed."""
         self._evaluated: ExchangeRecord | None = None
         """The record of the exchange that gave the latest evaluated model."""
         self._events = 0
-        self._joins, self._begins = False, "getting together"
+        self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
-        self._members = (0, 0)
-        """Number of the latest exchange, and of the run's members then, some of which may be unknown here."""
-        self._away = 0
-        """Number of the peers that were known to be lost or to have left at that exchange."""
+        self._members = (0, 0, 0)
+        """Number of the latest exchange, of the run's members then, some of which may be unknown here, and of the peers
+        that were known to be lost or to have left."""
         self._silent: list[PeerState] = []
         """The members that do not answer while too few do."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -75,7 +74,7 @@ class Board:
     def joins(self) -> None:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the headline
         says so."""
-        self._joins, self._begins = True, "joining the run"
+        self._begins = "joining the run"
 
     def goes_on(self, before: Iterable[PeerSummary]) -> None:
         """Note that the run is resumed. `before`: the totals of its peers so far."""
@@ -102,17 +101,14 @@ class Board:
         peer.work = record.work
         if record.event == "started":
             self._begins = f"in the first {self._noun}"
-        elif record.event == "joined" and not record.about and self._begins == "joining the run":
-            self._begins = "joined a running run, catching up"
-        became = "catching up" if self._catches_up(record) else STATES.get(record.event, peer.state)
+        became = STATES.get(record.event, peer.state)
+        if record.event == "joined" and not record.about and self._begins == "joining the run":
+            self._begins, became = "joined a running run, catching up", "catching up"
         unsaid = {"lost": GONE, "silent": (*GONE, "waiting")}.get(record.event, ())  # what it said of itself holds
         if peer.state not in unsaid:
             peer.state = became
         if record.event == "silent":
             self._silent.append(peer)
-
-    def _catches_up(self, record: EventRecord) -> bool:
-        return record.event == "joined" and not record.about and not self.peer(record.peer).version and self._joins
 
     def _exchange(self, record: ExchangeRecord) -> None:
         peer = self.peer(record.peer)
@@ -127,8 +123,8 @@ class Board:
         peer.bytes_sent += record.bytes_sent
         peer.bytes_received += record.bytes_received
         latest = (record.version, round(record.details.get(KNOWN, record.members)))
-        if latest > self._members:
-            self._members, self._away = latest, sum(self._absent().values())
+        if latest > self._members[:2]:
+            self._members = (*latest, sum(self._absent().values()))
         if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
             self._evaluated = record
         for absent in record.missing:
@@ -167,14 +163,14 @@ class Board:
             texts.append(f"loss {loss_text(self.loss)}")
         if (evaluated := self._evaluated) is not None:
             first = next(iter(evaluated.metrics))  # the headline: there is no room for more
-            told = {name: value for name, value in evaluated.metrics.items() if name in (first, self._watched)}
+            told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
             texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")
         if self.peers:
             absent = self._absent()
-            unknown = max(0, self._members[1] - (len(self.peers) - self._away))
+            unknown = max(0, self._members[1] - (len(self.peers) - self._members[2]))
             there = len(self.peers) - sum(absent.values()) + unknown
             serving = sum(bool(peer.role) and peer.state not in absent for peer in self.peers.values())
             texts.append(", ".join([peers_text(there, serving), *(f"{absent[state]:,} {state}" for state in absent)]))

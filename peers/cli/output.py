@@ -92,7 +92,8 @@ class Output:
         knows no flags."""
         self._as_json, self._quiet, self._words = as_json, quiet, words
         self.heard = Tally()
-        self._progress = Progress(steps=steps, columns=columns, watched=watched, quiet=quiet, json=as_json)
+        self._progress = Progress(steps=steps, columns=columns, quiet=quiet, json=as_json)
+        self._progress.watches(watched)
 
     def __enter__(self) -> Self:
         self._progress.__enter__()

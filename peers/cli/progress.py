@@ -52,7 +52,6 @@ class Progress:
         *,
         steps: int = 0,
         columns: Columns = ROUNDS,
-        watched: str = "",
         quiet: bool = False,
         json: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -60,14 +59,13 @@ class Progress:
         errors: TextIO | None = None,
     ) -> None:
         """`steps`: local steps of each peer, 0: unknown; `columns`: name -> title of the conversation's columns;
-        `watched`: the metric whose value ends the run, "": none does; `quiet`: show nothing; `json`: stdout is for the
-        result alone; `clock`: the present time in seconds; `console`: of stdout; `errors`: the stream of the lines
-        where there is no terminal; None: stderr."""
+        `quiet`: show nothing; `json`: stdout is for the result alone; `clock`: the present time in seconds; `console`:
+        of stdout; `errors`: the stream of the lines where there is no terminal; None: stderr."""
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
-        self._started, self._spent_s = clock(), 0.0
-        self._board = Board(steps=steps, columns=columns, watched=watched)
+        self._started = clock()
+        self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
         self._news = News()
         self._untold: list[EventRecord] = []
@@ -90,9 +88,14 @@ class Progress:
         says so."""
         self._board.joins()
 
+    def watches(self, metric: str) -> None:
+        """Note that the run ends by the value of this metric; "": it does not."""
+        self._board.watched = metric
+
     def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
-        self._spent_s = spent_s
+        """Note, in the context of this object, that the run is resumed after `spent_s` seconds. `before`: the totals of
+        its peers so far."""
+        self._started -= spent_s
         self._board.goes_on(before)
 
     def update(self, record: Record) -> None:
@@ -165,7 +168,7 @@ class Progress:
 
     @property
     def _took_s(self) -> float:
-        return self._spent_s + self._clock() - self._started
+        return self._clock() - self._started
 
     def _line(self) -> None:
         now = self._clock()

@@ -126,8 +126,6 @@ class LocalRun:
         settings, folder, began = self.settings, self.folder, time.monotonic()
         earlier = spent(folder)
         resumed_s = earlier.recorded_s if self.resumed else None
-        if self.resumed:
-            display.goes_on(earlier.wall_s, earlier.peers)
         all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
@@ -136,6 +134,8 @@ class LocalRun:
         ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=settings.protocol.file, arguments=own)
         async with answered(folder, ways_in.answer, display.say):
             with display:
+                if self.resumed:
+                    display.goes_on(earlier.wall_s, earlier.peers)
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
