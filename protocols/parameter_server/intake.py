@@ -127,9 +127,8 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        told, touched = partial(self._acknowledge, envelope, pusher), list[Gathering]()
-        if len(groups) > 1:
-            told = after(len(groups), told)
+        acknowledge, touched = partial(self._acknowledge, envelope, pusher), list[Gathering]()
+        told = acknowledge if len(groups) == 1 else after(len(groups), acknowledge)
         for places in groups:
             of = ranges if len(groups) == 1 else tuple(ranges[place] for place in places)
             copy = self._store.copies[of[0]]
