@@ -126,8 +126,9 @@ def played(
             out.staleness.append(staleness)
             weight = algorithm.weight(staleness, scene.workers)
             gathering.add(names[worker], seq, gradient(worker, pulled[worker]), weight, last=False)
-            if gathering.due(algorithm, copy.counted()):
-                store.enter(gathering.entry(algorithm, copy.counted()))
+            counted = copy.counted()
+            if gathering.due(algorithm, counted):
+                store.enter(gathering.entry(algorithm, counted))
                 gathering = Gathering((0,))
         clocks[worker] = seq
         waiting.add(worker)

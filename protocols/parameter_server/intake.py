@@ -127,7 +127,7 @@ class Intake:
             self._asked.remove(envelope)
             self._channel.post(worker, Early(push.ask, tuple(self._clock(number, pusher) for number in ranges)))
             return
-        touched, acknowledge = list[Gathering](), partial(self._acknowledge, envelope, pusher)
+        acknowledge, touched = partial(self._acknowledge, envelope, pusher), list[Gathering]()
         told = acknowledge if len(groups) == 1 else after(len(groups), acknowledge)
         for places in groups:
             of = ranges if len(groups) == 1 else tuple(ranges[place] for place in places)
