@@ -166,7 +166,7 @@ class ModelCopy:
         unless this very object was the last one applied. Returns whether a new round begins with it. Raises ValueError
         for a gradient, because this replica steps by itself."""
         self._wake()
-        if begin is self._begun:
+        if self.has_begun(begin):
             return False
         self._begun = begin
         match begin:
@@ -195,6 +195,10 @@ class ModelCopy:
             case _:
                 assert_never(begin)
         return False
+
+    def has_begun(self, begin: Begin) -> bool:
+        """Whether `begin`, this very object, was the last one applied."""
+        return begin is self._begun
 
     @property
     def lock(self) -> AbstractContextManager[None]:
