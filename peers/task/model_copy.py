@@ -170,7 +170,7 @@ class ModelCopy:
         with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
         replica steps by itself, and for a vector that does not fit the model."""
         self._wake()
-        if begin is self._begun:
+        if self.has_begun(begin):
             return False
         self._begun = begin
         match begin:
@@ -199,6 +199,10 @@ class ModelCopy:
             case _:
                 assert_never(begin)
         return False
+
+    def has_begun(self, begin: Begin) -> bool:
+        """Whether `begin`, this very object, was the last one applied."""
+        return begin is self._begun
 
     @property
     def lock(self) -> AbstractContextManager[None]:

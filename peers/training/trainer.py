@@ -1,5 +1,4 @@
-"""The trainer of one task: a peer's model, data and optimizer, and its local steps. It is plain PyTorch and has no
-knowledge of other peers."""
+"""The trainer of one task: a peer's model, data and optimizer, and its local steps. It knows nothing of other peers."""
 
 from __future__ import annotations
 
@@ -212,7 +211,8 @@ class Trainer:
                 if write is not None:
                     write(self.snapshot())
             return
-        self.begin(position.begin)
+        if not self.copy.has_begun(position.begin):
+            self.begin(position.begin)
         if failed:
             self.copy.unfrozen.settle(position.grown)
             self.recover(position.vector)

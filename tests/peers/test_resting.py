@@ -8,6 +8,7 @@ from test_models import Model, Running, trainer
 from torch import Tensor, nn
 
 from samovar.peers.training.trainer import Trainer
+from samovar.protocols.conversation import Position
 from samovar.protocols.work import Keep, Load, Steps, Work
 
 
@@ -57,8 +58,10 @@ def test_a_model_that_rests_takes_the_same_steps_and_never_changes_what_it_broug
 def test_a_model_at_rest_takes_no_memory_and_one_that_is_trained_has_its_own() -> None:
     one = resting(Model, rests=True)
     own = storages(one)
-    update = one.do(Work(Keep(), Steps(1, total=1, only_read=True)))
+    begin = Keep()
+    update = one.do(Work(begin, Steps(1, total=1, only_read=True)))
     assert update is not None
+    one.save(Position(0, update.vector, {}, {}, begin), lambda snapshot: None, failed=False)
     assert storages(one) == {update.vector.untyped_storage().data_ptr()}
     one.begin(Load(update.vector))
     assert len(storages(one)) == len(own)
