@@ -51,7 +51,7 @@ def checked(answer: Envelope, question: Question, steps: int | None, *, encodes:
     for a round before the one asked for unless the peer takes no more steps, and for a form that was not asked for; the
     answer is then done (`Envelope.done`), otherwise that is left to the caller."""
     found: Given = answer.message
-    told = Told(found.loss, found.learning_rate, found.motion)
+    told = Told(found.loss, found.learning_rate, found.motion, found.links)
     forms: list[Form] = [question.form]
     if question.form == Form.DIFFERENCE:
         forms = [*Form] if encodes else [Form.WHOLE]

@@ -32,4 +32,9 @@ class Throttle:
                 return
             size, do = self._waiting.popleft()
             self._free_s = max(self._free_s, loop.time() - _BURST_S) + size / self._rate_Bps
-            do()
+            try:
+                do()
+            except Exception:
+                if self._waiting:
+                    loop.call_soon(self._pass)
+                raise

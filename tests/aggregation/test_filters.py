@@ -126,3 +126,9 @@ def test_other_names_and_options_are_refused_in_one_line(text: str, why: str) ->
 
 def test_each_filter_has_options_of_its_own_by_default() -> None:
     assert len(parse_filters(",".join(FILTERS)).chain) == len(FILTERS)
+
+
+@pytest.mark.parametrize("text", ["top_k:0.1", "skip:0.5,top_k:0.1", "significant:0.5", "kkt:0.1"])
+def test_a_model_whose_values_are_all_in_tables_has_an_empty_vector_to_filter(text: str) -> None:
+    found = parse_filters(text).apply(torch.empty(0), None, push(torch.empty(0)))
+    assert (len(found.sent), len(found.residual), found.held) == (0, 0, 0)

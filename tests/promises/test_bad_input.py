@@ -91,6 +91,7 @@ REFUSED = [
         "starred.py: from good import * hides the names of a task: write from good import model, data, loss, and so on",
     ),
     ("simulate script.py", "script.py: this is a training script, and here a task is due, with model(), "),
+    ("simulate unnamed", "unnamed: its name has to end in .py, else Python does not import it"),
     ("simulate raises.py", "raises.py, line 6: cannot be imported: ZeroDivisionError: division by zero"),
     ("simulate exits.py", "exits.py, line 6: cannot be imported: SystemExit: 3"),
     (

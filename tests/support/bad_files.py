@@ -28,6 +28,7 @@ FILES = {
     + "CALLS = []\ndef evaluate(model):\n    CALLS.append(0)\n    return 1 / (2 - len(CALLS))\n",
     "grades.py": MODEL + DATA + LOSS + "def evaluate(model): return 'good'\n",
     "talks.py": "print('begun')\n" + MODEL + DATA + LOSS + "def evaluate(model): return print('judging') or 0.5\n",
+    "unnamed": MODEL + DATA + LOSS,
     "exits.py": MODEL + DATA + LOSS + "raise SystemExit(3)\n",
     "no_batches.py": MODEL + "def data(part, parts): return []\n" + LOSS,
     "diverges.py": MODEL + DATA + "def loss(model, batch): return model(batch).mean() * float('nan')\n",
