@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import select
 import sys
+from typing import Any
 
 import zmq
 from live import python
 from town import LOCAL
 
 from samovar.protocols.transport import Arrivals
-from samovar.protocols.wire.frames import Buffer
-from samovar.protocols.zeromq import sockets
 from samovar.protocols.zeromq.transport import ZeroMQTransport
 
 FRAMES = 100
@@ -23,24 +22,26 @@ async def read_half() -> int:
     """How many messages come from a peer that answers by our own call, and goes when half of the last one is read."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as peer:
         peer.linger = 0
-        transport, came, contents = ZeroMQTransport(None, listen=LOCAL), asyncio.Queue[object](), sockets._contents
+        transport, came = ZeroMQTransport(None, listen=LOCAL), asyncio.Queue[object]()
         transport.open(Arrivals(lambda *frame: came.put_nowait(frame), lambda peer: None, lambda *what: None))
         transport.dial("peer", f"tcp://127.0.0.1:{peer.bind_to_random_port('tcp://127.0.0.1')}")
         transport.post("peer", b"hello", b"")
         route, *_ = await asyncio.to_thread(peer.recv_multipart)
         (link,) = transport._ways
-        read = 0
+        read, socket = 0, link.tap._socket
+        receive = socket._receive
 
-        def noted(frame: zmq.Frame) -> Buffer:
+        def noted(*flags: Any, **more: Any) -> zmq.Frame:
             nonlocal read
+            frame = receive(*flags, **more)
             read += frame.bytes in (b"header", b"payload")
             if frame.bytes == b"header" and read == FRAMES - 1:
                 peer.close()
                 assert link.monitor._socket._socket.poll(30_000), "it has ended"  # type: ignore[attr-defined]
                 select.select([link.tap._fd], [], [], 0.5)  # where libzmq tells the socket so: that it has been told
-            return contents(frame)
+            return frame
 
-        sockets._contents = noted
+        socket._receive = noted
         for _ in range(FRAMES // 2):
             peer.send_multipart([route, b"header", b"payload"])
         for _ in range(FRAMES // 2):

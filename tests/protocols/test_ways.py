@@ -215,7 +215,7 @@ def test_a_frame_that_a_dead_route_refuses_waits_for_the_out_link() -> None:
     ways.add("b", OutLink("tcp://b:1", tap=out, monitor=Stub(), redial=out))
     ways.caller(b"b/route", NOWHERE)
     assert ways.post("b", b"header", b"payload")
-    assert out.posted == ["soon", [b"header", b"payload"]]
+    assert out.posted == ["soon", (b"header", b"payload")]
     inbox.failed = errno.EAGAIN  # full: this one is lost, as on any way
     ways.caller(b"b/route", NOWHERE)
     assert not ways.post("b", b"header", b"payload")

@@ -128,10 +128,10 @@ async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypa
         begun, goes_on = asyncio.Event(), asyncio.Event()
         send = giver.exchange.giving._vectors.send
 
-        async def slow(peer: str, vector: torch.Tensor, stage: tuple[int, int, int]) -> None:
+        async def slow(peer: str, vector: torch.Tensor, stage: tuple[int, int, int], *, lasts: bool) -> None:
             begun.set()
             await goes_on.wait()
-            await send(peer, vector, stage)
+            await send(peer, vector, stage, lasts=lasts)
 
         monkeypatch.setattr(giver.exchange.giving._vectors, "send", slow)
         monkeypatch.setattr(giver.exchange.giving._vectors, "fitting", lambda peer, values: min(100, values.numel()))
