@@ -15,13 +15,14 @@ from torch import Tensor
 from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.members.view import Decided
+from ...protocols.parameter_server.algorithms.algorithm import MapReduce
 from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, peer_of
 from ..world.hostile import GUEST, KEY
 from .common import Check
-from .parameter_server_updates import wrong_updates
+from .parameter_server_updates import huge_pushes, wrong_updates
 
 Push = tuple[PeerId, int]
 """A worker, and the number of its push."""
@@ -207,6 +208,14 @@ def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) ->
     yield from wrong_updates(ParameterServerSettings.of(scenario.settings).function({}), entries)
 
 
+def no_push_is_beyond_the_norm_limit(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """What the servers apply is not beyond what pushes within the run's `norm_limit` can sum up to (`huge_pushes`). In
+    algorithms of map and reduce, whose pushes have no such limit, nothing is judged."""
+    own = ParameterServerSettings.of(scenario.settings)
+    if not isinstance(own.algorithm.value, MapReduce):
+        yield from huge_pushes(own.norm_limit, entries)
+
+
 PARAMETER_SERVER: tuple[Check, ...] = (
     an_acknowledged_push_is_never_lost,
     nothing_is_applied_twice,
@@ -215,5 +224,6 @@ PARAMETER_SERVER: tuple[Check, ...] = (
     only_peers_of_the_run_push_and_read,
     the_workers_of_a_view_share_one_memory,
     an_update_is_the_optimizers,
+    no_push_is_beyond_the_norm_limit,
 )
 """The promises that are checked in every simulation of the parameter server."""

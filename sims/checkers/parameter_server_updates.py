@@ -14,6 +14,7 @@ from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.momentum import Momentum
 from ...aggregation.server.sgd import SGD
+from ...aggregation.vector import norm_of
 from ...protocols.parameter_server.events import Entered, Took
 from ..world.event_log import Entry, Resumed
 
@@ -97,6 +98,23 @@ def wrong_updates(function: ServerFunction, entries: Sequence[Entry]) -> Iterato
                 known.pushed[event.version] = event.pushed
             if not torch.allclose(event.values, due, rtol=1e-4, atol=1e-6 * max(1.0, float(before.abs().max()))):
                 yield f"{life} holds a version {event.version} of range {event.range} that is not the optimizer's"
+
+
+def huge_pushes(norm_limit: float, entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for each entry whose pushed values have a norm that no sum of pushes within `norm_limit` can have: beyond
+    ten times that limit for each of the entry's pushes, times the largest norm of the range so far (or times 1, if that
+    is more). Blocks of rows are not judged."""
+    largest = dict[int, float]()
+    for _, life, event in entries:
+        if not isinstance(event, Took | Entered):
+            continue
+        held = max(1.0, largest.get(event.range, 0.0))
+        if isinstance(event, Entered) and event.pushed is not None:
+            most = 10.0 * norm_limit * max(1, len(event.counted)) * held
+            if not (norm := norm_of(event.pushed)) <= most:
+                yield f"{life} has applied a push of norm {norm:.3g} to range {event.range}, of norm {held:.3g}"
+        if isinstance(event, Took) or event.rows is None:
+            largest[event.range] = max(held, norm_of(event.values.reshape(-1)))
 
 
 def _begin(terms: dict[tuple[int, int], _Range], event: Took) -> None:
