@@ -62,16 +62,18 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class StepWith:
-    """The replica first takes one step of its optimizer with this `gradient` [n]; None: with the gradient that it has
-    computed itself."""
+    """The replica goes on from x after one step of its optimizer with this `gradient` [n]; None: with the gradient that
+    it has brought last, because no other peer averages with it. Only for a replica that brings gradients."""
 
     gradient: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The replica's model lies in `vector` [n] from now on, which others read and write at the same time: its local
-    steps change the model there, and its updates bring `vector` itself. Each step is taken within `lock`."""
+    """The replica goes on from `vector` [n], and its model lies there from now on; its former values are dropped.
+    Others read and write the vector at the same time. The replica's local steps change the model there, and its updates
+    bring `vector` itself, no copy. It takes each step within `lock`: a lock that only one replica at a time has, or a
+    context that does nothing, as in Hogwild! without locks."""
 
     vector: Tensor
     lock: AbstractContextManager[None]
@@ -125,7 +127,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The job of one gradient. The replica may bring the update while backward still fills its vector
+    """The job of computing one gradient, without a step. The update may come while backward still fills its vector
     (`Update.filling`). `portion`: a data shard, as in `Steps`."""
 
     portion: tuple[int, int] | None = None
