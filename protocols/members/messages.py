@@ -103,8 +103,8 @@ class Reinvite:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learner tells the coordinator that it holds `version`. `took_s`: seconds that the fetch took; 0: it came with
-    that version."""
+    """A learner tells the coordinator that it holds `version`. `took_s`: seconds that the fetch took; 0: it had
+    nothing to fetch."""
 
     generation: int
     version: Version
