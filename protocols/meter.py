@@ -75,7 +75,8 @@ class Meter:
 
     @contextmanager
     def summing(self) -> Iterator[None]:
-        """While in this context, one more sum is under way."""
+        """While in this context, one more sum is under way. Calls `read` at its beginning and at its end, also after an
+        error."""
         self.read()
         self._sums += 1
         try:
@@ -97,7 +98,8 @@ class Meter:
 
     @contextmanager
     def stalled_sum(self, late: Late) -> Iterator[None]:
-        """While in this context, one more sum is under way and stalled. `late` returns the peers that it waits for."""
+        """While in this context, one more sum is under way and stalled. `late` returns the peers that it waits for.
+        Calls `read` as `summing` does."""
         with self.summing():
             self.stall_begins(late)
             try:
@@ -107,7 +109,8 @@ class Meter:
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
-        """While in this context, the members of the round are being agreed on, and time counts as wait."""
+        """While in this context, the members of the round are being agreed on, and time counts as wait, unless it is
+        compute or hidden. Calls `read` as `summing` does."""
         self.read()
         self._unsettled += 1
         try:

@@ -62,16 +62,18 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class StepWith:
-    """The replica first takes one step of its optimizer with this `gradient` [n]; None: with the gradient that it has
-    computed itself."""
+    """The replica goes on from x after one step of its optimizer with this `gradient` [n]; None: with the gradient that
+    it has brought last, because no other peer averages with it. Only for a replica that brings gradients."""
 
     gradient: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The replica's model lies in `vector` [n] from now on, which others read and write at the same time: its local
-    steps change the model there, and its updates bring `vector` itself. Each step is taken within `lock`."""
+    """The replica goes on from `vector` [n], and its model lies there from now on; its former values are dropped.
+    Others read and write the vector at the same time. The replica's local steps change the model there, and its updates
+    bring `vector` itself, no copy. It takes each step within `lock`: a lock that only one replica at a time has, or a
+    context that does nothing, as in Hogwild! without locks."""
 
     vector: Tensor
     lock: AbstractContextManager[None]
@@ -125,7 +127,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The job of one gradient. The replica may bring the update while backward still fills its vector
+    """The job of computing one gradient, without a step. The update may come while backward still fills its vector
     (`Update.filling`). `portion`: a data shard, as in `Steps`."""
 
     portion: tuple[int, int] | None = None
@@ -175,14 +177,14 @@ class Work:
 class Update:
     """The result of a work. `vector` [n]: the model (of `Evaluate` the one that it was given), or the gradient, or the
     sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it; `loss`: their mean loss;
-    `learning_rate`: the optimizer's; `steps`: local steps since the round began; `seconds`: of this work alone, set by
-    the training loop. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that is still being
-    written. `metrics`: the values of an evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes
-    over the data since the round began, with the fraction where the number of batches is known. `grown`: names of the
-    parameters in `vector` that were frozen when the run began. `base`: by name, the values [k] that such a parameter
-    had while it was frozen, for those that no work has listed as grown yet. `rows`: by table, the rows from which the
-    work began, as they are now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending
-    and none twice."""
+    `learning_rate`: the optimizer's; `steps`: local steps since the round began, 1 of a query; `seconds`: of this work
+    alone, set by the training loop. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that
+    is still being written. `metrics`: the values of an evaluation, by name. `final`: the replica takes no more steps.
+    `epochs`: passes over the data since the round began, with the fraction where the number of batches is known.
+    `grown`: names of the parameters in `vector` that were frozen when the run began. `base`: by name, the values [k]
+    that such a parameter had while it was frozen, for those that no work has listed as grown yet. `rows`: by table, the
+    rows from which the work began, as they are now. `needed`: by table, the numbers [k] of the rows that a `Foresee`
+    asks for, ascending and none twice."""
 
     vector: Tensor
     weight: float = 0.0

@@ -36,7 +36,8 @@ def scene_of(
 
 
 def lost_in(scene: Scene) -> list[Lost]:
-    """The peers whose last process crashed, gave up or ran out of memory, each with the reason and the time."""
+    """The peers whose last process crashed, gave up or ran out of memory, each with the reason and the time, in virtual
+    seconds since the run began; 0 if it was before."""
     last = {stay.peer: stay for stay in scene.stays}
     return [
         Lost(peer=stay.peer, when=max(0.0, stay.until_s), why=stay.why)

@@ -24,7 +24,8 @@ from .topology import Edge, Neighbours, Topology, among, numbered
 
 @runtime_checkable
 class Weighted(Protocol):
-    """An undirected topology whose edges have weights, relative to each other."""
+    """An undirected topology whose edges have weights, relative to each other. `weights`: by edge, its lesser vertex
+    first; an edge without one counts as 1. The weights of a directed topology are ignored."""
 
     @property
     def weights(self) -> Mapping[Edge, float]: ...

@@ -69,7 +69,8 @@ def _chosen(folder: Path, peer: str | int | None, *, mean: bool, best: bool) -> 
 
 def _mean_of(files: list[Path], whose: Path) -> Mapping[str, Tensor]:
     """The tensors of the model in `whose`, those of floating point as the mean of all `files`, which takes a second
-    copy of the model in float64. Raises CheckpointError when one of them is of another model."""
+    copy of the model in float64. Raises CheckpointError when one of them lacks such a tensor, or has another shape of
+    it."""
     saved = {name: tensor for name, tensor in load_checkpoint(whose).tensors.items() if name.startswith(_PREFIX)}
     sums = {name: tensor.double() for name, tensor in saved.items() if tensor.is_floating_point()}
     for file in files:

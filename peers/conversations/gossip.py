@@ -22,8 +22,9 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> Gossip:
-    """The gossip conversation of one peer. Raises ValueError when its checkpoint is of another algorithm, or has more
-    local steps than the run is to take."""
+    """The gossip conversation of one peer. Raises ValueError when its checkpoint has more local steps than the run is
+    to take, and when the algorithm that wrote it keeps other tensors (`Held.tensors`) than this run's. Algorithms that
+    keep none, such as d_psgd and moshpit, may go on from each other's checkpoints."""
     settings, wished, facts = setup.settings, GossipSettings.of(setup.settings), setup.facts
     algorithm, parameters = wished.algorithm.value.suited(wished.difference_codec), facts.parameters
     if parameters is None:
@@ -64,7 +65,8 @@ def build(setup: Setup) -> Gossip:
 
 def graph_of(setup: Setup, wished: GossipSettings) -> Graph:
     """The graph whose neighbours one peer mixes with. Where SWIM gives each peer only a few links, it is these links;
-    else it is the algorithm's own graph if it has one, or the topology that the settings choose."""
+    else it is the algorithm's (`Algorithm.graph`): its own, or the topology that the settings choose, of which AD-PSGD
+    takes one random neighbour in each round."""
     algorithm = wished.algorithm.value
     if wished.membership.value.links(setup.settings.peers) is not None:
         return OfLinks(setup.membership, algorithm.drawn)

@@ -44,7 +44,7 @@ def _membership() -> Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GossipSettings(PeriodSettings):
-    """The settings of gossip (``--protocol gossip``)."""
+    """The settings of gossip (``--protocol gossip``). `period` has another default here than in `PeriodSettings`."""
 
     first: ClassVar[tuple[str, ...]] = ("algorithm", "topology", "period")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {

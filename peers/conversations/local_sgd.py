@@ -32,9 +32,9 @@ from .registry import Registered, Setup
 
 
 def build(setup: Setup) -> LocalSGDConversation:
-    """The local SGD conversation of one peer. Raises ValueError when its checkpoint was made with another outer step,
-    or has more local steps than the run is to take, and when the run is to end by a metric and the task cannot
-    evaluate."""
+    """The local SGD conversation of one peer. Raises ValueError when its checkpoint was made with an outer step that
+    has another number of tensors, or has more local steps than the run is to take, and when the run is to end by a
+    metric and the task cannot evaluate."""
     settings, wished = setup.settings, LocalSGDSettings.of(setup.settings)
     assert isinstance(setup.membership, Membership), "its members agree on views"
     facts, steps = setup.facts, setup.steps

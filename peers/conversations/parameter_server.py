@@ -40,8 +40,9 @@ from .registry import Registered, Setup
 
 def build(setup: Setup) -> Conversation:
     """One peer's conversation: a server's or a worker's, by its role, or that of a worker without servers if the
-    algorithm runs in shared memory. Raises ValueError for a checkpoint that does not fit, and for a task that does not
-    fit the algorithm."""
+    algorithm runs in shared memory. Raises ValueError for a server's checkpoint that `serving.restored` refuses, for a
+    worker's that has more local steps than the run is to take (one that maps partitions reads no checkpoint), and for a
+    task that does not fit the algorithm. A checkpoint of another algorithm is refused only by these checks."""
     wished, facts, endpoint = ParameterServerSettings.of(setup.settings), setup.facts, setup.endpoint
     rule = wished.algorithm.value.under(wished.bound)
     if isinstance(rule, Shared):

@@ -147,9 +147,9 @@ class ParameterServerSettings(OwnSettings):
         return None if self.server_update is None else self.server_update.value
 
     def function(self, defined: Mapping[str, Definition]) -> ServerFunction:
-        """The server function: the chosen one, or else the algorithm's usual one. `defined`: the task's own
-        definitions, by name. Raises ValueError when the task's is no server function, or does not go with the algorithm
-        or the filters."""
+        """The server function: the chosen one, or else the one that the algorithm always uses (`MapReduce.keeps`), or
+        its usual one. `defined`: the task's own definitions, by name. Raises ValueError when the task's is no server
+        function, or does not go with the algorithm or the filters."""
         algorithm, chosen = self.algorithm.value, self._chosen
         if isinstance(chosen, OfTask):
             function = chosen.made(defined[chosen.name].value)

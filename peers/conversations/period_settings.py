@@ -1,4 +1,6 @@
-"""The settings of the period, which the conversations with local steps have in common."""
+"""The settings of the period, the number of local steps between two averages, which local SGD and gossip have in
+common. Gossip replaces the default and the help text of `period`. The parameter server has no such settings: there the
+algorithm has a period."""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ..settings.validators import Parsed
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodSettings(OwnSettings):
-    """Settings of a conversation whose peers average after a number of local steps."""
+    """The settings of the period. `period` holds the policy that decides it. If it is "adaptive", the policy is made
+    of `period_initial` and `period_block_s`; any other policy has no use for these two."""
 
     period: Parsed[PeriodPolicy] = setting("adaptive", rules.period(), "Local steps between two averages.", agreed=True)
     period_initial: int = setting(16, rules.whole(1, AdaComm().period_max), "The first adaptive period.", agreed=True)

@@ -35,21 +35,22 @@ def noun(columns: Iterable[str]) -> Noun:
 
 
 def shown(columns: Columns) -> Columns:
-    """The columns that are shown: those with a title. `round` is not among them, because each exchange has a number
-    anyway."""
+    """The columns that are shown, by name, each with its title: those whose title is not empty. `round` is not among
+    them, because each exchange has a number anyway."""
     return {name: title for name, title in columns.items() if title and name != "round"}
 
 
 def live(columns: Columns) -> list[str]:
-    """The columns of the live table."""
+    """The names of the columns in the live table, in their order: those that are `shown`, without those that count
+    since a peer's last record (`SINCE_LAST`)."""
     return [name for name, title in shown(columns).items() if unit(title) != SINCE_LAST]
 
 
 def heading(title: str) -> str:
-    """'Averaging period (local steps)' -> 'Averaging period'."""
+    """The title without its unit: 'Averaging period (local steps)' -> 'Averaging period'."""
     return title.partition(" (")[0]
 
 
 def unit(title: str) -> str:
-    """'Averaging period (local steps)' -> 'local steps'; '' where there is none."""
+    """The unit in a title: 'Averaging period (local steps)' -> 'local steps'; '' where there is none."""
     return title.partition(" (")[2].removesuffix(")")

@@ -32,8 +32,9 @@ _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "byt
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """The horizontal axis of a chart, of time or of bytes sent, in a unit that suits the size of the run. `points`: of
-    the run's curve, in order of time, by which `at` converts times to bytes."""
+    """The horizontal axis of a chart, of time or of bytes, in a unit that suits the size of the run. `points`: of the
+    run's curve, in order of time, by which `at` converts times to bytes sent; empty where the bytes are other sizes
+    (`size_axis`)."""
 
     over: Literal["time", "bytes"]
     title: str
@@ -73,7 +74,7 @@ def bytes_axis(points: Sequence[Point], end: float) -> Axis:
 
 
 def size_axis(end: float) -> Axis:
-    """An axis of sizes up to `end` bytes."""
+    """An axis of sizes up to `end` bytes. It has no points, so `at` has no meaning."""
     unit, name = _unit(end, _SIZES)
     return Axis(over="bytes", title=name, unit=unit, end=end / unit, points=())
 

@@ -15,7 +15,8 @@ _FAINT = 600
 
 
 def graph_chart(title: str, graphs: Mapping[str, Neighbours]) -> str:
-    """The chart as the text of an SVG file. `graphs`: by their captions, the in-neighbours of each vertex."""
+    """The chart as the text of an SVG file. `graphs`: by their captions, the in-neighbours of each vertex. An edge is a
+    line without an arrow, and one line in both directions."""
     rows = -(-len(graphs) // _ACROSS)
     width, height = 2 * _EDGE + _ACROSS * _CELL, _TOP + rows * (_CELL + 24.0)
     shapes = []

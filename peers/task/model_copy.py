@@ -75,7 +75,7 @@ class ModelCopy:
 
     @property
     def layout(self) -> Layout:
-        """The layout of `vector`."""
+        """The present layout of `vector`. It grows when a parameter is unfrozen."""
         return self._averaged.layout
 
     @property
@@ -99,7 +99,8 @@ class ModelCopy:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def agreement(self) -> Agreement:
-        """The properties in which the models of all peers must be equal when they begin."""
+        """The properties in which the models of all peers must be equal when they begin: the layout and the constants,
+        as a hash. Slow where constants are large (`Unfrozen.agreement`)."""
         return self.unfrozen.agreement()
 
     def facts(self, vector: Tensor, *can: str) -> Facts:

@@ -71,8 +71,8 @@ def moved(batch: object, device: torch.device) -> object:
 
 
 def cloned(batch: object) -> object:
-    """A copy of the batch: of its tensors, and of the mappings (which become dicts), lists, tuples and named tuples
-    that hold them. Any other object is not copied."""
+    """A copy of the batch: of its tensors (detached, on the same device), and of the mappings (which become dicts),
+    lists, tuples and named tuples that hold them. Any other object is not copied."""
     return _each(batch, lambda tensor: tensor.detach().clone())
 
 

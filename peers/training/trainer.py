@@ -281,8 +281,8 @@ class Trainer:
         return Snapshot(tensors, numbers)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Restore the state in which `snapshot` was taken, on a newly made trainer. Raises CheckpointError when it was
-        taken of another model, optimizer or lr_schedule."""
+        """Restore the state in which `snapshot` was taken, on a newly made trainer. Raises CheckpointError when it is
+        of another model, an optimizer of another class or with other groups, or when only one has an lr_schedule."""
         tensors, numbers = snapshot.tensors, snapshot.numbers
         restore_model(snapshot, self.task, self.model, self.copy)
         optimizer = {name[10:]: tensor for name, tensor in tensors.items() if name.startswith("optimizer/")}

@@ -28,7 +28,8 @@ Weights = Mapping[PeerId, float]
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Event for a simulation's checkers: a peer has worked out its place in the undirected graph of a topology over
-    `peers`, each with its vertex, in their order, for `round`, or for all rounds (-1). `weights`: of its givers."""
+    `peers`, each with its vertex, in their order, for `round`, or for all rounds (-1). `weights`: of its givers,
+    without its own."""
 
     round: int
     peers: tuple[tuple[PeerId, Vertex], ...]

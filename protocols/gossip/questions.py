@@ -68,8 +68,10 @@ def checked(answer: Envelope, question: Question, steps: int | None, *, encodes:
 
 
 def check_told(peer: PeerId, told: Told, round: int, step: int, steps: int | None) -> None:
-    """Raises WrongNumbers for numbers that `peer` has told and that cannot be: not finite, a round far beyond its local
-    `step`, or more steps than the run has. `steps`: local steps of the run; None: unknown."""
+    """Check the numbers that `peer` has told with a vector: `round`, the vector's; `step`, the local steps that `peer`
+    has taken in the run; and `told`. `steps`: local steps of the run; None: unknown, and `step` has no limit. Raises
+    WrongNumbers unless `told` makes sense (`Told.makes_sense`), neither number is negative, `round` is at most 64 above
+    `step` (a peer seldom mixes without a step of its own), and `step` is at most `steps`."""
     if not told.makes_sense:
         raise WrongNumbers(peer, "it told numbers of its local steps that make no sense")
     if step < 0 or round < 0 or round > step + _IDLE_ROUNDS:

@@ -1,7 +1,7 @@
 """Flow control of an endpoint: how much data its peers may send, and the pace at which it sends itself.
 
 A sender needs credit, bytes that the receiver allows. The bytes that have arrived here and are not consumed yet are
-bounded, and all links share that bound. With a budget (`--budget`) peers also send data at its rate only: as soon as
+bounded, and all links share that bound. With a rate (`--budget`) peers also send data at that rate only: as soon as
 the bytes that have arrived so far are within that rate, each link that has brought data is allowed one chunk more.
 Cost: a pulse for each chunk.
 On failure: a peer that does not keep to its credit is cut off by `Inbound.take`.
@@ -40,8 +40,9 @@ class Receiver(Protocol):
 
 
 class Flow:
-    """The flow control of all links of one endpoint. `links` returns the number of its links; `budget` limits their
-    rate."""
+    """The flow control of all links of one endpoint. `links` returns the number of its links. `budget` bounds the bytes
+    that are not consumed yet (`held_bytes`), and the rate at which data comes (`rate_Bps`), if it has one; None: the
+    bound is `INBOUND_BYTES_MAX`, and there is no rate."""
 
     def __init__(self, links: Callable[[], int], budget: Budget | None = None, patience_s: float = math.inf) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost."""
@@ -55,7 +56,8 @@ class Flow:
         self._timer: asyncio.TimerHandle | None = None
 
     def pace(self, peer: PeerId) -> Pace:
-        """The congestion control for a link to `peer`: that of an earlier link, if it is remembered, else a new one."""
+        """The congestion control for a link to `peer`: that of an earlier link, if it is remembered, else a new one. At
+        most 4096 are remembered: a new one takes the place of the oldest."""
         if peer not in self._paces:
             if len(self._paces) >= _PACES_MAX:
                 del self._paces[next(iter(self._paces))]  # a link that has it keeps it
@@ -63,18 +65,24 @@ class Flow:
         return self._paces[peer]
 
     def forget(self, peer: PeerId) -> None:
-        """Forget the congestion control of `peer`, which does not come again."""
+        """Forget the congestion control of `peer`: a later link to it begins with a new one (`pace`). A link that has
+        the old one keeps it. Does nothing for a peer that is not known."""
         self._paces.pop(peer, None)
 
     def share_bytes(self) -> int:
-        """The most bytes of one link that may have arrived here without being consumed: an equal share of the bound for
-        all links, within `CREDIT_BYTES_MIN` and `WINDOW_BYTES_MAX`."""
+        """The most bytes that a peer may send on one link beyond those that are consumed here: an equal share of the
+        bound for all links, within `CREDIT_BYTES_MIN` and `WINDOW_BYTES_MAX`. It may overshoot by one message, and
+        keeps credit that it was given while there were fewer links."""
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
         return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, self._held_bytes // (self._links() or 1)))
 
     def room(self, inbound: Inbound) -> Room:
-        """The limits, in bytes, of what the peer that sends on the lane `inbound` may send now."""
+        """The present limits, in bytes, for the peer that sends on the lane `inbound`. They are no credit: the first,
+        `share_bytes`, counts from the bytes that are consumed here, the second from those that have arrived, and
+        `Inbound.limit_bytes` makes the credit of both. Without a rate (`Budget.rate_Bps`) there is no second limit.
+        With one it is a chunk before any data has come; then 1 when the rate allows more, because a sender may
+        overshoot by a message, and 0 until then."""
         if self._budget is None or (chunk_bytes := self._budget.chunk_bytes) is None:
             return Room(self.share_bytes())
         if inbound.received_bytes == 0:
@@ -82,8 +90,8 @@ class Flow:
         return Room(self.share_bytes(), 1 if self._wait_s() <= 0 else 0)  # a sender may overshoot by one chunk
 
     def came(self, link: Receiver) -> None:
-        """Note that data has arrived on `link`. With a budget, the link's peer gets credit for more as soon as the
-        budget allows it; without one, this does nothing."""
+        """Note that data has arrived on `link`. With a rate, the link's peer gets credit for more as soon as the rate
+        allows it; without one (also with a budget a day alone), this does nothing."""
         if self._pacer is not None:
             self._owed[link] = None
             if self._timer is None:

@@ -30,8 +30,9 @@ MESSAGE_BYTES_MAX = HEADER_BYTES_MAX + PAYLOAD_BYTES_MAX + MESSAGE_COST_BYTES
 
 
 class Room(NamedTuple):
-    """The receiver's two limits on the sender of a lane, of which the lower holds. `unconsumed_bytes`: the most bytes
-    sent beyond those that the receiver has consumed; `ahead_bytes`: the most beyond those that have arrived at it."""
+    """The receiver's two limits on the sender of a lane; the one that is reached first holds (`Inbound.limit_bytes`).
+    `unconsumed_bytes`: the most bytes sent beyond those that the receiver has consumed, so those on the way count too;
+    `ahead_bytes`: the most beyond those that have arrived at it."""
 
     unconsumed_bytes: int
     ahead_bytes: float = math.inf
@@ -168,7 +169,7 @@ class Outbound:
 
 @dataclass(slots=True)
 class Inbound:
-    """The receiving half of a lane. `room` returns how far its sender may go now. `consumes`: each message counts as
+    """The receiving half of a lane. `room` returns the present limits of its sender. `consumes`: each message counts as
     consumed as soon as it is handed on. `next_seq`: the next message in order; `early`: messages that arrived before
     it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the link began; `told_*`: the numbers in the last
     pulse to the sender."""

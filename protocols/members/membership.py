@@ -105,7 +105,7 @@ class Membership:
 
     @property
     def failed(self) -> Exception | None:
-        """The error because of which this peer cannot go on; None: it can."""
+        """The error that has ended this peer's part in the run; None: there is none (`RunMembers.failed`)."""
         return self._roster.failed
 
     @property
@@ -180,7 +180,7 @@ class Membership:
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the staying members can decide views without `peer` and, with `reserve`, could lose one more."""
+        """Whether the staying members can decide views without `peer` (`RunMembers.can_spare`, also for `reserve`)."""
         left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 

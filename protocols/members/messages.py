@@ -38,7 +38,10 @@ class Join:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The contact's answer to Join: the contact's view and version."""
+    """The contact's answer to Join: it does not refuse the newcomer, which is no member by this. If the Join was
+    `ready`, the newcomer is introduced to the coordinator, and Install brings the view that has it, unless Uninvited or
+    Later comes. `view`: the contact's present view; `version`: the last version of the members' common state that the
+    contact has made (`Standing.result`), (0, 0) if there is no such state."""
 
     ask: int
     view: View
@@ -58,7 +61,8 @@ class Refused:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Tells a newcomer that the members let it in after `seconds` at the earliest, for the reason `why`."""
+    """Tells a newcomer that the sender, its contact or the coordinator, does not let it in before `seconds` are over,
+    for the reason `why`: it has to ask again then. Other members may not know of this."""
 
     seconds: float
     why: str
@@ -99,7 +103,8 @@ class Reinvite:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learner tells the coordinator that it holds `version`. `took_s`: seconds that the fetch took."""
+    """A learner tells the coordinator that it holds `version`. `took_s`: seconds that the fetch took; 0: it had
+    nothing to fetch."""
 
     generation: int
     version: Version
@@ -179,7 +184,8 @@ class Install:
 @dataclass(frozen=True, slots=True)
 class Confirm:
     """Asks the receiver whether the decree with this `mark` holds, of which the sender has been told; mark 0: whether a
-    view without the sender holds. `generation`: that of the sender's view."""
+    view without the sender holds. `generation`: that of the sender's view. The answer is Confirmed; a peer that is in
+    another, later view tells of that view instead (Install, Stale)."""
 
     generation: int
     mark: int
@@ -189,7 +195,8 @@ class Confirm:
 @dataclass(frozen=True, slots=True)
 class Confirmed:
     """The answer to Confirm. `word`: 0, the answering peer is in no view; 1, none of the others; 2, it has adopted the
-    decree; 3, the decree's view is its present one."""
+    decree; 3, the decree's view is its present one. After word 1 or 2 it answers again, with 3, when it goes on to that
+    view."""
 
     mark: int
     word: int
@@ -207,8 +214,9 @@ class Behind:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Tells the coordinator that the sender has lost the member `peer`, and why. If `peer` is the coordinator itself,
-    it is sent to the most senior of the other members that stay."""
+    """Tells the coordinator that the sender cannot work with the member `peer`, for the reason `why`: it is lost, holds
+    up the others, or joins anew. If `peer` is the coordinator itself, this is sent to the most senior of the other
+    members that stay."""
 
     generation: int
     peer: PeerId
@@ -218,7 +226,8 @@ class Suspicion:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Tells the others in the view that the sender leaves of its own will, and why; they go on without it."""
+    """Tells the others in the view that the sender leaves, and why: of its own will, and they go on without it, or
+    because too few members are left to decide a view."""
 
     why: str
 
@@ -226,9 +235,10 @@ class Leave:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Tells the receiver that it spoke of a generation that is over, and is not among the `members` of the view of
-    `generation`: it has to join again through `contact`. The receiver passes this on to the peers on its side of a
-    split; some of them may be members."""
+    """Tells the receiver that it is not in the view of `generation`, so that it has to join again through `contact`. It
+    is sent to a member that this view has removed, and to a peer that speaks of a generation that is over. `members`:
+    the view's members and learners. The receiver passes this on to the peers on its side of a split; some of them may
+    be in that view."""
 
     generation: int
     contact: PeerId

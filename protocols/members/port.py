@@ -47,8 +47,8 @@ class Members(Protocol):
         ...
 
     async def at_least(self, count: int) -> None:
-        """Wait until this peer has at least `count` neighbours. Raises MembershipError when it never will, and Expelled
-        when this peer has to join again."""
+        """Wait until this peer has at least `count` neighbours. Raises MembershipError when this peer cannot take part
+        any more, and Expelled when it has to join again, also where it has so many neighbours."""
         ...
 
     def lost(self, peer: PeerId, why: str) -> None:
@@ -125,7 +125,9 @@ class RunMembers(Members, Protocol):
 
     @property
     def failed(self) -> Exception | None:
-        """The error because of which this peer cannot go on; None: it can."""
+        """The error that has ended this peer's part in the run; None: there is none. Expelled: this peer has to join
+        again, and once it has, this is None again. Any other error, a MembershipError: it cannot take part any more.
+        `until` raises the error, before it tests its condition."""
         ...
 
     @property
@@ -153,8 +155,8 @@ class RunMembers(Members, Protocol):
         ...
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds; it is tested again on each change of the membership. Raises the error because
-        of which it never will."""
+        """Wait until `condition` holds; it is tested at once, and again on each change of the membership. Raises the
+        error of `failed`, also where the condition holds."""
         ...
 
     async def finish(self) -> None:
@@ -168,13 +170,13 @@ class RunMembers(Members, Protocol):
 
     def current(self, envelope: Envelope, generation: int) -> bool:
         """Whether to heed a message: its sender is among the members and, with a `Membership`, the `generation` of the
-        view that it names is this peer's own. With a `SwimMembership` the generation is ignored. A sender that is no
-        member any more may be told so."""
+        view that it names is this peer's own, and that view is not being changed. With a `SwimMembership` the
+        generation is ignored. A sender that is no member any more may be told so."""
         ...
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the other members can go on without `peer` and, with `reserve`, could lose one more. Always true with
-        a `SwimMembership`."""
+        """Whether the other members can go on without `peer` and, with `reserve`, could lose one more; `reserve` is
+        ignored where the quorum is fixed (`Terms.quorum`). Always true with a `SwimMembership`."""
         ...
 
     def suspect(self, peer: PeerId, why: str) -> None:

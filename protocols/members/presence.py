@@ -95,7 +95,8 @@ class Presence:
                 raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
 
     def has_left(self, view: View) -> bool:
-        """Whether `view` is over for this peer: the run has another view, or this peer cannot go on."""
+        """Whether `view` is over for this peer: the run has another view, or its membership has failed (`failed`), if
+        only until it has joined again."""
         return self._members.failed is not None or self._members.view.generation != view.generation
 
     async def during(self, view: View, work: Callable[[], Awaitable[None]]) -> None:
@@ -109,7 +110,8 @@ class Presence:
             return  # `view` joins again
 
     async def pause(self) -> None:
-        """Wait for a change of the membership, or for `interval_s`, whichever is sooner."""
+        """Wait for the next change of the membership (`Membership.notify`), or for `interval_s`, whichever is sooner. A
+        change before the call is missed."""
         try:
             await self._members.change_within(self._interval_s)
         except Expelled:

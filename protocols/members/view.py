@@ -93,7 +93,8 @@ class View:
 
     @cached_property
     def one_machine(self) -> bool:
-        """Whether all members report that they run on the same machine and can share memory there."""
+        """Whether all members report that they run on the same machine and can share memory there. Learners do not
+        count. False without members."""
         return self.group("").one_machine
 
     def group(self, me: PeerId) -> Group:
@@ -142,8 +143,8 @@ class View:
     @cached_property
     def by_seniority(self) -> list[PeerId]:
         """The members' ids, the most senior first. Members that can be dialled go before others. Among equals in this,
-        those that fewer members cannot reach go first, because the coordinator, the most senior member, has to reach
-        all; then those that have been members for longer."""
+        those that fewer members cannot reach go first, because the coordinator, the first of these that is neither gone
+        nor leaving, has to reach all; then those that have been members for longer; then those of lower rank."""
         away = Counter(peer for edge in self.apart for peer in (edge.one, edge.other))
         order = sorted(self.members, key=lambda m: (not m.dialable, away[m.id], m.since, *m.rank))
         return [member.id for member in order]

@@ -17,7 +17,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.failed: Exception | None = None
-        """The error because of which this peer cannot go on; None: it can."""
+        """The error that has ended this peer's part in the run, and that its waits raise; None: there is none. The
+        owner sets it to None when this peer joins again."""
         self.on_waiting: list[Callable[[str], None]] = []
         """Called with the reason when this peer waits for absent peers."""
         self._told_at_s = -math.inf

@@ -22,7 +22,7 @@ from .algorithm import OfModels
 
 @dataclass(frozen=True, slots=True)
 class ADPSGD(OfModels):
-    """AD-PSGD on the graph that the user has chosen."""
+    """AD-PSGD on the topology that the user has chosen, or on the few links that SWIM gives each peer."""
 
     pairs = True
     drawn = 1

@@ -17,4 +17,4 @@ from .algorithm import OfModels
 
 @dataclass(frozen=True, slots=True)
 class DPSGD(OfModels):
-    """D-PSGD on the graph that the user has chosen."""
+    """D-PSGD on the topology that the user has chosen, or on the few links that SWIM gives each peer."""

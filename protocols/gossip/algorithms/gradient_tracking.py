@@ -34,8 +34,8 @@ _CORRECTION, _STEP = "correction", "step"
 
 @dataclass(frozen=True, slots=True)
 class GradientTracking(Usual):
-    """Gradient tracking on the graph that the user has chosen. The vector that a peer gives is y_i [n], followed by the
-    mean step [p]: m = n + p."""
+    """Gradient tracking on the topology that the user has chosen, or on the few links that SWIM gives each peer. The
+    vector that a peer gives is y_i [n], followed by the mean step [p]: m = n + p."""
 
     def begin(self, model: Tensor, parameters: int) -> Held:
         zero = torch.zeros(parameters, dtype=model.dtype)

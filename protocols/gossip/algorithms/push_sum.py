@@ -27,7 +27,8 @@ _SUM = "sum"
 
 @dataclass(frozen=True, slots=True)
 class PushSum(Usual):
-    """Stochastic gradient push on the graph that the user has chosen."""
+    """Stochastic gradient push on the topology that the user has chosen, or on the few links that SWIM gives each
+    peer."""
 
     splits = True
 

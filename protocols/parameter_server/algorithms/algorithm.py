@@ -8,7 +8,7 @@ taken is its clock. A server gathers the pushes to a range, a slice of the model
 
     step(values, sum of weight * pushed / divisor)
 
-with its server function.
+with its server function, which the user chooses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from ...work import Begin, Load, Share
 
 
 class Rule(Protocol):
-    """The rule by which servers make updates of pushes. It holds no state of a run, so all peers may share one
-    object."""
+    """The servers' part of an algorithm: the weight of each push, the number of pushes that make an update, and the
+    divisor of their sum. The server function that applies it is the user's choice; `usual` has its default. A rule
+    holds no state of a run, so all peers may share one object."""
 
     @property
     def period(self) -> int:
@@ -170,7 +171,7 @@ class Shared(Protocol):
     @property
     def usual(self) -> tuple[str, str]:
         """The names of the consistency and of the server function that are taken where the user chooses none (as
-        `Rule`)."""
+        `Rule`). No server applies the function here."""
         ...
 
     def under(self, consistency: Consistency) -> Shared:

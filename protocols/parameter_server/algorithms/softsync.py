@@ -1,10 +1,11 @@
-"""n-softsync: a server makes an update of every c = floor(workers / n) pushes that arrive, from whichever workers.
+"""n-softsync: a server makes an update of every c = floor(workers / n) pushes that arrive, at least one, from whichever
+workers.
 
 Source: Zhang, Gupta, Lian & Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016, arXiv
 1511.05950, equations 3 to 5: x <- x - (1 / c) sum over c pushes of (a / tau) g. The mean staleness is about n, and
 hardly any push has a staleness above 2 n. With n = 1 an update takes as many pushes as there are workers; with n =
-workers it takes one. At the end of the run, when no other push can come, the gathered pushes make an update by
-themselves.
+workers it takes one. tau = 0 counts as 1. At the end of the run, when no other push can come, the gathered pushes make
+an update by themselves, and c is their number.
 """
 
 from __future__ import annotations
