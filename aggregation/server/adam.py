@@ -45,6 +45,13 @@ class Adam:
         square = self.beta2 * state["square"] + (1 - self.beta2) * pushed * pushed
         pushes = state["pushes"] + 1
         times = pushes.unsqueeze(-1)
-        unbiased = (square / (1 - self.beta2**times)).sqrt() + self.eps
-        stepped = values - self.rate * (mean / (1 - self.beta1**times)) / unbiased
+        unbiased = (square / (1 - _powers(self.beta2, times))).sqrt() + self.eps
+        stepped = values - self.rate * (mean / (1 - _powers(self.beta1, times))) / unbiased
         return stepped, {"mean": mean, "square": square, "pushes": pushes}
+
+
+def _powers(base: float, times: Tensor) -> Tensor:
+    """`base` to the power of each of `times`, counts of which few differ. Not by PyTorch, whose powers have other bits
+    at the end of a tensor than before it: servers may update a row among different others."""
+    counts, places = torch.unique(times.clamp(min=0), return_inverse=True)
+    return torch.tensor([base**count for count in counts.tolist()], dtype=times.dtype)[places]
