@@ -44,7 +44,16 @@ class Adam:
         mean = self.beta1 * state["mean"] + (1 - self.beta1) * pushed
         square = self.beta2 * state["square"] + (1 - self.beta2) * pushed * pushed
         pushes = state["pushes"] + 1
-        times = pushes.unsqueeze(-1)
-        unbiased = (square / (1 - self.beta2**times)).sqrt() + self.eps
-        stepped = values - self.rate * (mean / (1 - self.beta1**times)) / unbiased
+        first, second = _powers(pushes.unsqueeze(-1), self.beta1, self.beta2)
+        unbiased = (square / (1 - second)).sqrt() + self.eps
+        stepped = values - self.rate * (mean / (1 - first)) / unbiased
         return stepped, {"mean": mean, "square": square, "pushes": pushes}
+
+
+def _powers(times: Tensor, *bases: float) -> list[Tensor]:
+    """Each of `bases` to the power of each of `times`, counts of which few differ. Not by PyTorch, whose powers have
+    other bits at the end of a tensor than before it: servers may update a row among different others."""
+    counts, places = (times, None) if times.numel() == 1 else torch.unique(times, return_inverse=True)
+    every = [max(0.0, count) for count in counts.flatten().tolist()]
+    powers = [torch.tensor([base**count for count in every], dtype=times.dtype) for base in bases]
+    return powers if places is None else [each[places] for each in powers]

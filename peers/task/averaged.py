@@ -123,8 +123,10 @@ class Averaged:
 
     def rest_in(self, vector: Tensor) -> list[Tensor]:
         """Free the memory of parameters: make them views of `vector` [n], which has their values. Returns the
-        parameters for which this was done: all that lie on the CPU in memory of their own, in the vector's type."""
-        places = Counter(one.untyped_storage().data_ptr() for one in self._tensors().values())
+        parameters for which this was done: all that lie on the CPU, in the vector's type, in memory of which no other
+        parameter or buffer of the model is a view."""
+        every = (*self._model.parameters(), *self._model.buffers())
+        places = Counter(one.untyped_storage().data_ptr() for one in every if one.layout is torch.strided)
         alone = {
             name: one
             for name, one in self._parameters().items()

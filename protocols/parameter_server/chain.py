@@ -27,7 +27,7 @@ from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, PeerMisbehaved
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .messages import Applied, Apply
-from .pieces import Pieces, of_pieces, parted
+from .pieces import Pieces, joined, of_pieces, parted
 from .store import Entry, Store
 from .tenure import Tenure
 
@@ -115,10 +115,11 @@ class Chains:
     def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
         """These entries in groups about at most `most` ranges, each of which fits in a message."""
         group, nbytes, many = list[Entry](), 0, 0
+        keys = self._store.keys
         for whole in entries:
-            large = _bytes_of(whole, self._store.keys) > PAYLOAD_BYTES_MAX
-            for entry in _singly(whole, self._store.keys) if large else (whole,):
-                own = _bytes_of(entry, self._store.keys)
+            each = 1 if _bytes_of(whole, keys) > PAYLOAD_BYTES_MAX else most
+            for entry in _divided(whole, each, keys) if len(whole.ranges) > each else (whole,):
+                own = _bytes_of(entry, keys)
                 if group and (many + len(entry.ranges) > most or nbytes + own > PAYLOAD_BYTES_MAX):
                     yield group
                     group, nbytes, many = [], 0, 0
@@ -232,11 +233,12 @@ class Chains:
         return groups
 
 
-def _singly(entry: Entry, keys: Keys) -> Iterator[Entry]:
-    """An entry for each range of `entry`, which together do the same."""
+def _divided(entry: Entry, most: int, keys: Keys) -> Iterator[Entry]:
+    """Entries for at most `most` ranges each, which together do the same as `entry`."""
     assert entry.pushed is not None
-    for number, piece in zip(entry.ranges, parted(keys, entry.ranges, entry.pushed), strict=True):
-        yield replace(entry, ranges=(number,), pushed=piece)
+    pieces, ranges = parted(keys, entry.ranges, entry.pushed), entry.ranges
+    for at in range(0, len(ranges), most):
+        yield replace(entry, ranges=ranges[at : at + most], pushed=joined(pieces[at : at + most]))
 
 
 def _bytes_of(entry: Entry, keys: Keys) -> int:

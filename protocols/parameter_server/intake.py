@@ -129,8 +129,9 @@ class Intake:
             return
         acknowledge, touched = partial(self._acknowledge, envelope, pusher), list[Gathering]()
         told = acknowledge if len(groups) == 1 else after(len(groups), acknowledge)
-        for places in groups:
-            of = ranges if len(groups) == 1 else tuple(ranges[place] for place in places)
+        each = [ranges] if len(groups) == 1 else [tuple([ranges[place] for place in places]) for places in groups]
+        self._part(each)
+        for of, places in zip(each, groups, strict=True):
             copy = self._store.copies[of[0]]
             if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
@@ -174,19 +175,24 @@ class Intake:
         return groups
 
     def _gathering(self, ranges: tuple[int, ...]) -> Gathering:
-        """What is gathered for these ranges, which are alike. Of other ranges it is gathered apart from now on."""
-        gathering = self._gathered.get(ranges[0])
-        if gathering is not None and gathering.ranges == ranges:
-            return gathering
-        if gathering is None:
+        """What is gathered for these ranges, and for no others (`_part`)."""
+        if (gathering := self._gathered.get(ranges[0])) is None:
             gathering = Gathering(ranges)
-        else:
-            rest = tuple(number for number in gathering.ranges if number not in ranges)
-            gathering, *others = gathering.parted([ranges, rest] if rest else [ranges], self._store.keys)
-            for other in others:
-                self._gathered |= dict.fromkeys(rest, other)
-        self._gathered |= dict.fromkeys(ranges, gathering)
+            self._gathered |= dict.fromkeys(ranges, gathering)
         return gathering
+
+    def _part(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Have pushes gathered apart, from now on, for each of these groups of ranges, whose copies are alike. Each
+        gathering is parted once: group after group would take time by the square of their number."""
+        of = dict[Gathering, list[tuple[int, ...]]]()
+        for group in groups:
+            if (gathering := self._gathered.get(group[0])) is not None and gathering.ranges != group:
+                of.setdefault(gathering, []).append(group)
+        for gathering, own in of.items():
+            named = {number for group in own for number in group}
+            rest = tuple([number for number in gathering.ranges if number not in named])
+            for part in gathering.parted([*own, rest] if rest else own, self._store.keys):
+                self._gathered |= dict.fromkeys(part.ranges, part)
 
     def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
         """All copies have the push: answer it."""
@@ -289,7 +295,5 @@ class Intake:
         for gathering in gatherings.values():
             own = gathering.ranges
             groups = [tuple(own[place] for place in places) for places in self._alike(own, (0,) * len(own))]
-            for part in gathering.parted(groups, self._store.keys):
-                if part is not gathering:
-                    self._gathered |= dict.fromkeys(part.ranges, part)
-                yield part
+            self._part(groups)
+            yield from (self._gathering(group) for group in groups)

@@ -33,6 +33,9 @@ _PREFIX_BYTES_MAX = 48
 Buffer = bytes | bytearray | memoryview
 _PACKER = msgpack.Packer()  # kept: to make one takes ten times as long as to pack a header with it
 _AT_ONCE_BYTES, _INT = 4096, {int}
+_LISTS_MAX = 64
+"""The most bytes of a small header that may begin a long list: memory for as many items as a list tells is taken before
+the items are read, and lists may lie in each other."""
 _UNPACK = partial(
     msgpack.unpackb, use_list=False, raw=False, strict_map_key=True,
     max_array_len=_AT_ONCE_BYTES, max_map_len=0, max_ext_len=0, max_str_len=_AT_ONCE_BYTES, max_bin_len=_AT_ONCE_BYTES,
@@ -201,8 +204,13 @@ def _read_at_once(header: Buffer, payload_bytes: int) -> Frame | None:
     """The frame in a small header of a kind that has only scalars and tuples of integers. All its values are made
     before any is checked: that takes a fifth of the time, and of so few bytes not much memory. None: the header is not
     such a one, or is wrong, which `_read` says in words."""
+    whole = bytes(header)
+    if whole.count(b"\xdc") + whole.count(b"\xdd") > _LISTS_MAX:
+        return None
     try:
-        values = _UNPACK(header)
+        values = _UNPACK(whole)
+        if type(values) is not tuple:  # Python 3.12 looks a slice up in a dict
+            return None
         version, incarnation, towards, lane, seq, channel, name = values[:_PREFIX_FIELDS]
         kind = _spoken.get((channel, name))
         if kind is None or (flat := kind.fields.flat) is None or payload_bytes > kind.payload_max:

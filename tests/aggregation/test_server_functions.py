@@ -72,6 +72,21 @@ def test_a_range_has_the_bits_of_the_whole_and_nothing_is_written_into(name: str
 
 
 @pytest.mark.parametrize("name", SERVER_FUNCTIONS)
+def test_a_row_has_the_bits_of_the_row_alone_whichever_others_are_updated_with_it(name: str) -> None:
+    """Copies of a block are updated together with other blocks at one server, and alone at the next."""
+    function = parse_server_function(name)
+    values = torch.randn(2000, 1, generator=torch.Generator().manual_seed(1))
+    state = dict(function.start(values))
+    if "pushes" in state:
+        state["pushes"] = torch.arange(2000.0)
+    together, _ = function.step(values, values, state)
+    for row in range(2000):
+        at = slice(row, row + 1)
+        alone, _ = function.step(values[at], values[at], {key: tensor[at] for key, tensor in state.items()})
+        assert torch.equal(alone, together[at]), row
+
+
+@pytest.mark.parametrize("name", SERVER_FUNCTIONS)
 def test_a_push_that_does_not_fit_is_refused(name: str) -> None:
     function, values = parse_server_function(name), torch.ones(4)
     for pushed in (torch.ones(3), torch.ones(4, dtype=torch.float64)):

@@ -24,6 +24,18 @@ class Tied(nn.Module):
         return self.other(self.one(x))
 
 
+class Cached(nn.Module):
+    """A buffer outside the state_dict is a view of a parameter, and the loss depends on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4, bias=False)
+        self.register_buffer("cache", self.one.weight.data, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x) + x @ self.cache
+
+
 def storages(one: Trainer) -> set[int]:
     return {parameter.untyped_storage().data_ptr() for parameter in one.model.parameters() if parameter.requires_grad}
 
@@ -34,7 +46,7 @@ def resting(model: type[nn.Module], *, rests: bool) -> Trainer:
     return one
 
 
-@pytest.mark.parametrize("model", [Model, Running, Tied])
+@pytest.mark.parametrize("model", [Model, Running, Tied, Cached])
 def test_a_model_that_rests_takes_the_same_steps_and_never_changes_what_it_brought(model: type[nn.Module]) -> None:
     """The begins of gossip: a mix, the same model after a checkpoint, and another mix."""
     resting_one, usual = (resting(model, rests=rests) for rests in (True, False))

@@ -367,6 +367,8 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     for name, claim in claims.items():
         for prefix in (b"", b"\x9e", start):
             yield f"nested {name}", prefix + claim * ((room - len(prefix)) // len(claim))
+    for prefix in (b"", start):  # as deep as msgpack goes, in a header that is read at once
+        yield "small lists, nested", (prefix + b"\xdc\x10\x00" * 1020)[: wire._AT_ONCE_BYTES]
     for name, item in (("lists", b"\x90"), ("numbers", b"\x01"), ("records", b"\x92\xc3\xa0"), ("nils", b"\xc0")):
         for count in (ITEMS_MAX, 65_535):
             for prefix in (b"", start, start + b"\x90"):

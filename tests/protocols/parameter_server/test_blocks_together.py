@@ -22,6 +22,7 @@ from samovar.protocols.parameter_server.gathering import Gathering
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.pieces import Pieces, joined, of_pieces, parted
 from samovar.protocols.parameter_server.store import Entry, Store
+from samovar.protocols.wire.schema import ITEMS_MAX
 from samovar.sims.scenarios.scenario import Scenario
 
 KEYS = Keys([Part(0, 5)], 5, torch.float32, [Table("words", 70, 3), Table("few", 2, 1)])
@@ -119,3 +120,19 @@ def test_an_entry_that_no_message_can_carry_goes_on_in_several(monkeypatch: pyte
         models.append([parameter.detach() for parameter in world.lives[0].trainer.model.parameters()])
     assert sent[40] > 2 * sent[1 << 20]
     assert all(torch.equal(one, other) for one, other in zip(*models, strict=True))
+
+
+def test_an_entry_whose_workers_clocks_no_message_can_list_goes_on_in_several() -> None:
+    """A table may have hundreds of blocks, and each worker of a step has a clock in each."""
+    keys = Keys([], 0, torch.float32, [Table("many", 20_000_000, 24)])
+    blocks = tuple(keys.of_table["many"])
+    store = Store(keys, Add())
+    chains = Chains.__new__(Chains)
+    chains._store = store
+    rows = Rows(torch.tensor([keys.place(number) for number in blocks]), torch.ones(len(blocks), 24))
+    entry = Entry(blocks, rows, {f"worker {number}": 1 for number in range(9)})
+    batches = [*chains._batches([entry], ITEMS_MAX // 9)]
+    assert all(9 * sum(len(one.ranges) for one in batch) <= ITEMS_MAX for batch in batches)
+    parts = [one for batch in batches for one in batch]
+    assert tuple(number for one in parts for number in one.ranges) == blocks
+    assert same(joined([one.pushed for one in parts if one.pushed is not None]), rows)

@@ -1,7 +1,7 @@
 """A server of the parameter server beside a worker of its view that lies, floods it, or says nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +18,8 @@ from samovar.protocols.members.presence import Presence
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Doubted
 from samovar.protocols.parameter_server.exchanges import LostRange
+from samovar.protocols.parameter_server.gathering import Gathering
+from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
@@ -214,6 +216,38 @@ def test_a_worker_counts_once_in_a_step() -> None:
         assert server.parts.store.copies[0].values.tolist() == [3, 3, 3]
 
     with_server(large(3), scene)
+
+
+def test_a_push_that_takes_many_ranges_apart_takes_them_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It claims to have read another number of updates of each range. One after another would take seconds."""
+    parted, count = list[int](), 64
+
+    def counted(self: Gathering, groups: Sequence[tuple[int, ...]], keys: Keys) -> list[Gathering]:
+        parted.append(len(groups))
+        return part(self, groups, keys)
+
+    part = Gathering.parted
+    monkeypatch.setattr(Gathering, "parted", counted)
+
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle(range(count))
+        ranges, none, values = tuple(range(count)), (0,) * count, torch.ones(count).numpy().tobytes()
+        asked = [
+            asyncio.create_task(
+                server.asked(
+                    worker,
+                    lambda ask, read=read: Push(ask, 1, 1, ranges, none, read, False, 0, False, 0),  # type: ignore[misc]
+                    Pushed,
+                    payload=values,
+                )
+            )
+            for worker, read in (("a", none), ("b", ranges))
+        ]
+        assert [(await one).clocks for one in asked] == [(1,) * count] * 2
+        assert all(copy.values.tolist() == [1.0] for copy in server.parts.store.copies.values())
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0, size=count), scene, ranges=count)
+    assert parted == [count]
 
 
 def test_clocks_of_workers_that_come_and_go_without_end_do_not_pile_up() -> None:
