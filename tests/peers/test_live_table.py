@@ -104,8 +104,20 @@ def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
     assert "asleep" in row(text, "a")
     assert text.rstrip().endswith(f"asleep: {why}")
     assert "left" not in found.headline(1).replace("leaves", "")
+    found.update(happened("a", "checkpoint", why="round 1"))
+    assert drawn(found.render(2, 80), 80).rstrip().endswith(f"asleep: {why}"), "the reason stays"
     found.update(happened("a", "awake"))
     assert "catching up" in row(drawn(found.render(1, 120)), "a")
+
+
+def test_a_newcomer_that_sleeps_does_not_catch_up() -> None:
+    found = board()
+    found.joins()
+    found.update(happened("a", "joined"))
+    found.update(happened("a", "asleep", why="its 1.00 MB a day are used up"))
+    assert "joined a running run   1 peer" in found.headline(1)
+    found.update(happened("a", "awake"))
+    assert "joined a running run, catching up" in found.headline(2)
 
 
 def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
