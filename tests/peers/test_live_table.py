@@ -98,14 +98,14 @@ def test_bytes_of_a_resumed_run_are_counted_from_its_beginning() -> None:
 
 def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
     found = board(happened("a", "started"), committed("a", 1))
-    why = "what its 5.00 MB a day allow by now is used up; it leaves, and is back in 9 h 31 min"
+    why = "its 5.00 MB a day are used up for now; it leaves, and is back in 9 h 31 min"
     found.update(happened("a", "asleep", why=why))
     text = drawn(found.render(1, 80), 80)
     assert "asleep" in row(text, "a")
-    assert text.rstrip().endswith(f"asleep: {why}")
+    assert " ".join(text.split()).endswith(f"asleep: {why}")
     assert "left" not in found.headline(1).replace("leaves", "")
     found.update(happened("a", "checkpoint", why="round 1"))
-    assert drawn(found.render(2, 80), 80).rstrip().endswith(f"asleep: {why}"), "the reason stays"
+    assert " ".join(drawn(found.render(2, 80), 80).split()).endswith(f"asleep: {why}"), "the reason stays"
     found.update(happened("a", "awake"))
     assert "catching up" in row(drawn(found.render(1, 120)), "a")
 
@@ -114,7 +114,7 @@ def test_a_newcomer_that_sleeps_does_not_catch_up() -> None:
     found = board()
     found.joins()
     found.update(happened("a", "joined"))
-    found.update(happened("a", "asleep", why="what its 1.00 MB a day allow by now is used up"))
+    found.update(happened("a", "asleep", why="its 1.00 MB a day are used up for now"))
     assert "joined a running run   1 peer" in found.headline(1)
     found.update(happened("a", "awake"))
     assert "joined a running run, catching up" in found.headline(2)
