@@ -118,7 +118,7 @@ class SettingsCommand(GroupedCommand):
             name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
             if other := of_another(name, spoken):
                 said = f"{error.option_name} is a setting of --protocol {other}, not of {spoken.name}"
-                see = f"see {ctx.command_path} --protocol {other} --help"
+                see = spoken.value.instead.get(name) or f"see {ctx.command_path} --protocol {other} --help"
                 raise click.ClickException(f"{said}; {see}") from None
             raise
 

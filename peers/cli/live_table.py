@@ -30,7 +30,7 @@ from ..records.units import (
 from .fitting import SPACES, Phrases
 from .live_cells import INK, cells
 from .live_columns import fitted, with_own
-from .peer_state import GONE, STATES, TROUBLE, PeerState
+from .peer_state import GONE, IDLE, STATES, TROUBLE, PeerState
 
 MOST_ROWS: Final = 16
 """With more peers than this, one row sums up all peers, and only the slowest peers and those with the latest trouble
@@ -42,6 +42,9 @@ LATELY_S: Final = 10.0
 
 MOST_NAMED: Final = 3
 """The greatest number of stalled peers that the headline names."""
+
+_JOINED: Final = "joined a running run"
+_CATCHES_UP: Final = f"{_JOINED}, catching up"
 
 
 class Board:
@@ -97,13 +100,16 @@ class Board:
         teller = self.peer(record.peer)
         teller.tells, teller.role = True, record.role or teller.role
         self._events += 1
-        peer.event, peer.event_number = event_text(record, subject=False), self._events
+        if record.event != "checkpoint" or peer.state not in IDLE:  # which says why the peer stands still
+            peer.event, peer.event_number = event_text(record, subject=False), self._events
         peer.work = record.work
         if record.event == "started":
             self._begins = f"in the first {self._noun}"
         became = STATES.get(record.event, peer.state)
         if record.event == "joined" and not record.about and self._begins == "joining the run":
-            self._begins, became = "joined a running run, catching up", "catching up"
+            self._begins, became = _CATCHES_UP, "catching up"
+        if record.event in ("asleep", "awake") and self._begins.startswith(_JOINED):
+            self._begins = _JOINED if record.event == "asleep" else _CATCHES_UP
         unsaid = {"lost": GONE, "silent": (*GONE, "waiting")}.get(record.event, ())  # what it said of itself holds
         if peer.state not in unsaid:
             peer.state = became
@@ -223,7 +229,7 @@ class Board:
     def _idle(self) -> list[Text]:
         """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do
         so for the same peers, so the latest reason is enough."""
-        idle = (peer for peer in self.peers.values() if peer.state in ("waiting", "asleep"))
+        idle = (peer for peer in self.peers.values() if peer.state in IDLE)
         latest = max(idle, key=lambda peer: peer.event_number, default=None)
         return [Text(latest.event, style=INK["waiting"])] if latest else []
 

@@ -26,6 +26,8 @@ STATES: Final[Mapping[str, str]] = {
 }
 """Event -> the state of its peer afterwards."""
 GONE: Final = ("left", "stopped")
+IDLE: Final = ("waiting", "asleep")
+"""States in which a peer stands still, for a reason that its last event tells."""
 TROUBLE: Final = ("lost", "apart", "stalled", "waiting", "asleep", "silent", "error")
 
 

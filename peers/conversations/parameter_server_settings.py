@@ -57,6 +57,10 @@ class ParameterServerSettings(OwnSettings):
         "What workers do": ("algorithm", "consistency", "filters"),
         "Faults, in seconds": ("norm_limit",),
     }
+    instead: ClassVar[Mapping[str, str]] = {
+        "period": "with --algorithm downpour:N a worker pushes every N local steps",
+        "codec": "--filters int8 encodes what workers push",
+    }
 
     servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
     algorithm: Parsed[AnyAlgorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)

@@ -35,6 +35,9 @@ from .spec import checkpoint_path, founding_orders
 
 T = TypeVar("T")
 
+_AS_BEFORE = "go on as its peer, by the --key FILE that this had, if its run is still the same"
+"""How a newcomer whose ``--run`` holds a run takes part again, in words."""
+
 _ADVICE = {
     "protocol version": "install the same samovar on both sides",
     "refused our key": "the run does not know this key, or its invite was revoked: ask there for its present join line",
@@ -194,7 +197,7 @@ async def open_at(
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
         if again:
             _go_on_with_budget(endpoint, Path(settings.run or "."), name)
-        folder = Path(settings.run) if again and settings.run is not None else make_folder(settings.run, task)
+        folder = Path(settings.run or ".") if again else make_folder(settings.run, task, go_on=_AS_BEFORE)
         keep_settings(folder, settings)
     except BaseException:
         endpoint.abort()

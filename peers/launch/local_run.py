@@ -247,7 +247,7 @@ def prepared(
             check_trainable(task, settings.own.scripts_only())
             check_defined(task, settings.own.asks_of_task())
             check_devices(settings.device, settings.peers)
-        folder, resumed_by = make_folder(settings.run, task, command), ""
+        folder, resumed_by = make_folder(settings.run, task, command, go_on=f"go on with --resume {settings.run}"), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 
 

@@ -27,24 +27,26 @@ REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
 
 
-def make_folder(wished: str | None, task: Path, command: str | None = None) -> Path:
+def make_folder(wished: str | None, task: Path, command: str | None = None, *, go_on: str = "") -> Path:
     """Make the folder of a new run: `wished`, or if that is None the next free ``runs/TASK-NNN``, and write the command
-    to it. `command`: how the run was started; None: by this process's command line. Raises ValueError when `wished`
-    holds a run already, and when no folder can be made there."""
+    to it. `command`: how the run was started; None: by this process's command line. `go_on`: how a run in such a folder
+    is gone on with, "": it cannot be. Raises ValueError when `wished` holds a run already, which tells `go_on`, and
+    when no folder can be made there."""
     try:
-        folder = _empty_folder(wished, task)
+        folder = _empty_folder(wished, task, go_on)
         (folder / COMMAND_FILE).write_text(_line(command or command_line()), encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{error.filename}: no run can be kept there: {reason(error)}") from None
     return folder
 
 
-def _empty_folder(wished: str | None, task: Path) -> Path:
+def _empty_folder(wished: str | None, task: Path, go_on: str) -> Path:
     if wished is not None:
         folder = Path(wished)
         # An empty record file is left by a run that never began, e.g. because its task could not be imported.
         if any(file.stat().st_size for file in folder.glob("peer-*.jsonl")):
-            raise ValueError(f"{folder} holds a run already; choose another --run, or go on with --resume {folder}")
+            other = "choose another --run"
+            raise ValueError(f"{folder} holds a run already; {f'{other}, or {go_on}' if go_on else other}")
         folder.mkdir(parents=True, exist_ok=True)
     else:
         folder = _next_free(task.stem)

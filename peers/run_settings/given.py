@@ -78,7 +78,9 @@ def unknown(key: str, spoken: Spoken) -> str:
     conversation whose setting it is, else the most similar name, else all names."""
     fields, name = fields_of(spoken), key[:100].replace("-", "_")
     if other := of_another(name, spoken):
-        return f"{name} is a setting of --protocol {other}, not of {spoken.name}"
+        instead = spoken.value.instead.get(name)
+        said = f"{name} is a setting of --protocol {other}, not of {spoken.name}"
+        return f"{said}; {instead}" if instead else said
     close = difflib.get_close_matches(name, fields, n=1)
     known = textwrap.shorten(", ".join(fields), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")
     hint = f'did you mean "{close[0]}"?' if close else f"known are {known}"

@@ -87,6 +87,8 @@ class OwnSettings(Declared):
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Heading in the help -> names of the settings under it, in the order of the help. A heading of the common settings
     (`peers.cli.flags`) may be used again; the settings are then appended there."""
+    instead: ClassVar[Mapping[str, str]] = {}
+    """Another conversation's setting, by name -> what serves here in its place, for the error where it is given."""
 
     @classmethod
     def of(cls, settings: ChosenSettings) -> Self:

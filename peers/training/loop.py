@@ -59,6 +59,8 @@ class Training:
         self._saved_at = -math.inf
         """The time of the last periodic checkpoint, in seconds on the event loop's clock. It begins with -inf, so that
         the first exchange writes one, and a Ctrl-C soon afterwards finds a checkpoint."""
+        self._exchanges = 0
+        """The number of exchanges since this peer joined or woke."""
         self._metrics: Mapping[str, float] = {}
         """Metrics of the model after the last exchange; empty until this peer has evaluated it."""
         self._saving: tuple[weakref.ref[Tensor], asyncio.Task[str]] | None = None
@@ -115,7 +117,8 @@ class Training:
         was stopped."""
         if not self._sleep.is_due:
             return False
-        await self._sleep.sleep(await contact, self._save)
+        in_vain, self._exchanges = self._exchanges == 0, 0
+        await self._sleep.sleep(await contact, self._save, in_vain=in_vain)
         return not self._stop.flag
 
     async def _work(self) -> None:
@@ -176,6 +179,7 @@ class Training:
         """Write the record of the exchange, and a checkpoint if one is due. The task's hook for the exchange comes
         first: it is not called again after a restart, so the checkpoint must hold what it has changed."""
         now = asyncio.get_running_loop().time
+        self._exchanges += 1
         if outcome.note:
             self.peer.tell_once("period", outcome.note)
         self._replica.note(self.peer.note(outcome))

@@ -36,15 +36,17 @@ class Sleep:
         to stop."""
         return self._must_sleep.flag and not self._stop.flag
 
-    async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]]) -> None:
+    async def sleep(self, contact: PeerId | None, left: Callable[[], Awaitable[object]], *, in_vain: bool) -> None:
         """Leave the run, await `left()`, drop the links to all peers, and wait until the peer has bytes for the run
         again, or is to stop. Unless it is to stop, the membership then takes it back (`take_back`): the conversation
-        joins the run again at its next work. `contact`: the peer to join through when no other is known. To be called
-        only when `is_due`."""
+        joins the run again at its next work. `contact`: the peer to join through when no other is known. `in_vain`: the
+        peer has made no exchange since it joined or woke, which is told. To be called only when `is_due`."""
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
         assert day is not None, "a peer without a budget never has to sleep"
         for_s = max(0.0, day.sleeps_s(now()))
-        used = f"its {bytes_text(day.bytes_a_day)} a day are used up"
+        used = f"its {bytes_text(day.bytes_a_day)} a day are used up for now"
+        if in_vain:
+            used += ", without one exchange: this model takes a larger --budget-per-day"
         if peer.clock.started:
             peer.tell("asleep", why=f"{used}; it leaves, and is back in {seconds_text(for_s)}")
         await peer.conversation.leave(used)

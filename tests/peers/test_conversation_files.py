@@ -125,6 +125,10 @@ def test_a_setting_of_another_conversation_is_refused_and_its_own_is_named(ring:
         Settings(protocol="ring.py", mixing=0.5)
     told = " ".join(run("--protocol", "ring.py", "--no-overlap", command=train).split())
     assert f"--no-overlap {foreign}; see train --protocol allreduce --help" in told
+    served = (
+        "period is a setting of --protocol allreduce, not of parameter_server; with --algorithm downpour:N a worker"
+    )
+    assert refused(None, protocol="parameter_server", period="8").startswith(served)
     assert refused(None, protocol="ring.py", own_shar=0.1) == 'unknown key "own_shar"; did you mean "own_share"?'
     assert refused(None, own_share=0.1).startswith('unknown key "own_share"; did you mean')
 

@@ -98,14 +98,26 @@ def test_bytes_of_a_resumed_run_are_counted_from_its_beginning() -> None:
 
 def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
     found = board(happened("a", "started"), committed("a", 1))
-    why = "its 5.00 MB a day are used up; it leaves, and is back in 9 h 31 min"
+    why = "its 5.00 MB a day are used up for now; it leaves, and is back in 9 h 31 min"
     found.update(happened("a", "asleep", why=why))
     text = drawn(found.render(1, 80), 80)
     assert "asleep" in row(text, "a")
-    assert text.rstrip().endswith(f"asleep: {why}")
+    assert " ".join(text.split()).endswith(f"asleep: {why}")
     assert "left" not in found.headline(1).replace("leaves", "")
+    found.update(happened("a", "checkpoint", why="round 1"))
+    assert " ".join(drawn(found.render(2, 80), 80).split()).endswith(f"asleep: {why}"), "the reason stays"
     found.update(happened("a", "awake"))
     assert "catching up" in row(drawn(found.render(1, 120)), "a")
+
+
+def test_a_newcomer_that_sleeps_does_not_catch_up() -> None:
+    found = board()
+    found.joins()
+    found.update(happened("a", "joined"))
+    found.update(happened("a", "asleep", why="its 1.00 MB a day are used up for now"))
+    assert "joined a running run   1 peer" in found.headline(1)
+    found.update(happened("a", "awake"))
+    assert "joined a running run, catching up" in found.headline(2)
 
 
 def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:

@@ -12,7 +12,7 @@ import pytest
 from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.local_run import Display, LocalRun, wished
-from samovar.peers.launch.run_folder import command_line, keep_settings
+from samovar.peers.launch.run_folder import command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
 from samovar.peers.launch.spec import checkpoint_path, founding_orders, log_path
 from samovar.peers.launch.ways_in import WaysIn
@@ -119,3 +119,11 @@ def test_a_task_that_is_stopped_before_its_first_checkpoint_says_that_it_cannot_
 def test_the_command_of_a_run_can_be_typed_again(given: list[str], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", given)
     assert command_line() == told
+
+
+def test_a_folder_that_holds_a_run_tells_how_it_is_gone_on_with_only_where_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "peer-0.jsonl").write_text("{}\n")
+    said = "holds a run already; choose another --run"
+    for go_on, end in (("", ""), ("go on with --resume it", ", or go on with --resume it")):
+        with pytest.raises(ValueError, match=f"{said}{end}$"):
+            make_folder(str(tmp_path), Path("task.py"), go_on=go_on)
