@@ -23,9 +23,7 @@ from rich.text import Text
 from ..records.columns import ROUNDS, Columns
 from ..records.records import EventRecord, Record
 from ..records.result import PeerSummary, Result
-from ..records.units import (
-    count_text,
-)
+from ..records.units import count_text
 from .echo import UnechoedLive
 from .final_table import headline
 from .fitting import SPACES, Phrases

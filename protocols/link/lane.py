@@ -101,12 +101,16 @@ class Outbound:
     full_until_seq: int = 0
     oldest: Packet | None = None
 
+    @property
+    def unasked_bytes(self) -> int:
+        """Bytes that were sent since the last ping that asked for an acknowledgement."""
+        return self.posted_bytes - self.asked_bytes
+
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
         bandwidth. True counts as such a ping, and for 0.02 s no other is due. `known`: a bandwidth was measured before,
         so only larger amounts are worth a ping."""
-        unasked_bytes = self.posted_bytes - self.asked_bytes
-        if unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
+        if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
         return True
@@ -120,7 +124,7 @@ class Outbound:
         packet = self.queue[0]
         if not packet.header:
             packet.seq, packet.header = self.next_seq, seal(packet.packed, incarnation, towards, self.next_seq)
-            packet.cost = len(packet.header) + len(packet.payload) + MESSAGE_COST_BYTES
+            packet.cost = cost_bytes(packet.header, packet.payload)
         if self.in_flight and self.posted_bytes - self.acked_bytes + packet.cost > window_bytes:
             self.full_until_seq = self.next_seq
             return None

@@ -145,12 +145,12 @@ class Link:
         binding, now = self._binding, self._clock()
         window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else _CONTROL_LIMITS
         incarnation, towards = binding.incarnation, binding.towards
-        while out.queue and (packet := out.sendable(window_bytes, now, incarnation, towards)) is not None:
+        while (packet := out.sendable(window_bytes, now, incarnation, towards)) is not None:
             packet.after_ping = binding.last_ping
             self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_result(None)
-            if out.posted_bytes - out.asked_bytes >= ask_bytes:
+            if out.unasked_bytes >= ask_bytes:
                 self._ask()
         known = lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None
         if out.may_ask(known=known, now=now):
