@@ -21,8 +21,10 @@ _EXACT = 1e-9
 
 
 def rho(topology: Topology, count: int) -> float:
-    """The factor by which the distance of the models from their mean is multiplied in a round among `count` peers: 0 if
-    one round (or a few, where the topology varies) makes them equal, 1 if it never shrinks."""
+    """The factor by which the distance of `count` models from their mean is multiplied in a round at most; for a
+    topology that varies, on average over rounds 1 to 24. 0: the models become equal, in one round, or in at most 24
+    where the topology varies. 1 or more: the distance need not shrink. It can be above 1 only where W is not doubly
+    stochastic."""
     rounds = _ROUNDS if topology.varies else 1
     product = torch.eye(count, dtype=torch.float64)
     for round in range(1, rounds + 1):
@@ -32,8 +34,9 @@ def rho(topology: Topology, count: int) -> float:
 
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:
-    """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, by the
-    factor `rho` in each; no whole number. 1 where rho is 0; infinite where rho is 1 or more."""
+    """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, if
+    each multiplies it by `rho`; not rounded. 1 where rho is 0, also where it takes a few rounds; infinite where rho is
+    1 or more."""
     factor = rho(topology, count)
     if factor <= 0 or factor >= 1:
         return 1.0 if factor <= 0 else math.inf

@@ -55,7 +55,8 @@ class Shared(TypedDict, total=False):
 
 
 class OfProcesses(TypedDict, total=False):
-    """The settings of real peers, which are processes. Simulated peers do not have them."""
+    """The settings that both `samovar.train` and `samovar.join` take, and `samovar.simulate` does not: they are of
+    peers that are processes."""
 
     average: Literal["model", "gradients"]
     threads: int

@@ -167,7 +167,8 @@ def parsed(parse: Callable[[str], T], text_of: Callable[[str, T], str] | None = 
 
 def period() -> Rule:
     """The rule for the number of local steps between two averagings: an integer, or the text of a policy in `PERIODS`
-    with its options. Its `take` returns a `Parsed`, whose `value` is the policy."""
+    with its options. Its `take` returns a `Parsed`: its `text` is the normal form, its `value` the policy (`Fixed` for
+    an integer)."""
 
     def text_of(text: str, policy: object) -> str:
         return str(policy.steps) if isinstance(policy, Fixed) else spelled(text.strip())
@@ -184,8 +185,8 @@ def period() -> Rule:
 
 
 def codec() -> Rule:
-    """The rule for a codec's text with its options, or ``none``. Its `take` returns a `Parsed`, whose `value` is the
-    codec, or None for ``none``."""
+    """The rule for a codec's text with its options, or ``none``. Its `take` returns a `Parsed`: its `text` is the
+    normal form, its `value` the codec, or None for ``none``."""
 
     def parse(text: str) -> Codec | None:
         return None if text == "none" else parse_codec(text)
@@ -195,8 +196,8 @@ def codec() -> Rule:
 
 
 def goal() -> Rule:
-    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its `take` returns a `Parsed`, whose
-    `value` is a `Goal`."""
+    """The rule for a metric that a run is to reach, such as ``accuracy >= 0.97``. Its `take` returns a `Parsed`: its
+    `text` is the goal in its normal form, its `value` the `Goal`."""
     said = "a metric, one of >=, <=, > and <, and a number, as in 'accuracy >= 0.97'"
     return Rule(parsed(parse_goal, lambda text, made: str(made)), said, "GOAL", str)
 
@@ -208,8 +209,8 @@ def passes() -> Rule:
 
 
 def outer() -> Rule:
-    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its `take` returns a `Parsed`, whose
-    `value` is the outer step."""
+    """The rule for the text of an outer step in `OUTER_STEPS`, with its options. Its `take` returns a `Parsed`: its
+    `text` is the normal form, its `value` the outer step."""
     said = f"one of {', '.join(OUTER_STEPS)}, with options as in nesterov:0.7:0.9"
     return Rule(parsed(parse_outer), said, "plain|STEP", str)
 

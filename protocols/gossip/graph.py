@@ -37,7 +37,8 @@ class Placed:
 
 
 class Graph(Protocol):
-    """One peer's place in the graph, as it is at the moment of the call."""
+    """One peer's place in the graph. All but `weights` answer by the members that are known at the moment of the call;
+    a weight follows from the arguments alone."""
 
     def takers(self, round: int) -> list[PeerId]:
         """The peers that take this peer's vector in `round`."""

@@ -30,13 +30,14 @@ class Form(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Want:
     """Asks for the receiver's vector of `round` (`NEWEST`: the newest), or for its newest one if it no longer keeps
-    that of `round` or takes no more steps. The receiver answers by Given as soon as it has published that round. It
-    refuses the question when it has no share for the sender, when it averages with too many already, and when the
-    sender asks again. `form`: the `Form` in which the sender wants the vector; for DIFFERENCE it also takes the vector
-    whole, or nothing if it has the vector already. `holds`: the round of the receiver's vector of
+    that of `round`, or took its last step before it. The receiver answers by Given as soon as it has that vector. It
+    refuses the question when it has no share of that round for the sender, when it averages with too many already, and,
+    of two that wait, the older one. `form`: the `Form` in which the sender wants the vector; for DIFFERENCE it also
+    takes the vector whole, or nothing if it has the vector already. `holds`: the round of the receiver's vector of
     which the sender has the estimate; None: it has none. `took`: number of the last question by which the sender has
     taken a share of the receiver's vector; 0: none. `meets`: the round whose vector the sender averages with the one
-    that it gets (`pairs`); 0: it does not. `looks`: the sender can read the receiver's board."""
+    that it gets (`pairs`); 0: it does not. `looks`: the sender is ready to read the vector on the receiver's board
+    (`showing`)."""
 
     ask: int
     round: int

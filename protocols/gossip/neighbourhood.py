@@ -128,8 +128,9 @@ class Neighbourhood:
 
     async def checked(self, taken: Taken, anchor: Tensor) -> Mapping[PeerId, Published]:
         """The vectors that were `taken` and are right, each checked on its own, without mixing them. A peer whose
-        vector is wrong counts as lost. Where vectors are sent as differences: one vector only, of a neighbour that has
-        reached the same round as more than half, from which this peer goes on. `anchor`: as for `mix`."""
+        vector is wrong counts as lost. Where vectors are sent as differences: one vector at most, the newest that this
+        peer can get from the best of `donors`. Its `round` may be lowered: to at most the one that more than half of
+        the neighbours have reached. `anchor`: as for `mix`."""
         if self._exchange.estimates is None:
             good = {peer: await self._checked(peer, one, anchor) for peer, one in taken.vectors.items()}
             return {peer: one for peer, one in good.items() if one is not None}

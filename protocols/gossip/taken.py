@@ -15,10 +15,11 @@ from .messages import Published
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The vectors that came from neighbours in a round, by neighbour, and the weights of the mix: `weights` of these,
-    `own` of this peer's own vector. `splits`: vectors are shares, and all weights are 1. `waited_s`: seconds until the
-    last vector was there, or until the last neighbour was given up; `waited_for`: the neighbour whose vector came last,
-    None: none came."""
+    """What came from neighbours in a round, and the weights of the mix: `weights` of the neighbours' vectors, `own` of
+    this peer's own. `vectors`: by neighbour, its vector or an estimate of it, a share (`splits`: all are shares, and
+    all weights are 1), or its numbers alone, with an empty vector. `waited_s`: seconds until the last neighbour had
+    begun to answer; if one gave nothing, until nothing more could come. `waited_for`: the neighbour that answered last;
+    None: none did."""
 
     vectors: Mapping[PeerId, Published | Shown]
     weights: Weights
@@ -39,9 +40,9 @@ NOTHING = Taken({}, {}, 1.0, 0.0, None)
 
 
 def donors(taken: Taken, members: Members) -> list[PeerId]:
-    """The neighbours from one of which a peer that is behind goes on, the best first: of those that have come as far as
-    more than half, those that can be dialled, as they have the better links, and then those that tell of fewer
-    rounds."""
+    """The neighbours from one of which a peer that is behind goes on, the best first: those whose vector is of round
+    `taken.reached` or later. First come those that can be dialled, as they have the better links; of these, and of the
+    others, first those whose vector is of an earlier round, then those of lower rank."""
     known = {member.id: member for member in members.neighbours.now}
     ahead = [peer for peer, one in taken.vectors.items() if peer in known and one.round >= taken.reached]
     return sorted(ahead, key=lambda peer: (not known[peer].dialable, taken.vectors[peer].round, known[peer].rank))

@@ -37,8 +37,8 @@ while it is acknowledged."""
 
 
 class Rate(NamedTuple):
-    """A rate at which bytes were acknowledged, in bytes a second. `full`: whether the window limited sending;
-    `posted_at`: when the last of the bytes were sent."""
+    """A rate at which bytes were acknowledged, in bytes a second. `full`: whether a packet after these had to wait for
+    the window; `posted_at`: when the last of the bytes were sent, on the link's clock; infinite: unknown."""
 
     Bps: float
     full: bool
@@ -92,8 +92,9 @@ class Pace:
     def measured(
         self, rate: Rate, round_trip_s: float | None = None, waited_s: float = 0.0, now: float = math.inf
     ) -> None:
-        """Update bandwidth, window and chunk size by a measured rate. A rate that was reached can be reached again; a
-        lower one counts only if the window was full, and lowers the bandwidth only when no recent rate was higher.
+        """Update bandwidth, window and chunk size by a measured rate. A rate below the bandwidth (before the first
+        measurement: below the rate that fills the window) counts only if the window limited sending (`Rate.full`), and
+        not while a doubled window is being tried; it lowers the bandwidth only when no recent rate was higher.
         `round_trip_s`: measured, None: not. The path's round trip is the shortest one ever: longer ones waited behind
         this link's own window. `waited_s`: queueing delay of the acknowledgement behind data of the other side; the
         window is larger by as much, so that this path does not run empty. `now`: on the link's clock."""

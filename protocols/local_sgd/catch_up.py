@@ -56,10 +56,11 @@ async def fetch_state(
     wanted: Wanted,
     kept: dict[bytes, bytes] | None = None,
 ) -> State:
-    """Fetch the state from one of `donors`, asked one after another, and check it against `wanted`. `layout`: the one
-    with which the run began. `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash, so that
-    the caller passes the same dictionary at each try; None: nothing is kept after a failure. Raises CatchUpFailed when
-    no donor gave a state."""
+    """Fetch a state that `wanted` allows from one of `donors`, asked one after another; it may be of a later round than
+    `wanted.version`. Its fingerprint is checked if it is of that version and the fingerprint is known. `layout`: the
+    one with which the run began. `outer`: number of tensors of the outer step. `kept`: parts of snapshots by hash, so
+    that the caller passes the same dictionary at each try; None: nothing is kept after a failure. Raises CatchUpFailed
+    when no donor gave a state."""
     kept, failures = {} if kept is None else kept, list[str]()
     version, size_max = wanted.version.number, bytes_max(expected(whole(layout), outer))
     for donor in donors:

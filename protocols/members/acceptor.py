@@ -80,14 +80,14 @@ class Acceptor:
 
     @property
     def latest(self) -> Decree | None:
-        """The decree of the view in which this peer is, or in which it votes for a former life. None: this peer is in
-        no view."""
+        """The decree of the present view, which this peer is in, has left, or votes in for a former life. None: it has
+        not joined yet, or joins anew."""
         return self._latest
 
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, in which nothing is promised yet; the roster has gone on to that view
-        before. None: this peer is in no view. The ledger gets the seat in that view; if this peer is no member there,
-        the ledger's entries are removed. Postponed questions are handled."""
+        before. None: this peer has given up its view, to join anew. The ledger gets the seat in that view; if this peer
+        is no member there, the ledger's entries are removed. Postponed questions are handled."""
         self._me = self._roster.me
         if decree is not None:
             witness(Followed(decree.view.generation))

@@ -90,8 +90,9 @@ class Hearsay:
 
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, to which the roster has gone on, and answer the peers that have asked
-        about it. None: this peer is in no view. Reports of later views are kept: they may arrive before this peer hears
-        of the present view, and those who sent them do not repeat them."""
+        about it. None: this peer has given up its view, to join anew, and drops all reports of views. Else reports of
+        later views are kept: they may arrive before this peer hears of the present view, and those who sent them do not
+        repeat them."""
         known = math.inf if decree is None else decree.view.generation
         later = {mark: claim for mark, claim in self._claims.items() if claim.generation > known}
         self.stop()

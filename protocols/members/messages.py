@@ -194,9 +194,9 @@ class Confirm:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The answer to Confirm. `word`: 0, the answering peer is in no view; 1, none of the others; 2, it has adopted the
-    decree; 3, the decree's view is its present one. After word 1 or 2 it answers again, with 3, when it goes on to that
-    view."""
+    """The answer to Confirm. `word`: 0, the answering peer has not joined yet, or joins anew; 1, none of the others; 2,
+    it has adopted the decree; 3, the decree's view is its present one. After word 1 or 2 it answers again, with 3, when
+    it goes on to that view."""
 
     mark: int
     word: int

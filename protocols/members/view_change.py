@@ -103,7 +103,8 @@ class Change:
         return self.acceptor.promised
 
     def begin(self, decree: Decree | None) -> None:
-        """Start afresh in the view of `decree`, in which nothing is promised yet. None: this peer is in no view."""
+        """Start afresh in the view of `decree`, in which nothing is promised yet. None: this peer has given up its
+        view, to join anew."""
         self.occasion.begin()
         self.acceptor.begin(decree)
         self.hearsay.begin(decree)

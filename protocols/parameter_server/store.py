@@ -133,7 +133,8 @@ class Store:
         self._function, self._rest = function, KeepLast() if coordinated else Add()
 
     def function(self, range: int) -> ServerFunction:
-        """The server function of a range."""
+        """The function that updates `range`: one for averaged buffers, one for all other ranges. It holds no state;
+        that is in each copy (`Copy.state`)."""
         return self._rest if self.keys.is_buffer(range) else self._function
 
     def create(self, range: int, initial: Model) -> Copy:

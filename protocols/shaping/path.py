@@ -25,9 +25,10 @@ _NOT_SHAPED = ShapedTo(math.inf, 0.0, 0.0)
 @dataclass(slots=True)
 class Way:
     """The connection to one peer, in both directions. `theirs`: the other end's link. `told`: whether the other end has
-    been sent this peer's link. The times are of the latest frame in each direction, and may lie in the future; a later
-    frame gets no earlier time. `left_s`: the latest frame to the peer leaves here. `came_s`: the last byte of the
-    latest frame from the peer reaches the down-link. `through_s`: the down-link has served that frame."""
+    been sent this peer's link. The times may lie in the future, and a later frame gets no earlier time. `left_s`: the
+    latest frame to the peer leaves here. `came_s`: the last byte of the latest frame from the peer reaches the
+    down-link. `through_s`: the down-link has served the latest frame that has entered it, which may be an earlier
+    one."""
 
     theirs: ShapedTo = _NOT_SHAPED
     told: bool = False

@@ -109,7 +109,8 @@ class Segment:
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
         """A new segment with `nbytes` of shared data, all zero, and its descriptor. Other processes can open it by that
-        descriptor until the caller closes it. Raises OSError."""
+        descriptor until the caller closes it. Raises OSError, also when the segment would take more than half of the
+        free memory."""
         fd = allocate(_HEAD_BYTES + nbytes)
         try:
             reserve(fd, 0, _HEAD_BYTES + nbytes)

@@ -41,7 +41,7 @@ promise, as a sentence."""
 
 def each_message_is_handed_on_once_and_in_order(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """An endpoint delivers each message of a lane, which is one of the ordered sequences of messages on a link, once,
-    and in the order in which the messages were sent."""
+    in the order in which they were sent, and only to the incarnation (a process of a peer) that it was sent to."""
     for _, life, event in entries:
         if isinstance(event, Misdelivered):
             yield f"{life} got {event.what} {event.number} of {event.sender} where {event.due} was due"

@@ -13,16 +13,17 @@ from ..world.event_log import Entry, Resumed
 
 
 def an_adaptive_period_falls(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """With the policy AdaComm and a constant learning rate, the period is shorter after each block of rounds than
-    in it, until it is 1: also where the loss does not fall (Wang and Joshi, 2019, section 4.2)."""
+    """With the policy AdaComm, the period is shorter after each block of rounds than in it, until it is 1, and stays
+    within a block: also where the loss does not fall (Wang and Joshi, 2019, section 4.2). Assumes a constant learning
+    rate. A resumed run is not judged."""
     policy = LocalSGDSettings.of(scenario.settings).period.value
     if isinstance(policy, AdaComm):
         yield from _periods_that_stay(policy, entries)
 
 
 def every_contribution_tells_a_speed(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Where each peer has its own pace, a contribution tells the peer's speed, or, of a peer that has measured none
-    yet, the agreed one. It never counts as one of no speed once the peers have agreed on any."""
+    """Where each peer has its own pace, and once the peers have agreed on a speed, no contribution tells the speed 0: a
+    peer that has measured none yet tells the agreed one. Contributions without weight or local steps are not judged."""
     if LocalSGDSettings.of(scenario.settings).pace != "own":
         return
     for _, life, event in entries:

@@ -86,8 +86,8 @@ def the_time_of_gathering_keeps_nobody_out(scenario: Scenario, entries: Sequence
 
 
 def nobody_joins_anew_for_a_coordinator_that_has_ended(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer that has lost the coordinator, and nobody else, joins anew only if another member has told it within the
-    last half of a patience that it still hears of the coordinator."""
+    """A peer that joins anew because it has lost a coordinator that others still hear (`VouchedFor`) was told so by
+    another member within the last half of a patience."""
     heard_s: dict[str, dict[str, float]] = defaultdict(dict)
     for time_s, life, event in entries:
         if isinstance(event, Heard) and isinstance(event.what, Reaches):

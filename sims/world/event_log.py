@@ -98,8 +98,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Misdelivered:
-    """Event: an endpoint delivered a message out of order or twice. `sender`: the peer that sent it; `what`: its kind;
-    `number`: its sequence number on its lane; `due`: the sequence number that should have been delivered next."""
+    """Event: an endpoint delivered a message out of order, twice, or to another incarnation than the one that it was
+    sent to. `sender`: the peer that sent it; `what`: the name of its type; `number`: its sequence number on its lane;
+    `due`: the sequence number that should have been delivered next."""
 
     sender: str
     what: str
@@ -116,8 +117,8 @@ class Faulted:
 
 @dataclass(frozen=True, slots=True)
 class Unpaid:
-    """Event: the receiver of a message of peer `sender` that costs `cost` bytes of credit has given back `credit`
-    bytes, which are not as many."""
+    """Event: for a message of peer `sender` that costs `cost` bytes of credit, its receiver has given back another
+    number of bytes, `credit`."""
 
     sender: str
     cost: int
