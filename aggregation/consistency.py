@@ -35,9 +35,9 @@ SLACK_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """One consistency model of a parameter server: the bounds on the pushed updates that a read may lack. `slack`: the
-    most updates of each other worker; `own`: the most of the reader itself. None: any number. Raises ValueError on a
-    bound out of range."""
+    """One consistency model of a parameter server: how many updates a read at clock c may lack. `slack`: of the first c
+    updates of each other worker; `own`: of the reader's own c updates. None: any number. Raises ValueError on a bound
+    out of range."""
 
     slack: int | None
     own: int | None

@@ -58,8 +58,8 @@ class Channel:
 
     def watch(self, peers: Set[PeerId]) -> None:
         """Exchange heartbeats with these peers, in addition to those that other channels watch. Replaces the set that
-        this channel watched before. The endpoint's `on_lost` is called with a peer that is silent or has ended. A peer
-        without a link, or with a lost one, is called now; raises PeerLost when there is no room for its link. Does
+        this channel watched before. The endpoint's `on_lost` is called with a peer that is silent or has ended. To a
+        peer without a link, or with a lost one, a link is begun now; raises PeerLost when there is no room for it. Does
         nothing once the endpoint is closed."""
         if not self.endpoint.links.closed:
             self.endpoint.links.watch(self.name, set(peers))

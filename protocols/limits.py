@@ -48,7 +48,7 @@ LIMITS = (
     ),
     Limit(ONE_HOP_MEMBERS_MAX, "short vectors take two hops instead of one"),
 )
-"""All limits, the largest first."""
+"""The limits of a run whose members agree on views, the largest first."""
 
 
 def beyond(members: int) -> list[Limit]:

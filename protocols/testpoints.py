@@ -53,7 +53,8 @@ def witness(event: object) -> None:
 
 def sometimes(what: str) -> None:
     """Report that the code has reached the place named `what`, which is reached only after certain failures. A long
-    sweep of simulations has to reach each such place. Outside of a simulation it does nothing."""
+    sweep of simulations has to reach each such place that is not listed as rare. Outside of a simulation it does
+    nothing."""
     if (there := WITNESS.get()) is not None:
         there.sometimes(what)
 

@@ -36,18 +36,17 @@ def train(
 
     `task`: the path of a task file or of a script that calls `samovar.join`; a module; a class or namespace with the
     task's functions; None: the functions of the running script or notebook. A script is sent as its file, so the call
-    must stand under ``if __name__ == "__main__":``. Classes and notebooks are sent as source, with everything that they
-    use: functions, classes, imports and plain values, of the main module.
+    must stand under ``if __name__ == "__main__":``. Classes, namespaces and notebooks are sent as source, with
+    everything of the main module that they use: functions, classes, imports and plain values.
 
     `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run that is to
     go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of
     `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The
     call also works while an event loop runs, as one does in a notebook.
 
-    Ctrl-C stops the run in good order: each peer leaves a checkpoint, and Stopped is raised, whose `result` has the run
-    so far. Raises TaskError, SettingsError, CheckpointError and other ValueErrors before anything starts; RunFailed
-    when the run fails. The text of each is one line.
-    """
+    Ctrl-C stops the run in good order: the peers of a task leave checkpoints, and Stopped is raised, whose `result` has
+    the run so far (None: it had not begun). Raises TaskError, SettingsError, CheckpointError and other ValueErrors, and
+    OSError, before anything starts; RunFailed when the run fails. The text of each is one line."""
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     read = None if config is None else Path(config)

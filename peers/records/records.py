@@ -58,7 +58,7 @@ revoked or replaced."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
-    """A peer that was missing from an exchange."""
+    """A peer that was given up as lost."""
 
     peer: str
     """Its name."""
@@ -86,7 +86,8 @@ class ExchangeRecord:
     """When the exchange was over on this peer, its evaluation included: seconds since the run started, on its monotonic
     clock."""
     loss: FloatOrNaN
-    """Mean training loss agreed in this exchange; NaN if it was not reported, or the exchange was not made here."""
+    """Mean training loss: of all contributions to a round, or, where peers do not exchange in common rounds, of this
+    peer's own steps. NaN: not reported, or the exchange was not made here."""
     compute_s: float
     """Seconds of local steps. When gradients are averaged, the time until this peer's last gradient was complete, even
     if earlier ones were already being sent."""
@@ -120,7 +121,8 @@ class ExchangeRecord:
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
     members: int
-    """Number of peers that took part."""
+    """Number of peers that took part: the members of a round's view, a gossiping peer and the neighbours whose vectors
+    it took, or the workers of a parameter server."""
     missing: tuple[Missing, ...] = ()
     """The peers that were given up as lost since this peer's last record."""
     waited_for: str = ""

@@ -48,7 +48,7 @@ class PeerSummary:
     evaluate_s: float = 0.0
     """Seconds of evaluating."""
     loss: FloatOrNaN
-    """Training loss of its last exchange."""
+    """Training loss of the last exchange in which it took part."""
     role: str = ""
     """Its role in the run: 'server', which takes no steps; empty: it trains."""
 
@@ -103,14 +103,15 @@ class Result:
     ended_why: str = ""
     """Why it ended, in words."""
     loss: FloatOrNaN
-    """Mean training loss of the last exchange."""
+    """Mean training loss of the last round, or, where exchanges are not rounds, the mean of the peers' last losses;
+    NaN: none was reported."""
     wall_s: float
     """Wall-clock seconds of the run, including the time before it was resumed and the starts of its processes, which
     are before the times of its records. Of a script that no launcher started: up to its last record."""
     noun: Noun = "round"
     """The word for an exchange in texts about this run: "round" or "exchange"."""
     exchanges: int
-    """Number of exchanges."""
+    """Number of the last round, or, where exchanges are not rounds, the most exchanges that one peer made."""
     peers: tuple[PeerSummary, ...] = ()
     """The peers whose records are in the run folder."""
     lost: tuple[Lost, ...] = ()

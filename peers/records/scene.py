@@ -36,7 +36,8 @@ class Place:
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Cable:
     """The connection between two sites `a` and `b`, with its rate in bytes a second and the bytes in both directions.
-    `link`: empty if the scenario has no trunk there; the bytes are then those between the peers of the two sites."""
+    `link`: empty if the scenario has no trunk there; the rate is then 0, and the bytes are those between the peers of
+    the two sites."""
 
     a: str
     b: str

@@ -36,7 +36,8 @@ class _Asked:
 
 class ScriptReplica:
     """One script's model and optimizer as a replica (`training.replica`). `gradients`: peers average the gradients in
-    place of the model. The methods up to `end` belong to the event loop's thread, those after it to the script's."""
+    place of the model. The methods from `set_data_shard` to `end` belong to the event loop's thread, the others to the
+    script's."""
 
     steps_taken = 0
 

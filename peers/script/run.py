@@ -45,7 +45,8 @@ Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 class Run:
     """This process as a peer of a run. Used as a context manager, it leaves the run at the end of the block: by
-    `leave`, or, if the block raises, at once. So it does at the interpreter's exit, if `leave` was not called."""
+    `leave`, or, if the block raises, at once. At the interpreter's exit it leaves at once if it has not left before;
+    the local steps since the last round are then lost."""
 
     def __init__(self, background: Background, session: Session, invitation: dict[str, Any] | None) -> None:
         self._background, self._session, self._invitation = background, session, invitation
@@ -112,10 +113,9 @@ class Run:
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself. In
         a server's process the script ends here, by SystemExit, when the run is over. Raises JoinRefused when the run's
         model has another layout; ValueError for a second call, for a model or optimizer that cannot be averaged, and
-        for metrics that are no scales; and Stopped when the user stops the run. From now on ``optimizer.step()``, or
-        ``backward()`` where gradients are averaged, raises Stopped too, and the error that ends the training with the
-        other peers; this peer has then left the run.
-        """
+        for metrics that are no scales; Stopped when the user stops the run; and the error that ends the training with
+        the other peers. From now on ``optimizer.step()``, or ``backward()`` where gradients are averaged, raises these
+        last two, too. A peer to which any of them is raised has left the run."""
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"
             raise ValueError(f"run.wrap takes the optimizer, then the model; it was given: {given}")
@@ -128,7 +128,7 @@ class Run:
 
     def loss(self, loss: float | torch.Tensor) -> None:
         """Report the training loss of a batch, a number or a scalar tensor, for the records and an adaptive period. In
-        place of a round's mean loss that is not finite, as under a GradScaler, that of the round before is reported."""
+        place of a round's mean loss that is not finite, as under a GradScaler, the last finite one is reported."""
         self._reports.losses.add(loss)
 
     def samples(self, count: float) -> None:
@@ -278,8 +278,8 @@ class Run:
         self._go(why_left(error), error=failed)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
-        """Tell the other peers why this one leaves, and end the background thread. `done`: the run is over, and this
-        peer has its last result."""
+        """Tell the other peers why this one leaves, and end the background thread. `done`: the script is done, and
+        neither failed nor was stopped."""
         if not self._gone:
             self._gone = True
             atexit.unregister(self._forgotten)

@@ -44,7 +44,7 @@ async def shut_down(
 ) -> None:
     """Tell the other peers and the launcher why this peer leaves, and close its endpoint and its session. Without a
     launcher, write the result to the run's folder. `peer`: None when the script ended before `wrap`, which the launcher
-    is told as a failure; `done`: the run is over, and this peer has its last result; `error`: the script's failure;
+    is told as a failure; `done`: the script is done, and neither failed nor was stopped; `error`: the script's failure;
     None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record."""
     if peer is None:
         session.endpoint.abort()

@@ -14,9 +14,9 @@ from .toml_rows import TableError, rows
 
 def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
     """The entries of the file, with its ``[[groups]]`` replaced by the equivalent `peers`, `servers`, `link` and
-    `site`; those that no group has are left out, and all groups must have the same. Peers that train are numbered
-    before the servers. `flags`: the given flags, by name; None: not given. A file without groups gives its entries as
-    they are.
+    `site`; `link` and `site` are left out if no group has them; else all must, and each group must have one of the two.
+    Peers that train are numbered before the servers. `flags`: the given flags, by name; None: not given. A file without
+    groups gives its entries as they are.
 
     Raises TableError for an invalid group, and when a flag or another line of the file sets one of these too.
     """
