@@ -31,8 +31,8 @@ class MotionSampler:
 
     def begin(self, vector: Tensor) -> None:
         """Sample the agreed model ``vector``, from which local steps begin; it is the result of the round before. Where
-        `begin`, `amid` or `end` was not called in that round, its motion stays unknown, and so does that of the next
-        round, which is compared with it."""
+        `end` (or `finish`) was not called in that round, its motion stays unknown, and so does that of the next round,
+        which is compared with it."""
         now, began, amid, end = self._look(vector), self._began, self._amid, self._end
         ways: tuple[Tensor, ...] = ()
         if began is not None and amid is not None and end is not None:

@@ -1,13 +1,12 @@
 """The exchange of vectors with neighbours: each peer publishes one vector a round, and a neighbour asks for it.
 
 A peer may ask before the vector is published, and is answered as soon as it is. A vector is kept until the peers for
-which it was published have taken it (for 4 rounds at most), so a slower peer gets that of its own round. Any other peer
-that asks gets the newest vector. Peers need not agree on the neighbours of each, because vectors are sent on request
-only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent as soon as it is published.
-Peers on one machine read each other's vectors in shared memory (`showing`).
-Cost: n bytes to each neighbour, two messages and as many more as the vector has chunks beyond the first.
-On failure: PeerLost, for the one neighbour concerned; WrongNumbers if it has answered with impossible numbers.
-"""
+which it was published have taken it (for 4 rounds at most), so a slower peer gets that of its own round. A peer that
+asks for a round that is not kept gets the newest vector. Peers need not agree on the neighbours of each, because
+vectors are sent on request only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent
+as soon as it is published. Peers on one machine read each other's vectors in shared memory (`showing`). Cost: n bytes
+to each neighbour, two messages and as many more as the vector has chunks beyond the first. On failure: PeerLost, for
+the one neighbour concerned; WrongNumbers if it has answered with impossible numbers."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class Kept:
         self._drop_old()
 
     def lighten(self, is_needed: Callable[[Published], bool]) -> None:
-        """Keep of the older vectors that were encoded the differences alone, but for those vectors for which
-        `is_needed` returns True: their own fields `vector` are empty [0] from now on."""
+        """Of the older vectors that were encoded, keep the differences alone: their `vector` is empty [0] from now on.
+        Those for which `is_needed` returns True stay whole."""
         *older, newest = self._all
         self._all = [
             *(

@@ -257,8 +257,8 @@ def a_peer_that_has_promised_commits_nothing_more(scenario: Scenario, entries: S
 
 
 def a_given_up_peer_contributes_no_more(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Until it is admitted again, an expelled peer contributes to no attempt, because it would not learn the attempt's
-    outcome."""
+    """Until it is admitted again, a peer that was expelled or has failed contributes to no attempt, because it would
+    not learn the attempt's outcome."""
     now: dict[str, State] = {}
     for _, life, event in entries:
         if isinstance(event, Moved):

@@ -204,7 +204,7 @@ def the_workers_of_a_view_share_one_memory(scenario: Scenario, entries: Sequence
 def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Each version of a range is the one that the server function, computed as the optimizer of PyTorch of that name,
     makes of the version before, of what was pushed, and of all that was pushed to the range before. Judged for one
-    range in four, and only for functions that PyTorch has too."""
+    range in four, but for no block of rows, in runs that were not resumed, and for functions that PyTorch has too."""
     yield from wrong_updates(ParameterServerSettings.of(scenario.settings).function({}), entries)
 
 

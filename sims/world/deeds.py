@@ -95,7 +95,7 @@ class Deeds:
 
     def do(self, fault: Fault, targets: list[Life], until_s: float | None) -> Heal | None:
         """Apply `fault` to `targets`. Returns the function that undoes it; None: it cannot be undone, or ends by
-        itself. `until_s`: virtual time of its planned end; None: it does not end."""
+        itself. `until_s`: virtual time of its planned end; None: it does not end, or has no duration."""
         if fault.kind is Kind.CLOG:
             self._clog(targets, until_s or 0.0)
             return None

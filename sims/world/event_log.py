@@ -31,7 +31,7 @@ def peer_of(life: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Fell:
     """Event: the nemesis has applied a fault of this `kind` to the processes `who`, each named as a `life`. `until_s`:
-    virtual time of its end; None: it does not end."""
+    virtual time of its end; None: it does not end, or has no duration."""
 
     kind: str
     who: tuple[str, ...]
@@ -49,9 +49,9 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Event: a peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up with an `error`.
-    `foreseen`: there is no error, or its text tells the user what to mend; False: it is a defect of the library or of
-    the task."""
+    """Event: a peer's process has ended: it `finished` the run, was `crashed` by a fault, or gave up, as a rule with an
+    `error`. `foreseen`: there is no error, or its text tells the user what to mend; False: it is a defect of the
+    library or of the task."""
 
     finished: bool = False
     crashed: bool = False
@@ -151,8 +151,8 @@ class Told:
 
 
 class Log:
-    """All events of a simulation, and the number of times that each `sometimes` place and `buggify` site was
-    reached."""
+    """All events of a simulation, and in `reached` how often each `sometimes` place was reached, each `buggify` site
+    fired, and each kind of fault struck."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

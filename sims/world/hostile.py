@@ -85,8 +85,8 @@ class Speech:
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
 
     def lie(self, liar: PeerId, to: PeerId) -> Install | None:
-        """A view that was never decided: the one after that which was heard last, without one of its members, which is
-        neither `liar`, the member that tells it, nor `to`, the peer that is told. None: no view was heard."""
+        """A view that was never decided: the one after that which was heard last, without one of its members other than
+        `liar`, the member that tells it, and `to`, the peer that is told. None: no view was heard."""
         if self._install is None:
             return None
         decree = self._install.decree

@@ -5,9 +5,8 @@ Frames of one way keep their order, as on TCP, unless `noise` reorders them. A f
 its receiver's down-link for `link_bytes` / bandwidth seconds each, at the same time (cut-through), so that many senders
 share one receiver's down-link. Between sites with a trunk it occupies the trunk too. Each link serves frames in the
 order in which their first bytes reach it, so a frame that is still far away delays no other. Frames in flight are lost
-when their way is cut or their receiver closes. Frames that wait for an up-link are lost when their sender closes. Every
-way draws from a random generator of its own.
-"""
+when their way is cut or their receiver closes. Frames that wait for an up-link when their sender closes are lost,
+unless they leave soon after (`Network.close`). Every way draws from a random generator of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +52,8 @@ class Network:
         alone."""
         self.delivered = 0
         self.happened: Counter[str] = Counter()
-        """Number of frames that were lost, doubled, overtaken or garbled by noise, or dropped on a cut way."""
+        """Number of frames that were lost, doubled, overtaken or garbled by noise, or dropped on a cut way or for want
+        of a connection."""
         self.carried: Counter[tuple[PeerId, PeerId]] = Counter()
         """Way -> bytes sent on it."""
         self.before: dict[int, Callable[[], None]] = {}
@@ -61,8 +61,8 @@ class Network:
         self.after: list[Callable[[PeerId], None]] = []
         """Functions that are called with the receiver after every delivery."""
         self.seen: list[Callable[[Frame, bool], None]] = []
-        """Functions that are called twice for each frame: with (frame, True) right after it was sent, and with (frame,
-        False) right after it was received."""
+        """Functions that are called with (frame, True) right after a frame was sent on a way that is not cut, and with
+        (frame, False) right after each time that it was received."""
         self.priorities: Priorities | None = None
         self.doors = Doors()
         self._seed = seed

@@ -21,9 +21,9 @@ class VirtualCompute:
         self._steps = 0
 
     async def run(self, work: Callable[[], T], *, steps: int = 0) -> T:
-        """Run `work` at once, and return its result after the virtual time of `steps` local steps, and not while the
-        machine hangs. If the machine is to spoil a contribution (`Machine.spoils`), the first element of an update is
-        replaced. Raises what `work` raises."""
+        """Run `work` at once, and return its result: without `steps` at once, else after the virtual time of so many
+        local steps, and not while the machine hangs. If the machine is to spoil a contribution (`Machine.spoils`), the
+        first element of an update is replaced. Raises what `work` raises."""
         result = work()
         if isinstance(result, Update) and result.weight and self._machine.spoils is not None:
             result.vector[0], self._machine.spoils = self._machine.spoils, None
