@@ -58,16 +58,16 @@ class Outcome:
     """A completed exchange between peers, for the records. `version`: its number; `step`: local steps of a peer so far
     in the whole run. `loss`: as the peers have agreed on it, or, where they agree on none (gossip, parameter server),
     that of this peer's own steps; NaN: unknown. `steps` and `compute_s`: of this peer since the last outcome; in map
-    and reduce `steps` counts partitions. The other seconds: see `Meter`. `members`: how many peers took part: the
-    members of a round's view, a gossiping peer and the neighbours whose vectors it took, or the workers of a parameter
-    server; `waited_for`: the peer that took most of `wait_s`, of a parameter server the worker that was waited for
-    last; None: no such peer. `details`: the conversation's own numbers, by the names of its record columns.
-    `received_from`: bytes of models, as encoded, that came from each peer since the last outcome; empty: none, or the
-    conversation does not report it. `counts`: the conversation's own counts since the last outcome, by name and key.
-    `metrics`: of the model after this exchange, if this peer has evaluated it. `caught_up`: this peer's update was not
-    in the exchange. `model_bytes`: size of the values that this peer exchanged, before a codec, or that it holds as a
-    server; 0: none, or the conversation does not report it. `last`: no exchange follows. `note`: for the user, reported
-    once in a run."""
+    and reduce `steps` counts partitions. `evaluate_s`: of evaluating the model after this exchange. The other seconds:
+    see `Meter`. `members`: how many peers took part: the members of a round's view, a gossiping peer and the neighbours
+    whose vectors it took, or the workers of a parameter server; `waited_for`: the peer that took most of `wait_s`, of a
+    parameter server the worker that was waited for last; None: no such peer. `details`: the conversation's own numbers,
+    by the names of its record columns. `received_from`: bytes of models, as encoded, that came from each peer since the
+    last outcome; empty: none, or the conversation does not report it. `counts`: the conversation's own counts since the
+    last outcome, by name and key. `metrics`: of the model after this exchange, if this peer has evaluated it.
+    `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the values that this peer exchanged,
+    before a codec, or that it holds as a server; 0: none, or the conversation does not report it. `last`: no exchange
+    follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int

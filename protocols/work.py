@@ -92,7 +92,8 @@ class AfterStep:
 @dataclass(frozen=True, slots=True)
 class OnGradient:
     """The gradient g becomes g + `shift` + `pull` * (x - `center`) before the optimizer's step, for the first elements
-    of the vector. None: no such term. FedProx: pull and center; SCAFFOLD as printed: shift; FedDyn: all three."""
+    of the vector. None, or a `pull` of 0: no such term. FedProx: pull and center; SCAFFOLD as printed: shift; FedDyn:
+    all three."""
 
     shift: Tensor | None = None
     pull: float = 0.0
@@ -166,7 +167,7 @@ Job = Steps | Gradient | Query | Evaluate | Foresee
 class Work:
     """The next task of a replica: first `begin`, then `job`. If two works in a row have the same object as `begin`, it
     is applied once. `cancelled`: the conversation sets it when it no longer needs the update; the replica may then
-    bring an incomplete one."""
+    bring an incomplete one. None: it always needs it."""
 
     begin: Begin
     job: Job
@@ -178,13 +179,13 @@ class Update:
     """The result of a work. `vector` [n]: the model (of `Evaluate` the one that it was given), or the gradient, or the
     sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it; `loss`: their mean loss;
     `learning_rate`: the optimizer's; `steps`: local steps since the round began, 1 of a query; `seconds`: of this work
-    alone, set by the training loop. `halfway` [n]: the model after half of the steps. `filling`: tracks a vector that
-    is still being written. `metrics`: the values of an evaluation, by name. `final`: the replica takes no more steps.
-    `epochs`: passes over the data since the round began, with the fraction where the number of batches is known.
-    `grown`: names of the parameters in `vector` that were frozen when the run began. `base`: by name, the values [k]
-    that such a parameter had while it was frozen, for those that no work has listed as grown yet. `rows`: by table, the
-    rows from which the work began, as they are now. `needed`: by table, the numbers [k] of the rows that a `Foresee`
-    asks for, ascending and none twice."""
+    alone, set by the training loop. `halfway` [n]: the model after half of the steps; None: the job did not ask for it.
+    `filling`: tracks a vector that is still being written; None: it is complete. `metrics`: the values of an
+    evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began,
+    with the fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were
+    frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those
+    that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are now.
+    `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
 
     vector: Tensor
     weight: float = 0.0

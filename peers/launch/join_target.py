@@ -89,9 +89,9 @@ class JoinTarget:
 
     @classmethod
     def of(cls, address: str, invite: str | None, peer_key: str | None, settings: Settings) -> JoinTarget:
-        """The target from a user's arguments, which are those of `samovar.join`: the address and an `invite`; or, with
-        ``key`` in `settings`, or in an insecure run, the public key `peer_key` of the peer at that address. Raises
-        ValueError, with one line of text, when they are invalid or do not suffice to join."""
+        """The target from a user's arguments, which are those of `samovar.join`, None where not given: the address and
+        an `invite`; or, with ``key`` in `settings`, or in an insecure run, the public key `peer_key` of the peer at
+        that address. Raises ValueError, with one line of text, when they are invalid or do not suffice to join."""
         dialable(address)
         if settings.insecure:
             if peer_key is None:

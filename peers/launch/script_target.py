@@ -17,9 +17,9 @@ JOIN_VARIABLE = "SAMOVAR_JOIN"
 @dataclass(frozen=True, slots=True)
 class ScriptTarget:
     """The arguments of `samovar.join`, from the command line or from the script itself: `settings` by name, and the
-    others under their names there; `address` None: a new run. `arguments`: the script's own, from the command line,
-    which must be the run's; None: the script alone knows what they mean, one may be the address. `role`: of the peer in
-    the run; "": it trains."""
+    others under their names there, None where not given; `address` None: a new run. `arguments`: the script's own, from
+    the command line, which must be the run's; None: the script alone knows what they mean, one may be the address.
+    `role`: of the peer in the run; "": it trains."""
 
     address: str | None
     invite: str | None

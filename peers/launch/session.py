@@ -61,7 +61,7 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 class Session:
     """The session of one peer process. `contact`: a future of the peer to join through; its value None means that this
     peer founds the run. `stop`: the request to stop this peer. `control`: the line to the launcher; None: no launcher
-    spawned this process. `listening`: the task that reads that line."""
+    spawned this process. `listening`: the task that reads that line; None: there is none."""
 
     endpoint: Endpoint
     orders: Orders

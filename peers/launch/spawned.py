@@ -16,10 +16,10 @@ from .spec import log_path
 
 @dataclass(slots=True)
 class Spawned:
-    """A peer process. `member`: its id and address, once it is up; `inside`: it is a member of the run; `ended`: its
-    last message, of a task's peer the fields of `loop.Ended`, of a script's `finished`, `metrics`, `scales` and
-    `forgot`; `failure`: why it failed, in its own words, or how its process ended; `lives`: how often it was
-    started."""
+    """A peer process. `process`, `control`: None before its first start. `member`: its id and address, None before it
+    is up; `inside`: it is a member of the run; `ended`: its last message, of a task's peer the fields of `loop.Ended`,
+    of a script's `finished`, `metrics`, `scales` and `forgot`, None before it; `failure`: why it failed, in its own
+    words, or how its process ended; `lives`: how often it was started."""
 
     orders: Orders
     memory_limit: str | None = None

@@ -20,6 +20,6 @@ class Elsewhere:
     gone: str = ""
     """"left" or "lost"; empty: it was a member at the end."""
     gone_s: float | None = None
-    """When it left or was lost."""
+    """When it left or was lost; None: it was a member at the end."""
     why: str = ""
     """The reason for that."""

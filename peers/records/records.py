@@ -178,9 +178,10 @@ class EventRecord:
     work: str = ""
     """For `stalled`, the work that the peer was doing: 'local steps', 'evaluation'; empty: unknown."""
     generation: int = 0
-    """Number of the recording peer's membership view at the time."""
+    """Number of the recording peer's membership view at the time; 0: it had none yet."""
     key: str = ""
-    """The public key of the peer `about`, where it joined, left, was lost or is back. Names may be equal, keys not."""
+    """The public key of the peer `about`, where it joined, left, was lost, is back or is silent; else empty. Names may
+    be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
 

@@ -191,9 +191,8 @@ class Settings(ChosenSettings):
 
     def with_agreed(self, agreed: Mapping[str, object] | str, tell: Tell | None = None) -> Settings:
         """These settings, overridden by the settings that all peers of a run share. `agreed`: the result of another
-        peer's `agreed` or `agreed_json`. The text may come from a stranger: a fault of any kind raises
-        SettingsError. `tell`: called with a line when this peer's arguments are not the run's, which is a fault
-        otherwise."""
+        peer's `agreed` or `agreed_json`. The text may come from a stranger: a fault of any kind raises SettingsError.
+        `tell`: called with a line when this peer's arguments are not the run's; None: that is a fault."""
         values = _parsed(agreed) if isinstance(agreed, str) else agreed
         spoken = self.protocol
         if isinstance(values, Mapping) and "protocol" in values:

@@ -60,11 +60,11 @@ def join(
     run, of ``peers=1`` by default, and a line on stderr tells how other peers join it.
 
     `invite`: the invite that the founder printed; `peer_key`: public key of the peer at `address`, for a run without
-    invites; `name`: this peer's display name. `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``,
-    ``listen="tcp://*:4000"``), but those that a script decides in its own code, such as ``steps``, are refused. A peer
-    that joins takes the settings that all peers share from the run. Raises ValueError (of which SettingsError and
-    JoinFailed are kinds), OSError and PeerLost, each with one line of text.
-    """
+    invites; `name`: this peer's display name; None: the machine's name, and a number or the key's first letters.
+    `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``), but those that
+    a script decides in its own code, such as ``steps``, are refused. A peer that joins takes the settings that all
+    peers share from the run. Raises ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost,
+    each with one line of text."""
     errors_are_lines()
     target = ScriptTarget(address, invite, peer_key, name, {"peers": 1, **settings})
     if (said := ScriptTarget.taken()) is not None:

@@ -108,7 +108,8 @@ class Run:
     def wrap(self, optimizer: Optimizer, model: nn.Module, metrics: Mapping[str, str] | None = None) -> Optimizer:
         """Average `model` with the other peers after every period of ``optimizer.step()`` calls. With
         ``average="gradients"`` average its gradients instead, while ``backward()`` computes them. `metrics`: scales of
-        what `run.metrics` will report, by name, as the METRICS of a task: ``{"perplexity": "lower"}``.
+        what `run.metrics` will report, by name, as the METRICS of a task: ``{"perplexity": "lower"}``; None: any may be
+        reported.
 
         Waits until enough peers have gathered, loads the run's weights into `model`, and returns `optimizer` itself. In
         a server's process the script ends here, by SystemExit, when the run is over. Raises JoinRefused when the run's

@@ -55,7 +55,8 @@ class ModelCopy:
     ) -> None:
         """`inner` ("kept", "reset" or "averaged"): the treatment of the optimizer's own state at an average.
         `gradients`: the vector holds gradients in place of the model. `tables`: those whose rows are exchanged by
-        themselves, and are not in the vector. Raises ValueError for a model or optimizer that cannot be averaged."""
+        themselves, and are not in the vector; None: there are none. Raises ValueError for a model or optimizer that
+        cannot be averaged."""
         self.optimizer, self.tables = optimizer, tables
         state = InnerState(optimizer, model) if inner == "averaged" else None
         apart = frozenset[int]() if tables is None else tables.parameters

@@ -70,9 +70,9 @@ class Schedule:
         return "none there, one here" if plain is None else "one there, none here"
 
     def restore(self, plain: dict[str, Any] | None) -> None:
-        """Restore the state that `to_plain` gave. Called after the optimizer's own state was restored, which has the
-        learning rates. If the run now has another number of steps, the schedule begins anew, and the next `go_to` moves
-        it to its place."""
+        """Restore the state that `to_plain` gave; does nothing where the checkpoint or this task has no schedule.
+        Called after the optimizer's own state was restored, which has the learning rates. If the run now has another
+        number of steps, the schedule begins anew, and the next `go_to` moves it to its place."""
         if plain is None or self._scheduler is None:
             return
         if plain["steps"] != self._steps:

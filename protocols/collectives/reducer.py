@@ -129,10 +129,10 @@ class Reducer:
     ) -> Tensor:
         """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
         shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
-        `STAGES`. `codec` encodes all elements but the last `tail`, which are no model's. `gain`: how many times larger
-        than a model's the other elements may be. Raises PeerLost. All members of the group call it for the same attempt
-        and stage, with the same `codec` and `tail`. An attempt of a former group never returns: it is about to be
-        cancelled."""
+        `STAGES`. `codec` (None: none) encodes all elements but the last `tail`, which are no model's. `gain`: how many
+        times larger than a model's the other elements may be. Raises PeerLost. All members of the group call it for the
+        same attempt and stage, with the same `codec` and `tail`. An attempt of a former group never returns: it is
+        about to be cancelled."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:

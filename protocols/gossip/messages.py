@@ -73,7 +73,7 @@ class Given:
     """The answer to Want. Payload: the vector's first bytes, as many as suit the link; the others follow as chunks.
     `round`, `step`: the exchanges and the local steps that led to it. `last`: the sender takes no more steps, so this
     vector stands for all later rounds too. `form`: the `Form` of the payload. A difference leads from the sender's
-    vector of the round `before`, or, if `base` is not empty, from the vector with that hash (`estimates`). `loss`,
+    vector of the round `before`, or, if that is None, from the vector with the hash `base` (`estimates`). `loss`,
     `learning_rate`, `motion`, `links`: see `Told`. `number`: the vector's number on the sender's board, where the
     receiver is to read it; then nothing is sent. 0: it is not there."""
 

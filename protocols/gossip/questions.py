@@ -21,9 +21,10 @@ _IDLE_ROUNDS = 64
 class Question:
     """An open question for a neighbour's vector. `round`, `form`, `meets`, `looks`: as in `messages.Want`. `number`:
     the question's own, 0 until it is asked; `answer`, `whole`: the task of a question that was asked ahead, which
-    receives the answer alone, or all of the vector; `spares`: if the answer cannot be used, the vector is not asked for
-    whole; `is_answered`: an answer has come; `is_cut`: the link has ended since, and the peer may come back as another
-    process, so no difference may lead from the vector; `given` is called when there is an answer."""
+    receives the answer alone, or all of the vector, both None: it was not asked ahead; `spares`: if the answer cannot
+    be used, the vector is not asked for whole; `is_answered`: an answer has come; `is_cut`: the link has ended since,
+    and the peer may come back as another process, so no difference may lead from the vector; `given` is called when
+    there is an answer."""
 
     round: int
     form: Form = Form.DIFFERENCE

@@ -83,7 +83,7 @@ class Attempts:
     @asynccontextmanager
     async def at(self, attempt: AttemptId, filling: Filling | None = None) -> AsyncIterator[None]:
         """Context of one attempt, in which it is watched for lateness. If the members give this peer up in it, this
-        peer joins again. `filling`: tracks this peer's contribution while it is incomplete."""
+        peer joins again. `filling`: tracks this peer's contribution while it is incomplete; None: it is complete."""
         if buggify("an attempt begins late"):
             await asyncio.sleep(_LATE_S)
         try:

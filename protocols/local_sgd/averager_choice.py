@@ -24,8 +24,9 @@ def chosen(
     seed: int,
 ) -> Averager:
     """The averager of a run. With `buckets`, which exclude a codec, it averages bucket by bucket; otherwise it has one
-    averager for each of the `fragments`. `layout` returns the layout with given parameters unfrozen. `owed`: the
-    compression residual of a resumed run, used only where the model is averaged whole."""
+    averager for each of the `fragments`. `layout` returns the layout with given parameters unfrozen. `codec`: None:
+    vectors are sent as they are. `owed`: the compression residual of a resumed run, used only where the model is
+    averaged whole; None: there is none."""
     if buckets:
         return BucketAverager(reducer, buckets)
     count = len(fragments.parts)

@@ -100,9 +100,9 @@ class Ends:
         return self.judges or self.samples is not None or self.epochs is not None
 
     def begun(self, counts: Counts | None, step: int) -> Counts | None:
-        """The counts of a run that begins, or continues from `counts` after `step` local steps. If this run counts
-        nothing (`counts` of this object is false), `counts` itself. Raises ValueError when a condition of this run
-        needs a number that was not counted from the beginning."""
+        """The counts of a run that begins, or continues from `counts` (None: nothing was counted) after `step` local
+        steps. If this run counts nothing (`counts` of this object is false), `counts` itself. Raises ValueError when a
+        condition of this run needs a number that was not counted from the beginning."""
         if not self.counts:
             return counts
         if step == 0:

@@ -93,9 +93,9 @@ class LocalSGD:
         norm_limit: float = NORM_LIMIT,
     ) -> None:
         """Attaches itself to `membership`. `layout`: the one with which the run begins. `schedule` is called with a
-        group. `ends`: when the run is over. `codec` encodes vectors; `residual`: its compression residual at `state`;
-        `buckets`: the order in which contributions are filled; `fragments`: how many, averaged one a round; `seed`: the
-        run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
+        group. `ends`: when the run is over. `codec` encodes vectors; `residual`: its compression residual at `state`,
+        None: zeros; `buckets`: the order in which contributions are filled; `fragments`: how many, averaged one a
+        round; `seed`: the run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.ends = channel, state, ends
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""

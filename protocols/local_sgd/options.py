@@ -18,8 +18,8 @@ class Options:
     overlap. `overlap_share`: see `Behind`. `own_pace`: each peer takes its own number of local steps (`fednova`).
     `corrected`: local steps are corrected for the peer's own data (`scaffold`). `period_stays` returns why the period
     policy cannot use a loss and a learning rate; "": it can. `leaves_within_s`: the most seconds that a peer whose
-    script ends before the run waits for the others. `grows`: parameters may be unfrozen (`growth`).
-    """
+    script ends before the run waits for the others; infinite: no limit. `grows`: parameters may be unfrozen
+    (`growth`)."""
 
     parameters: int | None = None
     evaluate_every: int = 0

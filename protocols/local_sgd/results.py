@@ -50,8 +50,8 @@ class Results:
     ) -> Outcome:
         """The outcome for this peer of a round that led to `state`, with the seconds that `meter`, which is read first,
         has counted. `contribution`: this peer's, in the layout of `state`. `own`: the result that this peer committed
-        last; if it is of another state, this peer has fetched `state` from another peer, and its transfer counts as
-        wait. `period`: local steps of the next round; 0: the run is over."""
+        last; if that is None or of another state, this peer has fetched `state` from another peer, and its transfer
+        counts as wait. `period`: local steps of the next round; 0: the run is over."""
         meter.read()
         own = own if own is not None and own.state is state else None
         if own is None:

@@ -63,8 +63,8 @@ class Invites:
     def __init__(
         self, channel: Channel, invitation: Invitation | None, *, members: Callable[[], Iterable[PeerId]]
     ) -> None:
-        """`invitation`: the one with which a founder begins the run. `members` returns the peers that are told of
-        admitted keys."""
+        """`invitation`: the one with which a founder begins the run; None: there is none. `members` returns the peers
+        that are told of admitted keys."""
         self._channel, self._members = channel, members
         self._view, self._marks = NOBODY, frozenset[int]()
         self._came_by: dict[PeerId, PeerId] = {}

@@ -239,7 +239,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Event for a simulation's checkers: this peer goes on to the view of `generation`, in which it is."""
+    """Event for a simulation's checkers: this peer goes on to the view of `generation`: one that it is in, or the first
+    without it after it has left."""
 
     generation: int
 

@@ -103,8 +103,7 @@ class Change:
         return self.acceptor.promised
 
     def begin(self, decree: Decree | None) -> None:
-        """Start afresh in the view of `decree`, in which nothing is promised yet. None: this peer has given up its
-        view, to join anew."""
+        """Start afresh in the view of `decree`, in which nothing is promised yet. None: it joins anew."""
         self.occasion.begin()
         self.acceptor.begin(decree)
         self.hearsay.begin(decree)

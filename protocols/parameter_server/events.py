@@ -12,7 +12,8 @@ from ..transport import PeerId
 @dataclass(frozen=True, slots=True)
 class Took:
     """Event for a simulation's checkers: a server has begun to hold `values` ([m], or [rows, width] of a block) as its
-    copy of `range` in the term `term`. `base`: the term of the copy that it was made from; 0: the initial model."""
+    copy of `range` in the term `term`. `base`: the term of the copy that it was made from; 0: the initial model, or a
+    copy from a run before."""
 
     range: int
     term: int
@@ -35,10 +36,10 @@ class Doubted:
 @dataclass(frozen=True, slots=True)
 class Entered:
     """Event for a simulation's checkers: a server has applied the entry that leads to `version` of `range`; `values`
-    are the result: [m], or [k, width] of a block's `rows` [k], the only ones that the entry has changed. `pushes`:
-    (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the clocks of
-    the workers that take part. `pushed`: what the server function has applied to all values of the range [m]; None:
-    nothing, or only to some rows, or these are averaged buffers."""
+    are the result: [m] (`rows` None), or [k, width] of a block's `rows` [k], the only ones that the entry has changed.
+    `pushes`: (worker, number) of each push in the entry, known to the head alone and empty elsewhere. `counted`: the
+    clocks of the workers that take part. `pushed`: what the server function has applied to all values of the range [m];
+    None: nothing, or only to some rows, or these are averaged buffers."""
 
     range: int
     term: int

@@ -20,9 +20,9 @@ Told = Callable[[], None]
 @dataclass(slots=True, eq=False)
 class Gathering:
     """The running sum of the pushes to `ranges`, whose copies are alike, and the functions to call when they are
-    applied. `total`: the sum, of several ranges one behind the other; `pushes`: (worker, number) of each; `seqs`: the
-    number of each worker's last push; `last`: the workers that take no more steps; `told`: the functions. It takes
-    memory for one sum, however many workers push."""
+    applied. `total`: the sum, of several ranges one behind the other, None before the first push; `pushes`: (worker,
+    number) of each; `seqs`: the number of each worker's last push; `last`: the workers that take no more steps; `told`:
+    the functions. It takes memory for one sum, however many workers push."""
 
     ranges: tuple[int, ...]
     total: Piece | None = None

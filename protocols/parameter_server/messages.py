@@ -31,7 +31,7 @@ _control = message(PARAMETER_SERVER)
 @dataclass(frozen=True, slots=True)
 class Enlist:
     """From a worker to the heads of `ranges`: it takes part from `clock` on, or from a later clock that the head gives
-    it."""
+    it. FOREVER: it takes no more steps."""
 
     ask: int
     epoch: int

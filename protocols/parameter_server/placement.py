@@ -37,8 +37,8 @@ FEWEST_MAX = RANGES_MAX // 4
 def ranges_of(size: int, parameters: int, fewest: int) -> tuple[Part, ...]:
     """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
     others averaged buffers; no range holds both. Each kind is cut into ranges of about `RANGE_ELEMENTS` elements at
-    most, but into at least `fewest` ranges (or as many as it has elements), and into no more than the run can have
-    (`RANGES_MAX`)."""
+    most, but into at least `fewest` ranges (or as many as it has elements). There are no more ranges of parameters than
+    half of `RANGES_MAX`, and of buffers than a quarter, so those of a large model are larger."""
     cut = [_cut(Part(0, parameters), fewest, RANGES_MAX // 2), _cut(Part(parameters, size), fewest, RANGES_MAX // 4)]
     return (*cut[0], *cut[1])
 

@@ -37,8 +37,8 @@ _KINDS = (Ack, AskProbe, Found, Instead, Link, Linked, Near, Probe, Probed, Tabl
 
 
 class Driver:
-    """Runs one peer's state machine, and carries out what it asks for (`effects`). `changed` is called after each step
-    in which members have come or gone, or the run has started."""
+    """Runs one peer's state machine, and carries out what it asks for (`effects`). `founders`, `links`: as for `Swim`.
+    `changed` is called after each step in which members have come or gone, or the run has started."""
 
     def __init__(
         self,

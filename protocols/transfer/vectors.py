@@ -31,8 +31,8 @@ VectorCodec = HopCodec | GatherCodec
 
 
 class Vectors:
-    """Sends vectors to single peers and receives theirs, on one channel, in chunks. The `inbox` drops the chunks of
-    stages that are over (`Inbox.advance`)."""
+    """Sends vectors to single peers and receives theirs, on one channel, in chunks; without a codec (None) as they are.
+    The `inbox` drops the chunks of stages that are over (`Inbox.advance`)."""
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel, self._inbox = channel, inbox

@@ -56,8 +56,8 @@ class ScenarioFile:
 
 
 def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: Tell = aloud) -> ScenarioFile:
-    """Read a scenario file. `flags` override ``[settings]``; `tell` receives a line for each setting given by its
-    former name. Raises TableError."""
+    """Read a scenario file. `flags` (None: none) override ``[settings]``; `tell` receives a line for each setting given
+    by its former name. Raises TableError."""
     try:
         file = read_toml(path, "scenario")
     except ValueError as error:

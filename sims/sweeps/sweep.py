@@ -93,7 +93,8 @@ def unmet(verdicts: Mapping[str, int], reached: Counter[str]) -> list[str]:
 
 
 def judge_seed(seed: int, protocol: str | None = None) -> Verdict:
-    """The verdict on the scenario of `seed` (`draw`). One seed in twenty is run twice, to compare the digests."""
+    """The verdict on the scenario of `seed` and `protocol` (`draw`). One seed in twenty is run twice, to compare the
+    digests."""
     verdict = judge(draw(seed, protocol))
     if verdict.broken is None and random.Random(f"twice {seed}").random() < _TWICE:
         again = judge(draw(seed, protocol))

@@ -15,9 +15,10 @@ from .machine import Machine
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """The port of an open peer. `arrivals`: receives its frames; `machine`, `context`: where its code runs;
-    `up_free_s`, `down_free_s`: virtual times at which its up-link and its down-link will be free; `sends_until_s`:
-    virtual time after which no frame of it leaves any more."""
+    """The port of an open peer. `arrivals`: receives its frames; `machine` (None: none, it is code of the world
+    itself), `context`: where its code runs; `up_free_s`, `down_free_s`: virtual times at which its up-link and its
+    down-link will be free; `sends_until_s`: virtual time after which no frame of it leaves any more; infinite: it is
+    open."""
 
     arrivals: Arrivals
     machine: Machine | None
