@@ -177,15 +177,15 @@ class Work:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """The result of a work. `vector` [n]: the model (of `Evaluate` the one that it was given), or the gradient, or the
-    sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it; `loss`: their mean loss;
-    `learning_rate`: the optimizer's; `steps`: local steps since the round began, 1 of a query; `seconds`: of this work
-    alone, set by the training loop. `halfway` [n]: the model after half of the steps; None: the job did not ask for it.
-    `filling`: tracks a vector that is still being written; None: it is complete. `metrics`: the values of an
-    evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the data since the round began,
-    with the fraction where the number of batches is known. `grown`: names of the parameters in `vector` that were
-    frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen, for those
-    that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are now.
-    `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
+    sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it; `loss`: their mean loss,
+    NaN: not reported; `learning_rate`: the optimizer's; `steps`: local steps since the round began, 1 of a query;
+    `seconds`: of this work alone, set by the training loop. `halfway` [n]: the model after half of the steps; None: the
+    job did not ask for it. `filling`: tracks a vector that is still being written; None: it is complete. `metrics`: the
+    values of an evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the data since the
+    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
+    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
+    for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are
+    now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
 
     vector: Tensor
     weight: float = 0.0

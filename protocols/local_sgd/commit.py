@@ -33,9 +33,9 @@ when the first was bad."""
 @message(LOCAL_SGD)
 @dataclass(frozen=True, slots=True)
 class Have:
-    """A member's vote, sent to the coordinator: the sender holds the result of this round with this fingerprint.
-    `levels`: bandwidths of its connections to the others (`bandwidths`), where the sizes of parts depend on them; else
-    empty. `again`: 1 for the second sum, else 0."""
+    """A member's vote, sent to the coordinator: the sender holds the result of this round with this fingerprint; BAD:
+    it found the sum bad. `levels`: bandwidths of its connections to the others (`bandwidths`), where the sizes of parts
+    depend on them; else empty. `again`: 1 for the second sum, else 0."""
 
     generation: int
     round: int
@@ -48,7 +48,7 @@ class Have:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Sent by the coordinator to all members: more than half of the view hold the result of this round with this
-    fingerprint; commit it. `again`: as in `Have`."""
+    fingerprint: commit it; BAD: they found the sum bad. `again`: as in `Have`."""
 
     generation: int
     round: int

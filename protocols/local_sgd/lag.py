@@ -27,7 +27,8 @@ from .state import State
 
 
 class Behind(NamedTuple):
-    """The version that this peer has to fetch, and the peers (donors) that are known to hold it."""
+    """The version that this peer has to fetch (its fingerprint is 0 where only the round is known), and the peers
+    (donors) that are known to hold it, if any."""
 
     version: Version
     donors: tuple[PeerId, ...]

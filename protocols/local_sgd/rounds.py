@@ -33,12 +33,12 @@ turns, count from 1."""
 class Contribution(NamedTuple):
     """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the number of samples
     it trained on, scaled where each peer has its own pace (`Pace.brought`), 0: it takes no local steps in this round;
-    `loss`: their mean loss; `learning_rate`: of the optimizer's first parameter group; `elapsed_s`: seconds from the
-    beginning of the run to that of the round's local steps on this peer. `filling`: tracks the vector while it is still
-    being written. `motion`: the movement of the models in earlier rounds, as far as this peer saw it. `links`: measured
-    costs of the links to the others. `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast
-    these steps were, where each peer has its own pace. `epochs`: passes over the data in the round. `counts`: the
-    signals by which the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
+    `loss`: their mean loss, 0: not reported; `learning_rate`: of the optimizer's first parameter group; `elapsed_s`:
+    seconds from the beginning of the run to that of the round's local steps on this peer. `filling`: tracks the vector
+    while it is still being written. `motion`: the movement of the models in earlier rounds, as far as this peer saw it.
+    `links`: measured costs of the links to the others. `steps`: local steps that led to the model, 0: not counted.
+    `speeds`: how fast these steps were, where each peer has its own pace. `epochs`: passes over the data in the round.
+    `counts`: the signals by which the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
 
     vector: Tensor
     weight: float
