@@ -59,7 +59,8 @@ class Layout:
     ``slots`` follow one another without gap, in the order of the model. ``dtype`` is the vector's: float64 if any
     tensor is float64, else float32 (half types are widened, so that sums of many peers keep their digits). Build one
     with `of` or `from_plain`; the constructor raises ValueError on slots that break these rules. ``later``: all tensors
-    of a model of which some are frozen, and may join it during a run (`growth`); None: none is."""
+    of a model of which some are frozen, and may join it during a run (`growth`); None: none is.
+    """
 
     slots: tuple[Slot, ...]
     dtype: torch.dtype

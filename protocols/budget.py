@@ -54,7 +54,8 @@ class Day:
     It is a token bucket. The bucket holds half of `bytes_a_day` and is full at the beginning; the other half flows in
     evenly over the day. When little is left, the peer has to sleep until the bucket is half full again. A process that
     is started again begins with the `left_bytes` of the process before it (None: with a full bucket): no clock tells
-    for how long the peer was away."""
+    for how long the peer was away.
+    """
 
     def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
         self.bytes_a_day = bytes_a_day

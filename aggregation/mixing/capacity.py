@@ -8,7 +8,8 @@ neighbours are in proportion to the bandwidths, so the times are alike, and a pe
 
 The graph of these numbers is that of Havel (1955) and Hakimi (1962), then changed at random by switches that keep the
 numbers, until it is connected; after 50 tries its components are joined by further edges. Metropolis weights keep the
-mean of all models."""
+mean of all models.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def train(
 
     Ctrl-C stops the run in good order: the peers of a task leave checkpoints, and Stopped is raised, whose `result` has
     the run so far (None: it had not begun). Raises TaskError, SettingsError, CheckpointError and other ValueErrors, and
-    OSError, before anything starts; RunFailed when the run fails. The text of each is one line."""
+    OSError, before anything starts; RunFailed when the run fails. The text of each is one line.
+    """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
     read = None if config is None else Path(config)

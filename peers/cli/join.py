@@ -80,9 +80,9 @@ def join(
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The arguments of a command line by which a peer enters a run. `address`: of a peer of the run, whose public key
-    is `peer_key`; `arguments`: the words for the task itself; `invite`: the invite's text, a file that has it, or "-"
-    for stdin; `name`: of the new peer, None: made of the machine's; `role`: of the new peer in the run, "": it
-    trains."""
+    is `peer_key`, None if there is an invite, which has it; `arguments`: the words for the task itself; `invite`: the
+    invite's text, a file that has it, or "-" for stdin; `name`: of the new peer, None: made of the machine's; `role`:
+    of the new peer in the run, "": it trains."""
 
     address: str
     task: Path

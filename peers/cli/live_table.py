@@ -158,7 +158,7 @@ class Board:
         return fmean(losses) if losses else math.nan
 
     def headline(self, elapsed_s: float) -> str:
-        """The state of the run in one line: time, exchange, loss, metrics, peers and remaining time."""
+        """The state of the run in one line, such as time, exchange, loss, metrics, peers and remaining time."""
         return SPACES.join(self._phrases(elapsed_s))
 
     def _phrases(self, elapsed_s: float) -> list[str]:
@@ -219,7 +219,7 @@ class Board:
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
-        terminal columns. While peers wait because too few are there, a last line tells why."""
+        terminal columns. While peers wait for others or sleep, a last line tells why."""
         if not self.peers:
             return Phrases(self._phrases(elapsed_s))
         rows = [cells(peer, self._own, self.steps) for peer in self._rows()]

@@ -132,8 +132,8 @@ class Output:
         self._progress.tells(why)
 
     def end(self, result: Result) -> str:
-        """Write the result to the run's folder, and print it as a JSON object or as a table with the report's path.
-        Returns the reason if the result could not be written, else ""."""
+        """Write the result to the run's folder, and print it as a JSON object or, without --quiet, as a table with the
+        report's path. Returns the reason if the result could not be written, else ""."""
         unwritten = ""
         try:
             keep_result(result, self.heard)

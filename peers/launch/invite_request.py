@@ -15,7 +15,7 @@ from ..settings.link_text import parse_span
 
 def invitation_of(guest: PeerId, uses: int | None, span: str | None) -> Invitation:
     """The invitation for the guest key `guest` (public half). `uses`: number of keys that it admits; `span`: the time
-    for which it is valid, e.g. "2h"; None: no limit. Raises ValueError for an invalid span."""
+    for which it is valid, e.g. "2h"; None for either: no limit. Raises ValueError for an invalid span."""
     return Invitation(guest, uses, seconds=None if span is None else parse_span(span))
 
 

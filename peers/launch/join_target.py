@@ -145,7 +145,7 @@ class JoinTarget:
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
         """Ask the contact about its run, again and again while it is there but busy. `endpoint`: of `enter`. Returns
-        the answer: the run's id and settings. Raises JoinFailed."""
+        the answer: the run's name and settings. Raises JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:
@@ -230,9 +230,9 @@ def _go_on_with_budget(endpoint: Endpoint, folder: Path, name: str) -> None:
 
 
 def cores_for_one(contact: str, peers: int) -> int:
-    """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, an address of the run, is on
-    this machine too, the cores are divided by `peers` + 1, at least 1 each, because more threads than cores slow all of
-    them down."""
+    """Number of PyTorch threads for one peer: all cores of this machine. If `contact`, the address of a peer of the
+    run, is on this machine too, the run's `peers` are taken to be there, and this one gets a share of 1 in `peers` + 1,
+    at least 1 core, because more threads than cores slow all of them down."""
     cores = os.cpu_count() or 1
     return max(1, cores // (peers + 1)) if is_here(split_address(contact)[0]) else cores
 

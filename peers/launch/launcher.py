@@ -104,8 +104,9 @@ class Launch:
             await self._spawner.close()
 
     async def reinvite(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Send the request `asked` about the run's invite (`invite_request`) to the first peer that is a member, or to
-        the next one if that ends meanwhile. Returns its answer, or an `error` when no peer is a member or answers."""
+        """Send the request `asked` about the run's invite (`invite_request`) to the first peer that is a member, or, if
+        that ends before it answers, to the next. Returns the answer, or an `error` when no peer of this machine is a
+        member, or none has answered in time."""
         within_s = 2 * REINVITE_S * self._patience_s
         try:
             async with asyncio.timeout(within_s):

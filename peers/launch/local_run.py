@@ -115,8 +115,8 @@ class LocalRun:
 
     async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         """Train until the run ends or `stop` is set, show the run on `display`, and write the result. `again`: how the
-        user resumes the run if it is stopped, in words. Raises ValueError when another process runs it already, and
-        OSError. A failure of the run raises nothing: it is the returned `wrong`."""
+        user resumes the run if it is stopped, in words. Raises ValueError when another process runs it already or a key
+        file cannot be used, and OSError. A failure of the run raises nothing: it is the returned `wrong`."""
         with kept(self.folder):
             if not self.resumed:
                 keep_settings(self.folder, self.settings)
@@ -223,10 +223,10 @@ def prepared(
     tell: Tell,
 ) -> LocalRun:
     """Check a run's task and settings, and make the folder of a new run. `given`: settings by name (None: not given),
-    which override those of the file `config`; `resume`: folder of a stopped run, which goes on there; None: a new run;
-    `command`: how the run was started, for its report; None: by this process's command line; `tell`: called with each
-    remark on the settings. Raises TaskError, SettingsError, CheckpointError and other ValueErrors, each with one line
-    of text."""
+    which override those of the file `config`, or of the run that is resumed; `resume`: folder of a stopped run, which
+    goes on there, without a `config`; None: a new run; `command`: how the run was started, for its report; None: by
+    this process's command line; `tell`: called with each remark on the settings. Raises TaskError, SettingsError,
+    CheckpointError and other ValueErrors, each with one line of text."""
     script = kind_of(task) == "script"
     own = shlex.join(arguments)
     given = {**given, "arguments": None if script else own or None}

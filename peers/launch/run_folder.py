@@ -116,8 +116,9 @@ def _next_free(stem: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has taken so far, also before it was resumed before. `wall_s`: its seconds; `recorded_s`: the time of
-    its last record, in seconds since it began; `peers`: the totals of its peers."""
+    """What a run has taken since it first began, also in processes before the last resume. `wall_s`: its seconds, as
+    far as its result or its last record tells; `recorded_s`: the time of its last record, in seconds since it began;
+    `peers`: the totals of its peers."""
 
     wall_s: float = 0.0
     recorded_s: float = 0.0
@@ -154,12 +155,13 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `wall_s`: seconds of real time. `metrics`: metrics of the final model, with their `scales` and `metrics_of`, as in
-    `Result`; without them the result has those of the records. `end`: why the run is over; None: it is not over, or no
-    peer reports why. `lost`: peers that the launcher knows to be lost. Their reasons replace those in the records,
-    because peers record that another one went silent but cannot know why. Of a simulation only: `consensus`: how close
-    the peers' models were at the end; `virtual_s`: the seconds of the simulated world; `digest`: of its events;
-    `broken`: the promise that did not hold. `report`: the result names a report.
+    `wall_s`: seconds of real time, of a resumed run from its first beginning. `metrics`: metrics of the final model,
+    with their `scales` and `metrics_of`, as in `Result`; without them the result has those of the records. `end`: why
+    the run is over; None: it is not over, or no peer reports why. `lost`: peers that the launcher knows to be lost.
+    Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
+    Of a simulation only: `consensus`: how close the peers' models were at the end; `virtual_s`: the seconds of the
+    simulated world; `digest`: of its events; `broken`: the promise that did not hold. `report`: the result names a
+    report.
     """
     try:
         run = read_run(folder)

@@ -1,4 +1,5 @@
-"""The Unix socket of a running run, by which the user who started the run sends requests to its launcher.
+"""The Unix socket of a running run, by which the user who began the run sends requests to the process that began it: a
+launcher, or a peer that founded it alone.
 
 The socket is a file in the run's folder that only its owner can read and write. Each request and each answer is one
 line of JSON.
@@ -22,7 +23,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class NoAnswer(ValueError):
-    """No launcher answers for a run. The text is one line for the user."""
+    """No process answers for a run. The text is one line for the user."""
 
 
 @contextlib.asynccontextmanager
@@ -70,8 +71,8 @@ def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.Stream
 
 
 def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
-    """Send the request `asked` to the launcher of the run in `folder`; returns its answer. Raises NoAnswer, also when
-    there is none for `within_s` seconds."""
+    """Send the request `asked` to the process that began the run in `folder`; returns its answer. Raises NoAnswer, also
+    when none comes for `within_s` seconds."""
     nobody = f"{folder}: no run goes on there; this command works on the machine that began the run, until it ends"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as calling:
         calling.settimeout(within_s)

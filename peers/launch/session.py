@@ -87,16 +87,15 @@ class Session:
 
     @property
     def store(self) -> Votes | None:
-        """The storage of this peer's Paxos votes. None unless the peer joined with a key file, because no other peer
-        can be restarted under its key."""
+        """The storage of this peer's Paxos votes. None unless the peer joined a run with a key file, with which its
+        user can restart it as the same peer."""
         if self.control is not None or self.orders.founder or self.settings.key is None:
             return None
         return Votes(votes_folder(Path(self.orders.folder), self.orders.run, self.endpoint.id))
 
     @property
     def place(self) -> Place:
-        """The peer's place in the run: its name, data shard, site, link and role, the founder's invitation, and its
-        votes."""
+        """The peer's place in the run, by its orders and settings."""
         orders, settings = self.orders, self.settings
         return Place(
             name=orders.name,
@@ -184,7 +183,8 @@ class Session:
         return file, record
 
     async def close(self) -> None:
-        """Stop to serve the user's and the launcher's requests, and close the control line. The endpoint stays open."""
+        """Serve the user's and the launcher's requests no longer, and close the control line. The endpoint stays
+        open."""
         await self._user.aclose()
         for task in (self.listening, *self._answering):
             if task is not None:
@@ -231,7 +231,8 @@ async def open_as(orders: Orders) -> Session:
 async def open_for_launcher(control: Control, orders: Orders) -> Session:
     """Open the session of the peer that `orders` describe, and from now on act on the launcher's messages: they set
     `contact` and `stop`, tell of peers whose processes have ended, and ask about the invite. If the line closes, the
-    peer is stopped, and this process ends after 2 s, or once no checkpoint is being written. Raises as `open_as`."""
+    peer is stopped, and this process exits 2 s later, but not while a checkpoint is being written. Raises as
+    `open_as`."""
     session = await open_as(orders)
     session.control = control
     session.listening = asyncio.create_task(_listen(session, control))

@@ -94,8 +94,8 @@ class Spawner:
             raise SpawnError(f"a peer's process cannot be started: {error.filename or log}: {reason(error)}") from None
 
     def stop(self) -> None:
-        """Make a fork that is under way fail, and spawn no more forks: `spawn` raises SpawnError. Processes with a
-        command of their own are not affected."""
+        """Make a fork that is under way fail, and each for which a fork server has to be started from now on: their
+        `spawn` raises SpawnError. Processes with a command of their own are not affected."""
         self._stopped = True
         if self._server is not None and self._server.forking:
             self._server.kill()
@@ -196,8 +196,9 @@ class ForkServer:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """Fork one peer, which gets a copy of `control` and appends its output to `log`; one call at a time. Raises
-        SpawnError when the fork server has ended, ForkServerKilled if a signal ended it."""
+        """Fork one peer, which gets a copy of `control` and appends its output to `log`; one call at a time, and none
+        once the fork server has `ended`. Raises SpawnError when the fork server ends before it has forked,
+        ForkServerKilled if a signal ended it."""
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])

@@ -19,7 +19,7 @@ class Spawned:
     """A peer process. `process`, `control`: None before its first start. `member`: its id and address, None before it
     is up; `inside`: it is a member of the run; `ended`: its last message, of a task's peer the fields of `loop.Ended`,
     of a script's `finished`, `metrics`, `scales` and `forgot`, None before it; `failure`: why it failed, in its own
-    words, or how its process ended; `lives`: how often it was started."""
+    words, or how its process ended, "": it has not failed; `lives`: how often it was started."""
 
     orders: Orders
     memory_limit: str | None = None
@@ -70,7 +70,7 @@ class Spawned:
 
     @property
     def late(self) -> bool:
-        """Whether it had left the run in good order when it was stopped, and only its process was killed."""
+        """Whether it left the run in good order, and its process was killed because it did not end after that."""
         return self.ended is not None and self.grace_s is not None
 
     def begin(self, process: Process, control: Control) -> None:

@@ -20,11 +20,11 @@ its answer (`invite_request.reinvited`)."""
 
 
 class WaysIn:
-    """The join lines of one run. `task`: its task file or script, of which others need a copy. `invite`: its invite;
-    None: the run is not encrypted. `asks`: sends a request to a peer of the run. `in_python`: the run was begun by
-    `samovar.join` without a file, as in a notebook, so others call that too. `protocol`: the user's file with the run's
-    conversation, of which others need a copy; None: the conversation is one that others have installed. `arguments`:
-    the own arguments of the task or script, which others have to give too."""
+    """The join lines of one run, which are also written to its `folder`. `task`: its task file or script, of which
+    others need a copy. `invite`: its invite; None: the run is not encrypted. `asks`: sends a request to a peer of the
+    run. `in_python`: the run was begun by `samovar.join` without a file, as in a notebook, so others call that too.
+    `protocol`: the user's file with the run's conversation, of which others need a copy; None: the conversation is one
+    that others have installed. `arguments`: the own arguments of the task or script, which others have to give too."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class WaysIn:
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a request of `samovar invite`, made by `asking`, wants, and return the answer: the run's invitation,
-        with the first join line as `line`; or an `error`. If the invite was changed, its `unwritten` says why the new
-        lines could not be written, or is ""."""
+        with the first join line as `line` ("": there is none); or an `error`. If the invite was changed, its
+        `unwritten` says why the new lines could not be written, or is ""."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._answering:
@@ -106,5 +106,5 @@ def asking(
     *, new: bool = False, revoke: bool = False, uses: int | None = None, span: str | None = None
 ) -> dict[str, Any]:
     """A request, for `WaysIn.answer`, about the invite of a run. `new`: replace the invite by one that admits `uses`
-    keys for the time `span`, e.g. "2h" (None: no limit); `revoke`: revoke it; neither: only report it."""
+    keys for the time `span`, e.g. "2h" (None for either: no limit); `revoke`: revoke it; neither: only report it."""
     return {"new": new, "revoke": revoke, "uses": uses, "span": span}

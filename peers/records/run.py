@@ -1,7 +1,8 @@
 """The folder of a run: records in `peer-<name>.jsonl`, one file for each peer, and one `result.json`.
 
 A peer appends to its own file only, so a killed peer damages at most the last line of its own file. Everything shown
-after a run (report, trace, table) is made from the folder alone."""
+after a run (report, trace, table) is made from the folder alone.
+"""
 
 from __future__ import annotations
 

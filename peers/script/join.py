@@ -64,7 +64,8 @@ def join(
     `settings` are fields of `samovar.Settings` (``period=16``, ``peers=2``, ``listen="tcp://*:4000"``), but those that
     a script decides in its own code, such as ``steps``, are refused. A peer that joins takes the settings that all
     peers share from the run. Raises ValueError (of which SettingsError and JoinFailed are kinds), OSError and PeerLost,
-    each with one line of text."""
+    each with one line of text.
+    """
     errors_are_lines()
     target = ScriptTarget(address, invite, peer_key, name, {"peers": 1, **settings})
     if (said := ScriptTarget.taken()) is not None:

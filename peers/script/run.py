@@ -116,7 +116,8 @@ class Run:
         model has another layout; ValueError for a second call, for a model or optimizer that cannot be averaged, and
         for metrics that are no scales; Stopped when the user stops the run; and the error that ends the training with
         the other peers. From now on ``optimizer.step()``, or ``backward()`` where gradients are averaged, raises these
-        last two, too. A peer to which any of them is raised has left the run."""
+        last two, too. A peer to which any of them is raised has left the run.
+        """
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"
             raise ValueError(f"run.wrap takes the optimizer, then the model; it was given: {given}")

@@ -32,8 +32,9 @@ class LocalStep:
     def take(self, next_batch: Callable[[], Any]) -> tuple[Tensor, float]:
         """Take one step. `next_batch` is called for each of the step's batches (`accumulate` of the task), and returns
         one, on the device. Returns the mean of the batches' losses, a scalar tensor on the device, and the sum of their
-        samples. In fp16 a step whose gradients are not finite changes nothing. Raises TaskError, and ValueError when
-        the task has changed the model in a way that the run cannot follow."""
+        samples. In fp16 a step whose gradients are not finite leaves the parameters as they are. Raises TaskError, the
+        errors of the task's functions, and ValueError when the task has changed the model in a way that the run cannot
+        follow."""
         self._optimizer.zero_grad()
         batches, losses, samples = self._task.accumulate, list[Tensor](), 0.0
         with ExitStack() as held:

@@ -73,8 +73,8 @@ class Training:
         None: found the run. It is awaited more than once, so it must be a future or a task, not a coroutine. To be
         called once.
 
-        Raises the errors of the conversation and of the replica. If the run's clock had started, a checkpoint of the
-        committed state is written first.
+        Raises the errors of the conversation and of the replica. If the run's clock had started, a checkpoint is
+        written first (`Replica.save` with `failed`).
         """
         try:
             return await self._run(contact)

@@ -14,11 +14,12 @@ from ..task.task import Task, takes
 
 @dataclass(slots=True)
 class TaskRun:
-    """The argument of a task's ``setup(run)``, which may be kept: its fields follow the run. `name`: this peer's name;
-    `seed`: the run's. `part` of `parts`: its data shard; a peer that joins a run gets it only after ``setup``.
-    `folder`: the run's folder, for files of the task's own; None: there is none. `steps`: local steps of each peer in
-    the whole run; None: not known. In a simulation all peers are in one process and share the task file's globals: keep
-    data of one peer under its `name`."""
+    """The argument of a task's ``setup(run)``, which may be kept: `part` and `parts` change with the data shard, and
+    `model` and `optimizer` are the ones that are trained. `name`: this peer's name; `seed`: the run's. `part` of
+    `parts`: its data shard; a peer that joins a run gets it only after ``setup``. `folder`: the run's folder, for files
+    of the task's own; None: there is none. `steps`: local steps of each peer in the whole run; None: not known. In a
+    simulation all peers are in one process and share the task file's globals: keep data of one peer under its
+    `name`."""
 
     name: str
     seed: int

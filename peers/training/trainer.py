@@ -100,8 +100,8 @@ class Trainer:
         self.hooks.run.part, self.hooks.run.parts = data_shard, data_shards
 
     def do(self, work: Work, stopping: Callable[[], bool] = lambda: False) -> Update | None:
-        """Do `work`: apply its begin, and then take its local steps or evaluate. Returns its update; None: `stopping()`
-        became true before. Raises Diverged, EvaluationFailed and TaskError, and ValueError for any other job."""
+        """Do `work`: `end_round`, then its local steps or evaluation. Returns its update; None: `stopping()` became
+        true before. Raises Diverged, EvaluationFailed and TaskError, and ValueError for any other job."""
         self.end_round(work.begin)
         job = work.job
         if isinstance(job, Evaluate):

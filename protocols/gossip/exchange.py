@@ -6,7 +6,8 @@ asks for a round that is not kept gets the newest vector. Peers need not agree o
 vectors are sent on request only. A peer may also ask ahead, in the middle of its local steps, so that a vector is sent
 as soon as it is published. Peers on one machine read each other's vectors in shared memory (`showing`). Cost: n bytes
 to each neighbour, two messages and as many more as the vector has chunks beyond the first. On failure: PeerLost, for
-the one neighbour concerned; WrongNumbers if it has answered with impossible numbers."""
+the one neighbour concerned; WrongNumbers if it has answered with impossible numbers.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ class Options:
     `corrected`: local steps are corrected for the peer's own data (`scaffold`). `period_stays` returns why the period
     policy cannot use a loss and a learning rate; "": it can. `leaves_within_s`: the most seconds that a peer whose
     script ends before the run waits for the others; infinite: no limit. `grows`: parameters may be unfrozen
-    (`growth`)."""
+    (`growth`).
+    """
 
     parameters: int | None = None
     evaluate_every: int = 0

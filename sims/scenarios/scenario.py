@@ -187,7 +187,7 @@ class Scenario:
 
     @property
     def peaceful(self) -> bool:
-        """Whether the scenario has nothing that disturbs the run: no faults, no buggify, no limits of memory."""
+        """Whether the scenario has no faults, no buggify and no limits of memory."""
         return not self.faults and not self.buggify and not any(group.memory_bytes for group in self.groups)
 
     @property

@@ -2,7 +2,7 @@
 arrivals and faults.
 
 time,peer,what          the first line may name the columns
-0s,3,up                 peer 3 joins; peers without a line are there from the start
+0s,3,up                 peer 3 joins; a peer without `up` in its first up or down line is there from the start
 12.5s,3,down            peer 3 crashes
 40s,3,up                peer 3 restarts, with its checkpoint
 41s,0,"2mbit,80ms"      the link of peer 0 changes; the quotes may be left out

@@ -30,9 +30,9 @@ TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A seed whose scenario broke a promise. `protocol`: the conversation of the whole sweep; None: all registered
-    ones. `minimal`: the file with the smallest scenario found that breaks the same promise; None: no scenario was
-    minimised for this failure."""
+    """A seed whose scenario broke a promise. `verdict`: on that scenario, or on the smallest one if there is a
+    `minimal`. `protocol`: the conversation of the whole sweep; None: all registered ones. `minimal`: the file with the
+    smallest scenario found that breaks the same promise; None: no scenario was minimised for this failure."""
 
     seed: int
     verdict: Verdict

@@ -26,8 +26,8 @@ def bound_s(scenario: Scenario) -> float:
 class Verdict:
     """The verdict on one scenario. `broken`: the promise that did not hold, and the way in which it was broken; None:
     all held. `digest`: digest of the run; `delivered`: number of delivered frames. `reached`: name of a rare situation
-    that the library's code counts -> how often it was reached. `last`: the last events, one a line, if a promise was
-    broken."""
+    that the library's code or the simulated world counts -> how often it was reached. `last`: the last events, one a
+    line, if a promise was broken."""
 
     scenario: Scenario
     broken: str | None

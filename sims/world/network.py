@@ -6,7 +6,8 @@ its receiver's down-link for `link_bytes` / bandwidth seconds each, at the same 
 share one receiver's down-link. Between sites with a trunk it occupies the trunk too. Each link serves frames in the
 order in which their first bytes reach it, so a frame that is still far away delays no other. Frames in flight are lost
 when their way is cut or their receiver closes. Frames that wait for an up-link when their sender closes are lost,
-unless they leave soon after (`Network.close`). Every way draws from a random generator of its own."""
+unless they leave soon after (`Network.close`). Every way draws from a random generator of its own.
+"""
 
 from __future__ import annotations
 
