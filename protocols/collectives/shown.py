@@ -84,8 +84,8 @@ async def shown(
 ) -> list[Brought]:
     """Every member's contribution, in rank order, as its witnesses report it (`aggregation.evidence`): the same on all
     members. `message` [n + tail]: this peer's contribution, made by `contribute`; `tail`: elements at its end that are
-    no model's; `stage`: the first of the four stages of the round that this uses. Ranks that cannot reach each other
-    see nothing of each other. Raises PeerLost."""
+    no model's; `stage`: the first of the stages of the round that this uses, at most four. Ranks that cannot reach each
+    other see nothing of each other. Raises PeerLost."""
     world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))
     statements[:, :, 0] = statements[:, :, 2] = math.nan

@@ -81,8 +81,8 @@ class Budgeted(Wrapped):
         self._inner.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """Send the first waiting frames that go before data, 16 at most, and close. So a peer whose last message was
-        just acknowledged learns of it and need not wait."""
+        """Send the first waiting frames, 16 at most and none after one with a payload, and close. So a peer whose last
+        message was just acknowledged learns of it and need not wait."""
         for _ in range(_LAST_FRAMES):
             one = None if self._closed or self._budget.is_spent else self._lines.take(self._inner.reaches)
             if one is None or len(one.payload):

@@ -78,8 +78,8 @@ class Acquaintances:
         return known or any(one.id == peer for members in self._near.values() for one in members)
 
     def candidates(self, taken: Collection[PeerId]) -> list[Member]:
-        """Peers that may be asked for a link: acquaintances, and neighbours that were lost; without those in
-        `taken`."""
+        """Peers that may be asked for a link: those that were passed to `vouch`, and neighbours that were lost; without
+        those in `taken`."""
         known = {peer: grave.member for peer, grave in self._table.graves.items() if not grave.left} | self._vouched
         return [member for peer, member in known.items() if peer not in taken]
 

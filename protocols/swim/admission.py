@@ -83,8 +83,8 @@ class Admission:
         return welcome
 
     def enter(self, welcome: Welcome, contact: PeerId) -> None:
-        """Enter the run: take over the members, the start and the invitation that `contact` has told in its
-        `welcome`."""
+        """Enter the run: take over the data shard, the members, the start and the invitation that `contact` has told in
+        its `welcome`."""
         swim, me = self._driver.swim, self._driver.swim.table.me
         own = replace(me.attributes, data_shard=welcome.data_shard)
         swim.table.take(replace(me, attributes=own), swim.table.incarnation)

@@ -7,7 +7,7 @@ _BURST = 0.5
 
 
 class DialLimit:
-    """One peer may open `a_minute` new connections a minute, and half as many at once."""
+    """One peer may open `a_minute` new connections a minute on average, and half as many at once."""
 
     def __init__(self, a_minute: int) -> None:
         self._a_minute = a_minute

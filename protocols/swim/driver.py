@@ -54,7 +54,7 @@ class Driver:
         chance = random.Random(channel.endpoint.draw())
         self.swim = Swim(table, timing, self, chance, founders=founders, links=links)
         self.on_departed: list[Callable[[Member, str, bool], None]] = []
-        """Called with a member that was lost, why, and whether it left of its own will."""
+        """Called with a member that is gone (`Effects.departed`), why, and whether it left of its own will."""
         self.on_joined: list[Callable[[Member], None]] = []
         self.on_unknown: list[Callable[[PeerId], None]] = []
         """Called with a member that does not know this peer."""
@@ -92,8 +92,8 @@ class Driver:
             self._timer.cancel()
 
     def begin_anew(self) -> None:
-        """After `close`: begin to probe again, without the members that were known. `changed` is not called for
-        them."""
+        """After `close`: begin to probe again, without the members that were known. `on_departed` is called for each of
+        them, `changed` for none."""
         self._closed, self._timer = False, None
         for entry in list(self.swim.table):
             self.swim.suspicion.unlink(entry)

@@ -59,7 +59,8 @@ class Effects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """Event for a simulation's checkers: a peer's probe of `peer`, in its life `life` (`words`), has failed."""
+    """Event for a simulation's checkers: a peer's probe of `peer`, in its life `life` (`words`), has failed, the first
+    one since its last sign of life."""
 
     peer: PeerId
     life: int
@@ -67,8 +68,8 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredDead:
-    """Event for a simulation's checkers: a peer has declared the life `life` of `peer` dead, after failed probes of its
-    own."""
+    """Event for a simulation's checkers: a peer has declared the life `life` of `peer` dead and tells others so, after
+    failed probes of its own or because the process has ended."""
 
     peer: PeerId
     life: int
@@ -76,7 +77,8 @@ class DeclaredDead:
 
 @dataclass(frozen=True, slots=True)
 class HeardDead:
-    """Event for a simulation's checkers: a peer has heard that another one declared the life `life` of `peer` dead."""
+    """Event for a simulation's checkers: a peer has heard that another one declared the life `life` of `peer` dead, or
+    that it has left."""
 
     peer: PeerId
     life: int

@@ -27,7 +27,7 @@ class Ending:
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting
         self.finished: set[PeerId] = set()
-        """Members that have finished, this peer among them."""
+        """Peers that have finished, also some that are no members here, and this peer once it has."""
         self.leaves = False
         """Whether this peer has begun to leave."""
         self._state = State.MEMBER

@@ -19,8 +19,8 @@ this peer can look for them again."""
 
 
 class Status(IntEnum):
-    """A member's state here. `DOUBTED`: another peer has declared it dead, and no probe of this peer has failed
-    since."""
+    """A member's state here. `DOUBTED`: it is said to be dead or to have left, and this peer's own probes have not
+    confirmed that yet."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -57,7 +57,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """A member that was lost, or that has `left` of its own will. `by`: the peer that declared it dead."""
+    """A member that was lost, or that has `left` of its own will. `by`: the peer that declared it dead, or itself if it
+    has left."""
 
     member: Member
     incarnation: int

@@ -155,7 +155,7 @@ class SwimMembership(Waiting):
         await self._ending.finish(self.me.id)
 
     def close(self) -> None:
-        """Stop to probe and to answer. Nothing is announced."""
+        """Probe and answer no longer. Nothing is announced."""
         self._admission.close()
         self._driver.close()
 

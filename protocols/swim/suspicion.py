@@ -1,7 +1,7 @@
 """Suspicion: a peer's beliefs about the members, from its own probes and from the words of others (`words`).
 
-Only a peer whose own probes have failed declares a member dead. Another peer that hears of it believes it as soon as
-one probe of its own has failed too. So words alone, true or not, never remove a member that answers.
+A peer declares a member dead after failed probes of its own, or on proof that its process has ended. Another peer
+believes that once probes of its own have failed too. So words alone never remove a member that answers.
 
                      a word against it, or a failed probe          3 periods of failed probes
     alive ------------------------------------------> suspect ----------------------------------> lost
@@ -187,8 +187,8 @@ class Suspicion:
     # Signs of life
 
     def sign(self, sender: PeerId, beat: Beat) -> Entry | None:
-        """Take the `beat` of `sender` as a sign of life. Refutes it if it accuses this peer; may take back a `sender`
-        that was lost. Returns its entry; None: this peer does not know it as a member, or only another life of it."""
+        """Take the `beat` of `sender` as a sign of life. Refutes an accusation of this peer; may take back a `sender`
+        that was lost. Returns the sender's entry; None: it is no member here, or only another life of it is."""
         entry = self._table.entries.get(sender)
         if beat.accuses:
             self.refute(beat.accuses - 1)

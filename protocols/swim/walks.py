@@ -71,9 +71,9 @@ class Walks:
             self._effects.send(sender, Found(self._table.me, path))
 
     def found(self, sender: PeerId, found: Found) -> None:
-        """Handle the answer to a walk: pass it back, or, if this peer began the walk, call the function `found`. It is
-        dropped if `sender` is no neighbour, or if too many have come in this period. Raises PeerMisbehaved for one
-        that did not come this way, or is without a valid finder."""
+        """Handle the answer to a walk: pass it back, or, if this peer began the walk, keep the finder as an
+        acquaintance and call the function `found`. It is dropped if `sender` is no neighbour, or if too many have come
+        in this period. Raises PeerMisbehaved for one that did not come this way, or is without a valid finder."""
         check_member(found.finder)
         if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._table.me.id:
             raise PeerMisbehaved(f"passed back a walk of {len(found.path)} steps that did not come this way")
