@@ -16,8 +16,8 @@ class Place:
     `name`: a display name; a peer's identity is its key. `data_shard`: index of the data shard that the peer asks for.
     `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
     not. `site`: name of its site; "": none. `role`: its role in the run, as "server"; "": it trains. `invitation`: the
-    run's invitation, given by the founder alone. `store`: keeps the peer's Paxos votes on disk; None for a peer that
-    cannot be restarted under the same key. `memories`: opens memory that it shares with other peers of its machine.
+    run's, given by a founding peer; None: there is none, or the peer joins later. `store`: keeps the peer's Paxos votes
+    on disk; None: they are not kept. `memories`: opens memory that it shares with other peers of its machine.
     """
 
     name: str

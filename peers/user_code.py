@@ -37,10 +37,10 @@ def quits(error: BaseException) -> str:
 
 
 def imported(path: Path, refused: type[ValueError], kind: str = "") -> ModuleType:
-    """Import the file `path` and return its module. `kind` is a prefix of the module's
-    name, so that a task file and a conversation file of equal name do not collide. The file's folder stays in
-    `sys.path`, so that its functions can import neighbours later. Raises `refused`, with one line of text, when the
-    name does not end in .py, or the import fails or exits."""
+    """Import the file `path` and return its module. `kind` begins the module's name, so that a task file and a
+    conversation file of equal name do not collide. The file's folder stays in `sys.path`, so that its functions can
+    import neighbours later. Raises `refused`, with one line of text, when the name does not end in .py, or the import
+    fails or exits."""
     spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{kind}{path.stem}", path)
     if spec is None or spec.loader is None:
         raise refused(f"{path}: its name has to end in .py, else Python does not import it")

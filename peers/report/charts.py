@@ -41,7 +41,7 @@ class Axis:
     unit: float
     """Seconds or bytes in one unit of the axis."""
     end: float
-    """The end of the run, in the axis' unit."""
+    """The end of the run, or the greatest size (`size_axis`), in the axis' unit."""
     points: Sequence[Point]
 
     def scaled(self, value: float) -> float:

@@ -36,7 +36,7 @@ class Point:
     metrics: Mapping[str, float]
     """By name, means over the peers that evaluated."""
     details: Mapping[str, float]
-    """By name, medians over all peers."""
+    """By name, medians over the peers that told them."""
     members: int
 
 

@@ -68,7 +68,8 @@ def talk_map(run: Run) -> str:
 
 
 def edge_table(run: Run) -> str:
-    """The table of the bytes on each edge, the most first, in a block that the reader unfolds."""
+    """The table of the bytes on each edge, the most first and `MOST_EDGES` at most, in a block that the reader
+    unfolds."""
     ways = _talks(run)[0].ways
     edges = _edges(ways)
     rows = "".join(
