@@ -25,7 +25,7 @@ How algorithms map to works (B: begin, J: job; the exchange is in `bring` unless
 | elastic averaging (EASGD) | B Add(-alpha * (x - center)), J Steps |
 | sparse rows | J Foresee(steps) tells the rows; then B Load(parameters and these rows), J Steps; `bring` pushes |
 | Downpour, SSP, softsync | `next` pulls (and waits for the clocks): B Load(parameters), J Steps; `bring` pushes |
-| backup workers, closed cohort | as above; the future `cancelled` is set when no update is needed any more |
+| backup workers, closed cohort | as above; an update that comes too late is dropped |
 | Hogwild! | B Share(vector, lock), J Steps: the steps write into memory that all workers share; nothing is pushed |
 | statistical queries | `next` pulls: B Load(model), J Query(partition); `bring` pushes the sums for the partition |
 | Sandblaster | as statistical queries, with Query(portion, of_loss): the portion that a coordinator gave |

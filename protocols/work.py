@@ -7,7 +7,6 @@ A work has a beginning, which says from which model x [n] the replica goes on, a
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -108,12 +107,10 @@ class Steps:
     """The job of `count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose
     samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local
     steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the
-    update also carries the model after half of the steps. `correction`: applied in each step. `portion`: the data shard
-    (index, number of shards) to take data from instead of the peer's own; None: the peer's own. (The library's own
-    replicas do not read it.) `unfreeze`: names of frozen parameters that the replica trains from now on, and it may
-    unfreeze others by itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen.
-    `only_read`: the conversation does not write to the update's vector, so the replica's model may lie in it until the
-    next work."""
+    update also carries the model after half of the steps. `correction`: applied in each step. `unfreeze`: names
+    of frozen parameters that the replica trains from now on, and it may unfreeze others by itself (`Update.grown`);
+    None: parameters that were frozen when the run began stay frozen. `only_read`: the conversation does not write to
+    the update's vector, so the replica's model may lie in it until the next work."""
 
     count: int
     taken: int = 0
@@ -121,7 +118,6 @@ class Steps:
     step: int | None = None
     halfway: bool = False
     correction: Correction | None = None
-    portion: tuple[int, int] | None = None
     unfreeze: tuple[str, ...] | None = None
     only_read: bool = False
 
@@ -129,9 +125,7 @@ class Steps:
 @dataclass(frozen=True, slots=True)
 class Gradient:
     """The job of computing one gradient, without a step. The update may come while backward still fills its vector
-    (`Update.filling`). `portion`: a data shard, as in `Steps`."""
-
-    portion: tuple[int, int] | None = None
+    (`Update.filling`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +160,10 @@ Job = Steps | Gradient | Query | Evaluate | Foresee
 @dataclass(frozen=True, slots=True)
 class Work:
     """The next task of a replica: first `begin`, then `job`. If two works in a row have the same object as `begin`, it
-    is applied once. `cancelled`: the conversation sets it when it no longer needs the update; the replica may then
-    bring an incomplete one. None: it always needs it."""
+    is applied once."""
 
     begin: Begin
     job: Job
-    cancelled: Future[None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

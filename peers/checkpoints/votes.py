@@ -36,9 +36,10 @@ class Votes:
         return None
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; the previous entry is
-        then still there, or the new one is, which may not outlive a power failure. When `clear` is called before the
-        write begins, nothing is written and no error raised."""
+        """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; then either the previous
+        entry is there or the new one, and after a power failure it may be the other one. The peer may answer on neither
+        before `clear` has removed both (`Ledger`). When `clear` is called before the write begins, nothing is written
+        and no error raised."""
         await asyncio.get_running_loop().run_in_executor(None, self._save, name, entry, self._cleared)
 
     def _save(self, name: str, entry: bytes, cleared: int) -> None:
@@ -55,11 +56,13 @@ class Votes:
             self._flush()
 
     def clear(self) -> None:
-        """Remove all entries. Raises OSError."""
+        """Remove all entries, also those whose removal an earlier call could not flush. Raises OSError; after a power
+        failure entries may then be there again, and a further call is needed."""
         with self._lock:
             self._cleared += 1
             if not self._folder.is_dir():
                 return
+            self._flush()  # what an earlier call has removed is gone for good before anything more is
             for entry in sorted(self._folder.iterdir(), key=lambda entry: entry.name != "seat"):
                 entry.unlink()  # the seat first: without it the others are void
                 self._flush()

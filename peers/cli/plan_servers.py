@@ -126,19 +126,32 @@ def planned_async(
     def at_server_s(load: _Load) -> float:
         return ELEMENT_BYTES * many * max(load.held / down_Bps, (load.tails + load.forwards) / up_Bps)
 
-    busiest = sorted((max(loads, key=at_server_s) for loads in _loads(servers, copies, parts, names)), key=at_server_s)
-    load = busiest[(len(busiest) - 1) // 2]
+    def busiest_s(loads: Sequence[_Load]) -> float:
+        return max(map(at_server_s, loads))
+
+    placements = sorted(_loads(servers, copies, parts, names), key=busiest_s)
+    loads = placements[(len(placements) - 1) // 2]
+    load = max(loads, key=at_server_s)
     message_bytes = _message_bytes(parts, min(*workers.down_Bps, up_Bps / many))
-    messages = max(1, math.ceil(ELEMENT_BYTES * load.tails / message_bytes))
     at_worker_s = max(size / min(workers.up_Bps), size / min(workers.down_Bps))
     far_s = 2 * max(*workers.alpha_s, *of_servers.alpha_s[:servers]) + 2 * workers.overhead_s
-    one_s = max(size / min(workers.down_Bps), ELEMENT_BYTES * load.tails / up_Bps) / messages
-    pull_s = one_s + far_s + (messages - 1) * max(one_s, (one_s + far_s) / _OPEN)
+    pull_s, one_s = max(_pull_s(one, message_bytes, size / min(workers.down_Bps), up_Bps, far_s) for one in loads)
+    # The questions of a pull leave behind the messages of the push before that are open by then.
+    open_bytes = sum(min(_OPEN * message_bytes, ELEMENT_BYTES * one.heads) for one in loads)
+    pull_s += open_bytes / min(workers.up_Bps)
     full_s = max(at_worker_s, at_server_s(load)) + far_s
     latency = pull_s > full_s and far_s > one_s
     bound = "latency" if latency else "servers" if at_server_s(load) > 1.05 * at_worker_s else "workers"
     out, held = ELEMENT_BYTES * many * (load.tails + load.forwards), ELEMENT_BYTES * (load.held + load.heads)
     return ServerPlan(servers, copies, max(full_s, pull_s), bound, load.heads / parts[-1].stop, out, held)
+
+
+def _pull_s(load: _Load, message_bytes: int, vector_s: float, up_Bps: float, far_s: float) -> tuple[float, float]:
+    """Seconds of a pull from the server with that load, and of one of its messages. `vector_s`: seconds in which a
+    worker's link takes a model; `far_s`: of an empty question and its answer."""
+    messages = max(1, math.ceil(ELEMENT_BYTES * load.tails / message_bytes))
+    one_s = max(vector_s, ELEMENT_BYTES * load.tails / up_Bps) / messages
+    return one_s + far_s + (messages - 1) * max(one_s, (one_s + far_s) / _OPEN), one_s
 
 
 def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in_step: bool = True) -> list[ServerPlan]:

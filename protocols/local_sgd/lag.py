@@ -1,9 +1,9 @@
 """Lag: when the others continue from a version of the state that this peer does not hold, this peer fetches it.
 
-The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim. It
-is not checked after a round in which this peer's own result differed from the others', because then this peer knows
-only the number of the round. A new view with the same version does not interrupt the fetch. Parts of a snapshot that
-have arrived are kept between tries.
+The fetched state is checked against the fingerprint that the members agreed on, never against its donor's own claim.
+After a round in which this peer's own result differed from the others' it knows only the number of the round, and first
+asks the members for the fingerprint (`fingerprints`). A new view with the same version does not interrupt the fetch.
+Parts of a snapshot that have arrived are kept between tries.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..testpoints import sometimes, witness
 from ..transfer.snapshot_transfer import CatchUpFailed
 from ..transport import PeerId
 from .catch_up import Wanted, fetch_state
+from .fingerprints import Fingerprints
 from .rounds import Fetches, FetchFailed
 from .state import State
 
@@ -39,12 +40,18 @@ class Lag:
     the version to fetch; None: this peer is not behind. `adopt` is called with the fetched state."""
 
     def __init__(
-        self, channel: Channel, membership: Membership, layout: Layout, outer: int, adopt: Callable[[State], None]
+        self,
+        channel: Channel,
+        membership: Membership,
+        layout: Layout,
+        outer: int,
+        adopt: Callable[[State], None],
+        version: Callable[[], Version],
     ) -> None:
-        """`outer`: number of tensors of the outer step."""
+        """`outer`: number of tensors of the outer step. `version` returns that of this peer's state."""
         self.behind: Behind | None = None
         self._channel, self._membership, self._layout, self._adopt = channel, membership, layout, adopt
-        self._outer = outer
+        self._outer, self._fingerprints = outer, Fingerprints(channel, membership, version)
         self._since: tuple[Version, float] | None = None
         self._kept: dict[bytes, bytes] = {}
 
@@ -65,10 +72,10 @@ class Lag:
             self._since = (version, now())
         try:
             async with self._membership.only_while(lambda: self.wants(version)):
-                witness(Fetches(version.number, version.fingerprint, version.number, lags=True))
                 view = self._membership.view
                 whom = [peer for peer in others if peer != endpoint.id and not view.are_apart(peer, endpoint.id)]
-                wanted = Wanted(version, version.number, exact=True)
+                wanted = Wanted(await self._agreed(version), version.number, exact=True)
+                witness(Fetches(version.number, wanted.version.fingerprint, version.number, lags=True))
                 fetched = await fetch_state(
                     self._channel, whom, self._layout, outer=self._outer, wanted=wanted, kept=self._kept
                 )
@@ -80,3 +87,10 @@ class Lag:
             if whom and self._membership.settled and now() - self._since[1] > TRY_FOR * endpoint.patience_s:
                 raise Expelled(whom[0]) from None
             await asyncio.sleep(endpoint.interval_s)  # by then a lost donor is replaced, and a busy one has time
+
+    async def _agreed(self, version: Version) -> Version:
+        """`version` with its fingerprint. Raises CatchUpFailed when too few members have told it yet."""
+        fingerprint = version.fingerprint or await self._fingerprints.of_most(version.number)
+        if fingerprint is None:
+            raise CatchUpFailed(f"too few members have told the fingerprint of round {version.number}")
+        return Version(version.number, fingerprint)

@@ -107,7 +107,7 @@ class LocalSGD:
         Donor(channel, lambda: to_snapshot(self.state, to_bits(layout, self.state.grown)))
         self.membership = membership
         membership.attach(self)
-        self._lag = Lag(channel, self.membership, layout, len(state.outer), self._adopt)
+        self._lag = Lag(channel, membership, layout, len(state.outer), self._adopt, lambda: self.standing().state)
         self.stalls, self.meter = stalls, stalls.meter
         self.growth = Growth(channel, membership, layout, stalls.meter, lambda: self.state)
         me = channel.endpoint.id
@@ -250,7 +250,7 @@ class LocalSGD:
             self._commit(result)
         else:
             sometimes("a result differed and was not taken")
-            # Our result differs from the others': fetch theirs. No change of the view has told its fingerprint.
+            # Our result differs from the others': fetch theirs. The verdict is on the sum, not on their state.
             self._result, self._lag.behind = None, Behind(Version(attempt[1], 0), ())
 
     async def _attempt(self, attempt: AttemptId, contribution: Contribution) -> None:

@@ -112,16 +112,9 @@ class Presence:
     async def pause(self) -> None:
         """Wait for the next change of the membership (`Membership.notify`), or for `interval_s`, whichever is sooner. A
         change before the call is missed."""
-        try:
-            await self._members.change_within(self._interval_s)
-        except Expelled:
-            return  # `view` joins again
+        await self._members.change_within(self._interval_s)
 
     async def finish(self) -> None:
         """Tell the others that this peer has finished, and wait until all have. Returns without an error, and without
         joining again, if the others go on without this peer or the membership fails."""
-        while True:
-            try:
-                return await self._members.finish()
-            except Expelled as expelled:
-                await self._entry.come_back(expelled)
+        await self._members.finish()

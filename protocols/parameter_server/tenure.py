@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..channel import Channel, Envelope
 from ..members.attributes import SERVER
-from ..members.view import View
+from ..members.view import NOBODY, View
 from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
@@ -49,12 +49,10 @@ def workers_of(view: View) -> tuple[PeerId, ...]:
 
 @dataclass(slots=True)
 class _Present:
-    """The present view: its `generation`, 0: there is none yet, its members and learners, and in `passed` the kind,
-    sender and ranges of messages that were handled since what is settled in it last changed. The next such message is
-    handled at once."""
+    """The present view, and in `passed` the kind, sender and ranges of messages that were handled since what is settled
+    in it last changed. The next such message is handled at once."""
 
-    generation: int = 0
-    everybody: tuple[PeerId, ...] = ()
+    view: View = NOBODY
     passed: set[tuple[type, PeerId, tuple[int, ...]]] = field(default_factory=set)
 
 
@@ -89,12 +87,12 @@ class Tenure:
     @property
     def epoch(self) -> int:
         """The generation of the view; 0: there is none yet."""
-        return self._present.generation
+        return self._present.view.generation
 
     @property
     def everybody(self) -> tuple[PeerId, ...]:
         """The members and learners of the view."""
-        return self._present.everybody
+        return self._present.view.everybody
 
     @property
     def me(self) -> PeerId:
@@ -104,7 +102,7 @@ class Tenure:
     def begin(self, view: View) -> None:
         """Make `view` the present one, in which no range is settled yet, and handle the messages that have waited for
         it."""
-        self._present = _Present(view.generation, view.everybody)
+        self._present = _Present(view)
         self.placement = placement_of(view, self.placement.copies)
         self.workers, self._mapper = workers_of(view), self._mappers(view)
         self.parcels.begin(view)
@@ -195,7 +193,7 @@ class Tenure:
     def _admit(self, envelope: Envelope, handler: Callable[[Envelope], None], allowed: Allowed) -> None:
         present, epoch, ranges = self._present, envelope.message.epoch, getattr(envelope.message, "ranges", ())
         passed = type(envelope.message), envelope.sender, ranges
-        if epoch == present.generation and passed in present.passed:
+        if epoch == present.view.generation and passed in present.passed:
             if witnessed():
                 witness(Handled(envelope.sender))
             handler(envelope)

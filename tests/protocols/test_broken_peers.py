@@ -1,5 +1,6 @@
 """Rounds with peers that are broken: what is not finite, not due or not the others' result harms its owner only."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from simulated import no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.collectives import allreduce as allreduce_module
 from samovar.protocols.collectives import reducer as reducer_module
+from samovar.protocols.local_sgd import local_sgd as local_sgd_module
 from samovar.protocols.local_sgd.local_sgd import Contribution
+from samovar.protocols.local_sgd.state import State
 from samovar.protocols.transfer.chunks import Chunk
+from samovar.protocols.transfer.snapshot import Snapshot
 
 
 @pytest.mark.parametrize("field", ["vector", "loss", "learning_rate", "elapsed_s", "weight"])
@@ -101,6 +105,27 @@ def test_of_different_results_one_becomes_the_result_of_all(n: int, different: d
     if len(wrong) < n / 2:
         assert value(company[0]) == pytest.approx(2 * moved(company.walkers), rel=1e-5), "the one that most had"
         assert all(company[int(peer[1:])].outcomes[0].caught_up for peer in wrong)
+
+
+def test_a_peer_whose_result_differs_takes_only_the_state_that_most_have(monkeypatch) -> None:
+    """p0, which it asks first, hands out another state than it has committed: its memory is broken."""
+    disagreeing(monkeypatch, different={"p3": 1.0})
+
+    async def main() -> Company:
+        company, honest = Company(4), local_sgd_module.to_snapshot
+
+        def to_snapshot(state: State, grown: bytes = b"") -> Snapshot:
+            broken = state is company[0].sgd.state
+            return honest(replace(state, vector=state.vector + 1) if broken else state, grown)
+
+        monkeypatch.setattr(local_sgd_module, "to_snapshot", to_snapshot)
+        return await company.run()
+
+    company = simulate(main())
+    assert company[3].outcomes[0].caught_up
+    assert torch.equal(company[3].outcomes[0].state.vector, company[1].outcomes[0].state.vector)
+    company.agree()
+    assert value(company[0]) == pytest.approx(2 * moved(company.walkers), rel=1e-5)
 
 
 def test_a_finished_peer_stays_for_a_peer_that_lags(monkeypatch) -> None:

@@ -491,7 +491,7 @@ def test_a_member_takes_the_state_that_all_go_on_from_and_no_later_one() -> None
     membership: Any = SimpleNamespace(view=view, only_while=only_while, settled=True)
 
     async def visit() -> None:
-        lag = Lag(over(town.newcomer), membership, town.layout, 1, adopted.append)
+        lag = Lag(over(town.newcomer), membership, town.layout, 1, adopted.append, lambda: Version(0, 0))
         lag.behind = Behind(Version(5, state_fingerprint(state_of(5))), ("d0", "d1"))
         await lag.catch_up()
 

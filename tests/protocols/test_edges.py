@@ -25,7 +25,6 @@ from samovar.protocols.local_sgd.site_averaging import _Mine
 from samovar.protocols.members.edge import Edge
 from samovar.protocols.members.messages import MEMBERS, Suspicion
 from samovar.protocols.members.removals import Removals
-from samovar.protocols.members.view import Version
 from samovar.sims.scenarios.scenario import Group, Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual
@@ -156,7 +155,7 @@ def test_a_peer_behind_fetches_from_a_donor_within_reach() -> None:
         company.part(["p3"], ["p4"])
         await company.until(lambda: company[0].membership.view.apart == PAIR)
         behind = company[4].sgd._lag
-        behind.behind = Behind(Version(company[4].sgd.state.round, 0), ("p3",))
+        behind.behind = Behind(company[4].sgd.standing().state, ("p3",))
         began = now()
         await company.until(lambda: behind.behind is None)
         assert now() - began < PATIENCE_S, "it did not wait for p3"
