@@ -28,7 +28,7 @@ from ..channel import Channel, Envelope
 from ..filling import Filling
 from ..members.port import RunMembers
 from ..meter import Meter
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .messages import Stall, Stalled, told_end, told_words
@@ -119,6 +119,7 @@ class Stalls:
     def _say(self, work: Work, *, over: bool) -> None:
         view, where = self._membership.view, in_words(work.where())
         said = Stalled(view.generation, self._round() + 1, work.kind, where, work.took_s, work.usual.s, over)
+        witness(said)
         if self._membership.failed is None:
             for peer in view.ids:
                 if peer != self._channel.endpoint.id:
@@ -255,8 +256,10 @@ class Stalls:
             self._told_at[peer] = now if last is None or again else last
             if not again:
                 return
+        stall = Stall(peer, why, over, work)
+        witness(stall)
         for told in self.on_stall:
-            told(Stall(peer, why, over, work))
+            told(stall)
 
     # Going on without a peer
 

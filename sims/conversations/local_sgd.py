@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...aggregation.codecs.registry import CODECS, parse_codec
@@ -14,7 +15,7 @@ from ..checkers.local_sgd import LOCAL_SGD
 from ..checkers.local_sgd_fetches import FETCHES
 from ..checkers.local_sgd_liars import WHATEVER_A_LIAR_SAYS
 from ..checkers.membership import MEMBERSHIP
-from ..scenarios.scenario import Group
+from ..scenarios.scenario import Fault, Group, Kind, Scenario
 from .simulation import Simulation
 
 _PERIODS = (1, 2, 4, 8)
@@ -75,6 +76,21 @@ def _streaming(codec: str, overlap: bool, chance: random.Random) -> Mapping[str,
     return drawn
 
 
+def _dead_before_the_start(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Half of the peers that have gathered lose the other half before the run has started, and the most senior one is
+    replaced when it may have gone on without them. The other founders come later. Nothing else goes wrong."""
+    settings = scenario.settings
+    patience_s, there = settings.patience_s, 4 if settings.peers > 4 and chance.random() < 0.5 else 2
+    half = tuple(range(there // 2))
+    late = tuple((index, 8.0 * patience_s + chance.random()) for index in range(there, scenario.peers))
+    at_s, gone_s = chance.uniform(0.8, 1.2) * patience_s, chance.uniform(1.2, 2.2) * patience_s
+    cut = Fault(kind=Kind.CUT_OFF, who=half, at_s=at_s, for_s=gone_s + 0.1 * patience_s)
+    lost = Fault(kind=Kind.REPLACE, who=half, at_s=at_s + gone_s, for_s=chance.choice((0.02, 0.1, 0.5)) * patience_s)
+    if settings.peers <= there or scenario.has_hostile_member or not all(one.dialable for one in scenario.groups):
+        return scenario
+    return replace(scenario, arrivals=late, faults=(cut, lost), faults_until_s=20.0 * patience_s, buggify=False)
+
+
 def _period(settings: Settings) -> int:
     return LocalSGDSettings.of(settings).period.value.start().period
 
@@ -114,6 +130,7 @@ SIMULATION = Simulation(
     draw=draw,
     steps_an_exchange=_period,
     thaws=_thaws,
+    harshness={"dead before the start": (0.04, _dead_before_the_start)},
     simpler=(
         {"overlap_share": None},
         {"overlap": False, "overlap_share": None},
