@@ -13,7 +13,7 @@ from ...protocols.parameter_server.algorithms.registry import AnyAlgorithm, pars
 from ..checkers.membership import MEMBERSHIP
 from ..checkers.parameter_server import PARAMETER_SERVER
 from ..checkers.parameter_server_workers import WORKERS
-from ..scenarios.scenario import Fault, Group, Kind, Scenario
+from ..scenarios.scenario import Fault, Group, Kind, Scenario, founded_by
 from .simulation import OF_ROUNDS, Simulation
 
 _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
@@ -24,10 +24,13 @@ _MAPPED: tuple[dict[str, str | None], ...] = (
     {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", "filters": None},
     {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, "filters": None},
 )
+_WITHOUT_RANGES = tuple(mapped["algorithm"] for mapped in _MAPPED)
 _SHARED_EVERY = 20
 """One seed in so many draws the algorithm in shared memory, which has no servers."""
 _RANGES = (16, 16, 16, 16, 4, 1)
 """Models in simulations are small: without this each would be one range."""
+_MANY_RANGES, _MANY_WORKERS = 1024, 10
+"""The ranges of a scenario with many of them, and its workers."""
 _FILTERED_EVERY = 7
 """One seed in so many draws filters of pushes."""
 _FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,int8")
@@ -90,6 +93,21 @@ def _slow_worker(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, groups=groups, settings=scenario.settings.changed(steps=12))
 
 
+def _many_ranges(scenario: Scenario, chance: random.Random) -> Scenario:
+    """As many ranges as there may be, and so many workers that the clocks of all in the ranges of one chain are more
+    than a message can list. Nothing goes wrong, and two steps suffice, as each range takes its time."""
+    settings = scenario.settings
+    if settings.own.server_count() < 2 or ParameterServerSettings.of(settings).algorithm.text in _WITHOUT_RANGES:
+        return scenario
+    *others, last = scenario.groups
+    workers = scenario.peers - settings.own.server_count()
+    groups = (*others, replace(last, peers=last.peers + max(0, _MANY_WORKERS - workers)))
+    settings = founded_by(settings, groups, scenario.arrivals)
+    own = {"ranges": _MANY_RANGES, "algorithm": "sync", "consistency": "bsp", "filters": None, "copies": None}
+    settings = settings.changed(steps=2, **own)
+    return replace(scenario, settings=settings, groups=groups, toy_size=_MANY_RANGES, faults=(), buggify=False)
+
+
 SIMULATION = Simulation(
     checkers=(*PARAMETER_SERVER, *WORKERS, *MEMBERSHIP),
     places=("a push came again", "a range has moved"),
@@ -99,7 +117,11 @@ SIMULATION = Simulation(
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
     of_large={"ranges": 16},
-    harshness={"workers that hang": (0.06, _hung_worker), "slow workers": (0.05, _slow_worker)},
+    harshness={
+        "a hung worker": (0.06, _hung_worker),
+        "slow workers": (0.05, _slow_worker),
+        "many ranges": (0.04, _many_ranges),
+    },
     simpler=(
         {"copies": None},
         {"ranges": 16},
