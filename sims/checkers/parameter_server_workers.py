@@ -98,25 +98,25 @@ def a_worker_that_hangs_is_not_waited_for(scenario: Scenario, entries: Sequence[
             hung |= {peer: hung.get(peer, time_s)} if judged else {}
 
 
-def a_synchronous_step_has_a_push_of_every_worker(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In synchronous SGD without backup workers, a step of a range has one push of each worker that takes part in that
-    range and goes on."""
+def a_synchronous_step_leaves_no_worker_behind(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """In synchronous SGD without backup workers, a step of a range waits for each worker that takes part in the range
+    and goes on: afterwards none of them has a clock below the step's number."""
     own = ParameterServerSettings.of(scenario.settings)
     algorithm = own.algorithm.value
     if not (isinstance(algorithm, Sync) and algorithm.backup == 0 and own.bound.steps_together):
         return
     for _, life, event in entries:
         if isinstance(event, Entered) and event.pushes:
-            missing = event.counted.keys() - {worker for worker, _ in event.pushes}
-            if missing:
-                late = ", ".join(sorted(missing))
-                yield f"{life} makes version {event.version} of range {event.range} without {late}"
+            step = min(seq for _, seq in event.pushes)
+            late = sorted(worker for worker, clock in event.counted.items() if clock < step)
+            if late:
+                yield f"{life} makes version {event.version} of range {event.range} without {', '.join(late)}"
 
 
 WORKERS: tuple[Check, ...] = (
     a_worker_ends_with_the_pushes_of_all,
     a_worker_whose_pushes_come_is_not_reported,
     a_worker_that_hangs_is_not_waited_for,
-    a_synchronous_step_has_a_push_of_every_worker,
+    a_synchronous_step_leaves_no_worker_behind,
 )
 """The promises to workers that are checked in every simulation of the parameter server."""

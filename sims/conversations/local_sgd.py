@@ -164,7 +164,7 @@ SIMULATION = Simulation(
     thaws=_thaws,
     harshness={
         "parted before the start": (0.04, _dead_before_the_start),
-        "a commit before restarts": (0.06, _committed_and_lost),
+        "a commit before restarts": (0.08, _committed_and_lost),
         "a coarse clock": (0.1, _coarse_clock),
     },
     simpler=(
