@@ -218,7 +218,7 @@ def test_a_peer_that_has_sent_something_meanwhile_is_silent_only_since_then() ->
         (first, *_) = [stall.why for _, stall in told if stall.peer == "p1"]
         assert first == "it is there, but nothing of its contribution for 60 s, without a reason"
         stalls.close()
-        await over(company)
+        walker.membership.close()
 
     simulate(main())
 
