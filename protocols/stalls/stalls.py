@@ -202,9 +202,10 @@ class Stalls:
             return
         self._look_at(now + AGAIN_S)
         for peer in wait.awaited():
-            silent_s = now - max(wait.since_s, wait.came_s.get(peer, wait.since_s))
-            if silent_s >= limit_s and peer not in self._heard and peer != self._channel.endpoint.id:
-                self._tell(peer, f"it is there, but nothing of its contribution for {silent_s:.0f} s, without a reason")
+            since_s = max(wait.since_s, wait.came_s.get(peer, wait.since_s))
+            if now >= since_s + limit_s and peer not in self._heard and peer != self._channel.endpoint.id:
+                silent = f"nothing of its contribution for {now - since_s:.0f} s"
+                self._tell(peer, f"it is there, but {silent}, without a reason")
 
     def _all_came(self) -> None:
         """A round is committed, so all contributions to it have arrived: report that the stalls before it are over."""
