@@ -5,6 +5,7 @@ simulation. A predicate yields a line for each way in which its promise is broke
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
@@ -31,17 +32,18 @@ def a_worker_ends_with_the_pushes_of_all(scenario: Scenario, entries: Sequence[E
     push for partitions."""
     if isinstance(ParameterServerSettings.of(scenario.settings).algorithm.value, MapReduce):
         return
-    taking_part: dict[tuple[PeerId, int], set[PeerId]] = {}
+    taking_part: defaultdict[int, dict[PeerId, set[PeerId]]] = defaultdict(dict)
+    """By range and reader, the other workers that took part when it read the range last."""
     lacks: dict[tuple[PeerId, int], tuple[PeerId, int]] = {}
     for _, life, event in entries:
         if isinstance(event, Read):
-            taking_part[event.reader, event.range] = {*event.counted} - {event.reader}
+            taking_part[event.range][event.reader] = {*event.counted} - {event.reader}
             lacks.pop((event.reader, event.range), None)
-        elif isinstance(event, Entered):
-            for of, others in taking_part.items() if event.pushes else ():
+        elif isinstance(event, Entered) and event.pushes:
+            for reader, others in taking_part[event.range].items():
                 late = next((push for push in event.pushes if push[0] in others), None)
-                if of[1] == event.range and late is not None:
-                    lacks.setdefault(of, late)
+                if late is not None:
+                    lacks.setdefault((reader, event.range), late)
         elif isinstance(event, Gone) and event.finished:
             for (reader, number), (worker, seq) in lacks.items():
                 if reader == f"peer-{peer_of(life)}":
