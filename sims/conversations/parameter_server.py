@@ -120,7 +120,7 @@ SIMULATION = Simulation(
     harshness={
         "a hung worker": (0.06, _hung_worker),
         "slow workers": (0.05, _slow_worker),
-        "many ranges": (0.04, _many_ranges),
+        "many ranges": (0.025, _many_ranges),
     },
     simpler=(
         {"copies": None},
