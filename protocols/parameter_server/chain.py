@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...aggregation.rows import Rows
@@ -48,8 +48,9 @@ class Chains:
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure
-        self.on_entries: list[Callable[[Sequence[int]], None]] = []
-        """Functions called with the ranges whose copies on this server have new entries."""
+        self.on_entries: list[Callable[[Sequence[int], Collection[PeerId]], None]] = []
+        """Functions called with the ranges whose copies on this server have new entries, and the workers, or
+        partitions, whose clocks these tell."""
         self._everywhere: dict[int, int] = {}
         """By range, the version that all servers behind this one have."""
         self._waiting: defaultdict[int, list[_Waiter]] = defaultdict(list)
@@ -110,7 +111,7 @@ class Chains:
             for some in self._batches(those, max(1, ITEMS_MAX // max(1, len(those[0].clocks)))):
                 self._send(some)
         for on_entries in self.on_entries:
-            on_entries(changed)
+            on_entries(changed, {worker for entry in entries for worker in entry.clocks})
 
     def _batches(self, entries: Sequence[Entry], most: int) -> Iterator[list[Entry]]:
         """These entries in groups about at most `most` ranges, each of which fits in a message."""

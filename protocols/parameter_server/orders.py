@@ -39,7 +39,7 @@ class Orders:
         self._asked: list[Envelope] = []
         tenure.handler(Measure, self._on_measure, tenure.from_coordinator_to_head)
         tenure.handler(Obey, self._on_obey, tenure.from_coordinator_to_head)
-        chains.on_entries.append(lambda ranges: self._news.set())
+        chains.on_entries.append(lambda ranges, workers: self._news.set())
         tenure.on_settled.append(self._news.set)
 
     def begin(self) -> None:

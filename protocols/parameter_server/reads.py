@@ -4,7 +4,7 @@ see. A push that reads is answered in the same way, once all copies have it (`in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -67,6 +67,8 @@ class Reads:
         self._sending: dict[asyncio.Future[None], PeerId] = {}
         """The answers that are on their way, and to whom."""
         self._watch: asyncio.Task[None] | None = None
+        self._came_s: dict[PeerId, float] = {}
+        """When the last entry with a clock of each worker came while reads waited, on the loop's clock."""
         tenure.handler(Pull, self._on_pull, tenure.from_worker)
 
     def begin(self) -> None:
@@ -78,10 +80,12 @@ class Reads:
                 self._tenure.refuse(one.envelope)
         self._look_no_more()
 
-    def look(self, ranges: Sequence[int]) -> None:
-        """Answer the waiting reads for which the new entries in the copies of these ranges are enough."""
+    def look(self, ranges: Sequence[int], workers: Collection[PeerId]) -> None:
+        """Answer the waiting reads for which the new entries in the copies of these ranges are enough. `workers`: those
+        whose clocks the entries tell, or partitions; they are there."""
         if not self._parked:
             return
+        self._came_s |= dict.fromkeys(map(self._tenure.mapper, workers), asyncio.get_running_loop().time())
         changed = {*ranges}
         for one in list(self._parked):
             again = one.missing & changed
@@ -93,9 +97,6 @@ class Reads:
                 one.seen(one.late)
         if not self._parked:
             self._look_no_more()
-        elif all(one.clock >= FOREVER for one in self._parked):  # they wait for many pushes: each is a sign of life
-            self._look_no_more()
-            self._look_on()
 
     def awaited(self) -> set[PeerId]:
         """The workers for whose pushes reads wait now."""
@@ -109,7 +110,7 @@ class Reads:
 
     async def _look_out(self) -> None:
         """While reads wait, report workers that keep them waiting for too long, until this is cancelled."""
-        with self._stalls.waiting(self.awaited):
+        with self._stalls.waiting(self.awaited, came_s=self._came_s):
             await asyncio.get_running_loop().create_future()
 
     def _look_on(self) -> None:
@@ -120,6 +121,7 @@ class Reads:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+            self._came_s.clear()
 
     def close(self) -> None:
         """Watch no more reads, and cancel the answers that are on their way."""

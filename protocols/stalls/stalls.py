@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..channel import Channel, Envelope
 from ..filling import Filling
 from ..members.port import RunMembers
 from ..meter import Meter
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from ..wire.frames import in_words
 from .messages import Stall, Stalled, told_end, told_words
@@ -41,10 +42,12 @@ _NOT_SOONER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A wait for others, since a time on the loop's clock. `awaited` returns the peers that are waited for."""
+    """A wait for others, since a time on the loop's clock. `awaited` returns the peers that are waited for.
+    `came_s`: as for `Stalls.waiting`."""
 
     awaited: Callable[[], Collection[PeerId]]
     since_s: float
+    came_s: Mapping[PeerId, float]
 
 
 class Stalls:
@@ -119,6 +122,7 @@ class Stalls:
     def _say(self, work: Work, *, over: bool) -> None:
         view, where = self._membership.view, in_words(work.where())
         said = Stalled(view.generation, self._round() + 1, work.kind, where, work.took_s, work.usual.s, over)
+        witness(said)
         if self._membership.failed is None:
             for peer in view.ids:
                 if peer != self._channel.endpoint.id:
@@ -146,17 +150,21 @@ class Stalls:
 
     @contextmanager
     def waiting(
-        self, awaited: Callable[[], Collection[PeerId]] | None = None, filling: Filling | None = None
+        self,
+        awaited: Callable[[], Collection[PeerId]] | None = None,
+        filling: Filling | None = None,
+        came_s: Mapping[PeerId, float] = MappingProxyType({}),
     ) -> Iterator[None]:
         """While in this context, this peer waits for others, and reports them: a peer that has told that it is Stalled
         at once, a silent one later. `awaited` returns the peers that are waited for; None: those that the meter tells.
         `filling`: this peer's own contribution while it is incomplete; until it is complete, no other peer is reported.
-        The context is not reentrant."""
+        `came_s`: of peers that have sent some of what is waited for, when they did so last, on the loop's clock; the
+        caller keeps it up to date. A peer is silent since then. The context is not reentrant."""
         over = False
 
         def begin() -> None:
             if not over:
-                self._begin_to_wait(awaited or self._late)
+                self._begin_to_wait(_Wait(awaited or self._late, self._now(), came_s))
 
         if filling is None:
             begin()
@@ -172,10 +180,10 @@ class Stalls:
                 self._all_came()
             self._wait = None
 
-    def _begin_to_wait(self, awaited: Callable[[], Collection[PeerId]]) -> None:
-        self._wait = _Wait(awaited, self._now())
+    def _begin_to_wait(self, wait: _Wait) -> None:
+        self._wait = wait
         if self._timer is None:  # a timer of an earlier round will do: setting one costs as much as a small round
-            self._look_at(self._wait.since_s + FIRST_S)
+            self._look_at(wait.since_s + FIRST_S)
         for peer, (said, _) in list(self._heard.items()):
             self._hear(peer, said)
 
@@ -187,18 +195,17 @@ class Stalls:
         self._timer = None
         if self._wait is None:
             return
-        now, since_s = self._now(), self._wait.since_s
-        due_s = since_s + max(FIRST_S, self._waits.limit_s)
-        if now < due_s:
-            self._look_at(due_s)
+        now, wait = self._now(), self._wait
+        limit_s = max(FIRST_S, self._waits.limit_s)
+        if now < wait.since_s + limit_s:
+            self._look_at(wait.since_s + limit_s)
             return
         self._look_at(now + AGAIN_S)
-        for peer in self._wait.awaited():
-            if peer not in self._heard and peer != self._channel.endpoint.id:
-                self._tell(
-                    peer,
-                    f"it is there, but nothing of its contribution for {now - since_s:.0f} s, without a reason",
-                )
+        for peer in wait.awaited():
+            since_s = max(wait.since_s, wait.came_s.get(peer, wait.since_s))
+            if now >= since_s + limit_s and peer not in self._heard and peer != self._channel.endpoint.id:
+                silent = f"nothing of its contribution for {now - since_s:.0f} s"
+                self._tell(peer, f"it is there, but {silent}, without a reason")
 
     def _all_came(self) -> None:
         """A round is committed, so all contributions to it have arrived: report that the stalls before it are over."""
@@ -255,8 +262,10 @@ class Stalls:
             self._told_at[peer] = now if last is None or again else last
             if not again:
                 return
+        stall = Stall(peer, why, over, work)
+        witness(stall)
         for told in self.on_stall:
-            told(Stall(peer, why, over, work))
+            told(stall)
 
     # Going on without a peer
 

@@ -89,6 +89,24 @@ def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequ
                 given[graph, me, peer] = weight
 
 
+def no_model_weighs_more_than_its_links_allow(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Where each peer has links to a few others, and takes the models of all of them, none gives a model more weight
+    than 1 / (1 + n), where n is the number of links that its peer has told with it. So none counts for more than one in
+    the next mean. A round that two processes of a peer have published is not judged."""
+    own = GossipSettings.of(scenario.settings)
+    if own.membership_kind().links(scenario.settings.peers) is None or own.algorithm.value.drawn is not None:
+        return
+    links: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    for _, life, event in entries:
+        if isinstance(event, Published):
+            links[f"peer-{peer_of(life)}", event.round][life] = event.told.links
+        elif isinstance(event, Mixed) and event.own_weight < 1:  # shares, which sum to one, have weight 1 each
+            for peer, round in event.rounds.items():
+                told, weight = [*links[peer, round].values()], event.weights[peer]
+                if len(told) == 1 and weight > (most := 1 / (1 + told[0])) + 1e-9:
+                    yield f"{life} gives round {round} of {peer} the weight {weight:g}, beyond {most:g}"
+
+
 def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """Where a vector is split into shares, each share is either in one mix of the peer that takes it, or counts for its
     sender again, never both. Not judged are: a taker that was restarted, that does not come to the end, or without
@@ -158,6 +176,7 @@ GOSSIP: tuple[Check, ...] = (
     a_mix_is_of_what_was_published,
     an_estimate_has_the_same_bits_on_both_sides,
     neighbours_give_each_other_the_same_weight,
+    no_model_weighs_more_than_its_links_allow,
     a_share_is_taken_once_or_comes_back,
     a_share_that_came_back_counts_for_its_sender,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from ...protocols.local_sgd.rounds import Committed, Fetches, FetchFailed
+from ...protocols.local_sgd.rounds import Committed, Fetches, FetchFailed, Installed
 from ...protocols.members.states import Moved, State
 from ...protocols.transfer.snapshot_transfer import HASH_BYTES, Fetched, Served
 from ..scenarios.scenario import Scenario
@@ -73,6 +73,14 @@ def a_new_view_ends_no_fetch_of_the_same_state(scenario: Scenario, entries: Sequ
             begun.pop(life, None)
 
 
+def a_view_goes_on_from_what_one_of_its_members_holds(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """Some member of each view holds the state from which all of its members go on, so that the others can fetch it.
+    Not judged where the setting `quorum` is given: fewer than half may then go on."""
+    for _, life, event in entries if scenario.settings.quorum is None else ():
+        if isinstance(event, Installed) and not event.donors:
+            yield f"{life} goes on to generation {event.generation} from round {event.round}, which no member holds"
+
+
 WHATEVER_A_DONOR_GIVES: tuple[Check, ...] = (a_part_that_is_kept_is_the_one_that_was_announced,)
 """The promises that hold even if a donor is hostile."""
 FETCHES: tuple[Check, ...] = (
@@ -81,5 +89,6 @@ FETCHES: tuple[Check, ...] = (
     a_given_up_peer_fetches_nothing,
     no_earlier_state_is_taken_than_is_wanted,
     a_new_view_ends_no_fetch_of_the_same_state,
+    a_view_goes_on_from_what_one_of_its_members_holds,
 )
 """The promises that are checked where peers average in rounds, and fetch the agreed state."""

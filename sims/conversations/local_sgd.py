@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...aggregation.codecs.registry import CODECS, parse_codec
@@ -14,7 +15,7 @@ from ..checkers.local_sgd import LOCAL_SGD
 from ..checkers.local_sgd_fetches import FETCHES
 from ..checkers.local_sgd_liars import WHATEVER_A_LIAR_SAYS
 from ..checkers.membership import MEMBERSHIP
-from ..scenarios.scenario import Group
+from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from .simulation import Simulation
 
 _PERIODS = (1, 2, 4, 8)
@@ -75,6 +76,53 @@ def _streaming(codec: str, overlap: bool, chance: random.Random) -> Mapping[str,
     return drawn
 
 
+def _dead_before_the_start(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Half of the peers that have gathered lose the other half before the run has started, and the most senior one is
+    replaced when it may have gone on without them. The other founders come later. Nothing else goes wrong."""
+    settings = scenario.settings
+    patience_s, there = settings.patience_s, 4 if settings.peers > 4 and chance.random() < 0.5 else 2
+    half = tuple(range(there // 2))
+    late = tuple((index, 8.0 * patience_s + chance.random()) for index in range(there, scenario.peers))
+    at_s, gone_s = chance.uniform(0.8, 1.2) * patience_s, chance.uniform(1.2, 2.2) * patience_s
+    cut = Fault(kind=Kind.CUT_OFF, who=half, at_s=at_s, for_s=gone_s + 0.1 * patience_s)
+    lost = Fault(kind=Kind.REPLACE, who=half, at_s=at_s + gone_s, for_s=chance.choice((0.02, 0.1, 0.5)) * patience_s)
+    if settings.peers <= there or scenario.has_hostile_member or not all(one.dialable for one in scenario.groups):
+        return scenario
+    return replace(scenario, arrivals=late, faults=(cut, lost), faults_until_s=20.0 * patience_s, buggify=False)
+
+
+def _committed_and_lost(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The coordinator has committed a round when the others lose it, and so is alone with the result: of the others all
+    but one restart, and that one has not heard enough to compute it. Nothing else goes wrong."""
+    settings, n = scenario.settings, scenario.settings.peers
+    patience_s, rounds = settings.patience_s, chance.randint(0, 3)
+    number, deaf = rounds * (n - 1) + 1, chance.randrange(1, max(2, n))
+    told = Moment("Commit", number, sent=True)
+    faults = (
+        Fault(kind=Kind.DEAFEN, who=(deaf,), at_message=Moment("Have", number, sent=True), for_s=0.4 * patience_s),
+        Fault(kind=Kind.CUT_OFF, who=("sender",), at_message=told, for_s=4.0 * patience_s),
+        Fault(
+            kind=Kind.RESTART,
+            who=tuple(index for index in range(1, n) if index != deaf),
+            at_message=told,
+            for_s=chance.choice((0.02, 0.1, 0.2)) * patience_s,
+        ),
+    )
+    if n < 3 or n < scenario.peers or scenario.has_hostile_member:
+        return scenario
+    return replace(scenario, faults=faults, faults_until_s=30.0 * patience_s, buggify=False)
+
+
+def _coarse_clock(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Where each peer has its own pace, the steps of the last one take less than its clock can tell, so that it never
+    measures its speed."""
+    *others, last = scenario.groups
+    if LocalSGDSettings.of(scenario.settings).pace != "own":
+        return scenario
+    rest = (replace(last, peers=last.peers - 1),) if last.peers > 1 else ()
+    return replace(scenario, groups=(*others, *rest, replace(last, peers=1, step_s=0.0)))
+
+
 def _period(settings: Settings) -> int:
     return LocalSGDSettings.of(settings).period.value.start().period
 
@@ -114,6 +162,11 @@ SIMULATION = Simulation(
     draw=draw,
     steps_an_exchange=_period,
     thaws=_thaws,
+    harshness={
+        "parted before the start": (0.04, _dead_before_the_start),
+        "a commit before restarts": (0.08, _committed_and_lost),
+        "a coarse clock": (0.1, _coarse_clock),
+    },
     simpler=(
         {"overlap_share": None},
         {"overlap": False, "overlap_share": None},

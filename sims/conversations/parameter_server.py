@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...aggregation.consistency import parse_consistency
@@ -11,7 +12,8 @@ from ...peers.conversations.parameter_server_settings import ParameterServerSett
 from ...protocols.parameter_server.algorithms.registry import AnyAlgorithm, parse_algorithm
 from ..checkers.membership import MEMBERSHIP
 from ..checkers.parameter_server import PARAMETER_SERVER
-from ..scenarios.scenario import Group
+from ..checkers.parameter_server_workers import WORKERS
+from ..scenarios.scenario import Fault, Group, Kind, Scenario, founded_by
 from .simulation import OF_ROUNDS, Simulation
 
 _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
@@ -22,10 +24,13 @@ _MAPPED: tuple[dict[str, str | None], ...] = (
     {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", "filters": None},
     {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, "filters": None},
 )
+_WITHOUT_RANGES = tuple(mapped["algorithm"] for mapped in _MAPPED)
 _SHARED_EVERY = 20
 """One seed in so many draws the algorithm in shared memory, which has no servers."""
 _RANGES = (16, 16, 16, 16, 4, 1)
 """Models in simulations are small: without this each would be one range."""
+_MANY_RANGES, _MANY_WORKERS = 1024, 10
+"""The ranges of a scenario with many of them, and its workers."""
 _FILTERED_EVERY = 7
 """One seed in so many draws filters of pushes."""
 _FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,int8")
@@ -58,8 +63,53 @@ def _goes_with(algorithm: AnyAlgorithm, consistency: str) -> bool:
     return True
 
 
+def _hung_worker(scenario: Scenario, chance: random.Random) -> Scenario:
+    """A worker hangs for far longer than the others wait for its steps, and nothing else goes wrong. In half of the
+    scenarios there is one range, so that the coordinator may hold none, or only a copy that no worker reads."""
+    settings, servers = scenario.settings, scenario.settings.own.server_count()
+    patience_s, who = settings.patience_s, chance.randrange(servers, scenario.peers)
+    few = {"ranges": 1} if chance.random() < 0.5 else {}
+    hang = Fault(kind=Kind.HANG, who=(who,), at_step=chance.randint(1, 6), for_s=15.0 * patience_s)
+    if ParameterServerSettings.of(settings).bound.slack is None or scenario.has_hostile_member:
+        return scenario
+    return replace(
+        scenario,
+        settings=settings.changed(compute_patience_s=2.0 * patience_s, **few),
+        faults=(hang,),
+        faults_until_s=60.0 * patience_s,
+        buggify=False,
+    )
+
+
+def _slow_worker(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The steps of the last worker take so long that the others, which do not wait for each of them, are done long
+    before it."""
+    *others, last = scenario.groups
+    slack = ParameterServerSettings.of(scenario.settings).bound.slack
+    if slack == 0 or scenario.settings.own.server_count() == 0:
+        return scenario
+    slow = replace(last, peers=1, step_s=chance.uniform(12.0, 20.0))
+    groups = (*others, replace(last, peers=last.peers - 1), slow) if last.peers > 1 else (*others, slow)
+    return replace(scenario, groups=groups, settings=scenario.settings.changed(steps=12))
+
+
+def _many_ranges(scenario: Scenario, chance: random.Random) -> Scenario:
+    """As many ranges as there may be, and so many workers that the clocks of all in the ranges of one chain are more
+    than a message can list. Nothing goes wrong, and two steps suffice, as each range takes its time."""
+    settings = scenario.settings
+    if settings.own.server_count() < 2 or ParameterServerSettings.of(settings).algorithm.text in _WITHOUT_RANGES:
+        return scenario
+    *others, last = scenario.groups
+    workers = scenario.peers - settings.own.server_count()
+    groups = (*others, replace(last, peers=last.peers + max(0, _MANY_WORKERS - workers)))
+    settings = founded_by(settings, groups, scenario.arrivals)
+    own = {"ranges": _MANY_RANGES, "algorithm": "sync", "consistency": "bsp", "filters": None, "copies": None}
+    settings = settings.changed(steps=2, **own)
+    return replace(scenario, settings=settings, groups=groups, toy_size=_MANY_RANGES, faults=(), buggify=False)
+
+
 SIMULATION = Simulation(
-    checkers=(*PARAMETER_SERVER, *MEMBERSHIP),
+    checkers=(*PARAMETER_SERVER, *WORKERS, *MEMBERSHIP),
     places=("a push came again", "a range has moved"),
     too_rare=("a chain was repaired", "a push came before an earlier one"),
     out_of_reach=OF_ROUNDS,
@@ -67,6 +117,11 @@ SIMULATION = Simulation(
     draw=draw,
     steps_an_exchange=lambda settings: ParameterServerSettings.of(settings).algorithm.value.period,
     of_large={"ranges": 16},
+    harshness={
+        "a hung worker": (0.06, _hung_worker),
+        "slow workers": (0.05, _slow_worker),
+        "many ranges": (0.025, _many_ranges),
+    },
     simpler=(
         {"copies": None},
         {"ranges": 16},

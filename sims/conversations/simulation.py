@@ -12,8 +12,11 @@ from ...peers.conversations.loading import loaded
 from ...peers.conversations.registry import CONVERSATIONS, declared_by
 from ...peers.run_settings.settings import Settings
 from ..checkers.common import Check
-from ..scenarios.scenario import Group
+from ..scenarios.scenario import Group, Scenario
 
+Harsher = tuple[float, Callable[[Scenario, random.Random], Scenario]]
+"""The probability that a seed draws a harshness, and the function that adds it to a scenario, by faults,
+latecomers or the like, with random choices from a generator."""
 Draw = Callable[[random.Random, int, Sequence[Group]], Mapping[str, Any]]
 """Draws a conversation's own settings, from a generator, for a seed and these groups of peers. A setting that is added
 later should be drawn from a generator of its own, ``random.Random(f"its name {seed}")``, so that the other draws of
@@ -47,6 +50,7 @@ class Simulation:
     steps_an_exchange: Callable[[Settings], int] = lambda settings: 1
     thaws: Callable[[int, Settings], bool] = lambda seed, settings: False
     of_large: Mapping[str, Any] = field(default_factory=dict)
+    harshness: Mapping[str, Harsher] = field(default_factory=dict)
     simpler: tuple[Mapping[str, Any], ...] = ()
 
     @property

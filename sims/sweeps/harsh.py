@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
-from ..conversations.simulation import simulation_of
+from ..conversations.simulation import Harsher, simulation_of
 from ..scenarios.noise import Noise
 from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario, founded_by
 
@@ -30,9 +30,9 @@ _HUGE = (math.inf, 1.7e38, 1e30)
 
 
 def harsher(scenario: Scenario, *, but: Collection[str] = ()) -> Scenario:
-    """`scenario` with the entries of `HARSHNESS` that its seed draws, except those named in `but`. Crashes for good of
-    more peers than there are are left out again."""
-    for name, (odds, add) in HARSHNESS.items():
+    """`scenario` with the entries of `HARSHNESS`, and then of its conversation's own, that its seed draws, except those
+    named in `but`. Crashes for good of more peers than there are are left out again."""
+    for name, (odds, add) in (HARSHNESS | {**simulation_of(scenario.settings).harshness}).items():
         chance = random.Random(f"{name} {scenario.settings.seed}")
         if chance.random() < odds and name not in but:
             scenario = add(scenario, chance)
@@ -252,7 +252,7 @@ def undialable(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, groups=tuple(reversed(groups)))
 
 
-HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]] = {
+HARSHNESS: dict[str, Harsher] = {
     "joiners at once": (0.2, _joiners_at_once),
     "quick faults": (0.5, _quick_faults),
     "amid messages": (0.4, _amid_messages),
@@ -267,5 +267,4 @@ HARSHNESS: dict[str, tuple[float, Callable[[Scenario, random.Random], Scenario]]
     "priorities": (0.35, _priorities),
     "undialable": (0.08, undialable),
 }
-"""Name -> the probability that a seed draws this harshness, and the function that adds it to a scenario, by faults,
-latecomers or the like, with random choices from a generator."""
+"""What makes scenarios of all conversations harsher; a conversation may have more (`Simulation.harshness`)."""

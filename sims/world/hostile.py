@@ -1,5 +1,6 @@
 """Hostile senders: they send well-formed messages of every kind with extreme values, and altered copies of honest
-messages. A member also alters the parts of its state that others fetch, and tells of views that were never decided.
+messages. A member also alters the parts of its state that others fetch, tells of views that were never decided, and
+proposes two next views at once.
 
 A sender is an admitted key that is no member, a key that holds only the run's invite, or a member that otherwise
 behaves like the others. Peers soon ban a hostile key, so new ones keep coming.
@@ -25,12 +26,14 @@ from ...protocols.endpoint import Endpoint
 from ...protocols.link.link import PeerLost
 from ...protocols.members.invites import Admit
 from ...protocols.members.messages import MEMBERS, Install
+from ...protocols.members.view import Decree
 from ...protocols.transport import PeerId
 from ...protocols.wire.frames import Lane, PeerMisbehaved, decode, kind_of, kinds, lane_of, payload_max_of, type_of
 from ...protocols.wire.schema import INT_MAX, STR_BYTES_MAX
 from .network import Network
 from .simulated_peer import Life
 from .transport import SimulatedTransport
+from .two_faced import present, two_proposals
 from .ways import Frame
 
 KEY, GUEST = "hostile", "guest"
@@ -43,6 +46,8 @@ FLOODS, _FLOOD = 0.05, 40
 """One message in 20 is sent 40 times at once."""
 LIES = 0.15
 """The share of a member's messages that tell one other of a view that was never decided."""
+TWO_FACED = 0.05
+"""The share of a member's messages that are two proposals."""
 _HEARD_MAX = 256
 _LIBRARY = __name__.partition(".")[0] + "."
 _OUT_OF_THE_WORLD = ("reach.AskReach",)
@@ -64,7 +69,7 @@ class Speech:
         """Family of messages -> the channel on which it was heard."""
         self._ints: deque[int] = deque(maxlen=_HEARD_MAX)
         self._install: Install | None = None
-        """The view that was heard last."""
+        """The view that was heard last, or that a member is in."""
 
     @property
     def channels(self) -> list[str]:
@@ -84,9 +89,13 @@ class Speech:
         self._install = message if isinstance(message, Install) else self._install
         self._ints += [value for value in vars_of(message).values() if type(value) is int]
 
+    def know(self, decree: Decree) -> None:
+        """Lies begin from the view of `decree`, as long as none was heard."""
+        self._install = self._install or Install(decree)
+
     def lie(self, liar: PeerId, to: PeerId) -> Install | None:
         """A view that was never decided: the one after that which was heard last, without one of its members other than
-        `liar`, the member that tells it, and `to`, the peer that is told. None: no view was heard."""
+        `liar`, the member that tells it, and `to`, the peer that is told. None: no view is known."""
         if self._install is None:
             return None
         decree = self._install.decree
@@ -201,6 +210,7 @@ class Hostile:
         self._speech = Speech(self._chance, [life.id for life in lives()])
         self._own: list[Endpoint] = []
         self._said, self._floods = 0, random.Random(f"{seed} floods")
+        self._proposals = random.Random(f"{seed} proposals")
         network.seen.append(self._hear)
         self._task = asyncio.create_task(self._speak(), name="hostile")
 
@@ -214,7 +224,7 @@ class Hostile:
                 self._alter_parts_of(frozenset(life.id for life in self._members))
                 for life in self._members:
                     if life.running:
-                        life.machine.context.run(self._say, life.endpoint)
+                        life.machine.context.run(self._say_as, life)
             else:
                 if self._said % _KEY_FOR == 0:
                     await self._come()
@@ -242,6 +252,14 @@ class Hostile:
             for endpoint in self._own:
                 endpoint.dial(life.id, life.endpoint.address)
                 self._network.doors.admit(life.id, endpoint.id)
+
+    def _say_as(self, life: Life) -> None:
+        if (decree := present(life)) is not None:
+            self._speech.know(decree)
+        self._say(life.endpoint)
+        if self._proposals.random() < TWO_FACED:
+            for to, message in two_proposals(life, self._proposals):
+                say(life.endpoint, to, MEMBERS, message, b"")
 
     def _say(self, endpoint: Endpoint) -> None:
         others = [life.id for life in self._lives() if life.id != endpoint.id]

@@ -127,6 +127,8 @@ def test_a_mutant_is_swept_with_the_conversation_of_its_file() -> None:
     assert swept["protocols/swim/suspicion.py"] == "gossip"
     assert swept["aggregation/consistency.py"] == "parameter_server"
     assert swept["protocols/link/lane.py"] == "allreduce"
+    of_all = next(one for one in mutants() if one.edits[0].file == "protocols/stalls/stalls.py")
+    assert of_all.conversation == "parameter_server", "it alone uses the edited line"
 
 
 @soak

@@ -24,6 +24,8 @@ from samovar.peers.launch import launcher
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.records.run import read_run
 from samovar.peers.run_settings.settings import Settings
+from samovar.protocols.channel import Channel
+from samovar.protocols.meter import Meter
 from samovar.protocols.stalls import works
 from samovar.protocols.stalls.messages import Stall
 from samovar.protocols.stalls.stalls import Stalls
@@ -196,6 +198,27 @@ def test_a_peer_that_withholds_its_part_silently_is_named_by_the_waiting_peers(
         assert first.why == "it is there, but nothing of its contribution for 60 s, without a reason"
         assert last == Stall("p3", "its contribution has come", over=True)
         await over(company)
+
+    simulate(main())
+
+
+def test_a_peer_that_has_sent_something_meanwhile_is_silent_only_since_then() -> None:
+    async def main() -> None:
+        company = Company(1)
+        walker, told, came_s = company[0], list[tuple[float, Stall]](), {"p1": 0.0}
+        stalls = Stalls(Channel(walker.endpoint, "other stalls"), walker.membership, Meter(), lambda: 0)
+        now = asyncio.get_running_loop().time
+        stalls.on_stall.append(lambda stall: told.append((now(), stall)))
+        with stalls.waiting(lambda: ["p1", "p2"], came_s=came_s):
+            for _ in range(8):
+                await asyncio.sleep(15.0)
+                came_s["p1"] = now()
+            assert {stall.peer for _, stall in told} == {"p2"}
+            await asyncio.sleep(works.FIRST_S + works.AGAIN_S)
+        (first, *_) = [stall.why for _, stall in told if stall.peer == "p1"]
+        assert first == "it is there, but nothing of its contribution for 60 s, without a reason"
+        stalls.close()
+        walker.membership.close()
 
     simulate(main())
 

@@ -20,6 +20,7 @@ from samovar.sims.checkers.local_sgd_fetches import (
     a_given_up_peer_fetches_nothing,
     a_new_view_ends_no_fetch_of_the_same_state,
     a_part_that_is_kept_is_the_one_that_was_announced,
+    a_view_goes_on_from_what_one_of_its_members_holds,
     no_earlier_state_is_taken_than_is_wanted,
 )
 from samovar.sims.checkers.local_sgd_liars import a_liar_moves_no_honest_member_apart
@@ -148,3 +149,11 @@ def test_two_honest_members_of_different_views_of_a_generation_are_found_though_
     assert len(wrong("1.0", *without)) == 1
     assert wrong("2.0", *without) == [], "what the liar itself believes does not matter"
     assert wrong("1.0", *four[:3]) == [], "it is too small to tell who lies"
+    left_out = ("peer-1", "peer-2", "peer-3", "peer-4")
+    assert wrong("1.0", *left_out) == [], "one has left the other out, which then reaches the liar alone"
+
+
+def test_a_view_whose_state_no_member_holds_is_found() -> None:
+    check = a_view_goes_on_from_what_one_of_its_members_holds
+    assert found(check, (1.0, Installed(4, ALL, 7, ALL[:1]))) == []
+    assert len(found(check, (1.0, Installed(4, ALL, 7, ())))) == 1

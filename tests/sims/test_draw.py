@@ -7,6 +7,7 @@ import pytest
 
 from samovar.peers.conversations.parameter_server_settings import ParameterServerSettings
 from samovar.protocols.parameter_server.placement import ranges_of
+from samovar.sims.conversations.simulation import registered, simulation
 from samovar.sims.frames import names
 from samovar.sims.scenarios.scenario import Kind, Scenario
 from samovar.sims.sweeps.draw import draw
@@ -20,8 +21,12 @@ def plain(seed: int) -> Scenario:
     return replace(drawn, priorities=None, faults=(), groups=groups)
 
 
+OWN = [(protocol, name) for protocol in registered() for name in simulation(protocol).harshness]
+"""What makes the scenarios of one conversation harsher."""
+
+
 def with_only(name: str, seed: int) -> Scenario:
-    return harsher(plain(seed), but={*HARSHNESS} - {name})
+    return harsher(plain(seed), but={*HARSHNESS, *(own for _, own in OWN)} - {name})
 
 
 @pytest.mark.parametrize("name", HARSHNESS)
@@ -29,6 +34,16 @@ def test_each_harshness_is_drawn_as_often_as_it_says(name: str) -> None:
     odds, _ = HARSHNESS[name]
     drawn = sum(with_only(name, seed) != plain(seed) for seed in range(200))
     assert 0.6 * odds < drawn / 200 < 1.4 * odds
+
+
+@pytest.mark.parametrize(("protocol", "name"), OWN)
+def test_what_makes_one_conversation_harsher_is_drawn_and_keeps_the_other_seeds_as_they_were(
+    protocol: str, name: str
+) -> None:
+    odds, _ = simulation(protocol).harshness[name]
+    least = [harsher(draw(seed, protocol), but={*HARSHNESS, *(own for _, own in OWN)}) for seed in range(150)]
+    changed = sum(harsher(one, but={*HARSHNESS, *(own for _, own in OWN)} - {name}) != one for one in least)
+    assert 0 <= changed < 1.6 * odds * 150
 
 
 def test_one_harshness_less_leaves_all_others_as_they_were() -> None:

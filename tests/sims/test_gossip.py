@@ -28,6 +28,7 @@ from samovar.sims.checkers.gossip import (
     a_mix_is_of_what_was_published,
     a_share_is_taken_once_or_comes_back,
     neighbours_give_each_other_the_same_weight,
+    no_model_weighs_more_than_its_links_allow,
     rounds_are_mixed_one_by_one,
 )
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Scenario
@@ -169,6 +170,21 @@ def test_neighbours_that_weigh_each_other_differently_are_found_where_both_know_
     log.append(Entry(3.0, "1.0", Placed(-1, both, {"peer-0": 0.25})))
     found = list(neighbours_give_each_other_the_same_weight(draw(0, "gossip"), log))
     assert found == ["1.0 gives the model of peer-0 the weight 0.25, which gives its model 0.5"]
+
+
+@pytest.mark.parametrize(("algorithm", "membership", "found"), [("d_psgd", "swim:3", 1), ("d_psgd", "views", 0)])
+def test_a_model_that_weighs_more_than_its_links_allow_is_found(algorithm: str, membership: str, found: int) -> None:
+    ones, settings = torch.ones(2), Settings(protocol="gossip", peers=8, algorithm=algorithm, membership=membership)
+
+    def told(weight: float) -> list[str]:
+        log = [
+            Entry(0.0, "1.0", Published(1, 4, ones, Told(links=3))),
+            Entry(1.0, "0.0", Mixed(1, ones, 1 - weight, {"peer-1": weight}, {"peer-1": 1}, ones)),
+        ]
+        return list(no_model_weighs_more_than_its_links_allow(Scenario.plain(settings), log))
+
+    assert told(0.25) == []
+    assert len(told(0.3)) == found
 
 
 def test_a_share_that_is_taken_and_comes_back_too_is_found_unless_another_life_gave_it() -> None:

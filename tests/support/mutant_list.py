@@ -48,11 +48,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """`breaks`: what no longer holds, its name. `survives`: why no test, or no seed, notices it, "" if both do."""
+    """`breaks`: what no longer holds, its name. `survives`: why no test, or no seed, notices it, "" if both do.
+    `used_by`: the conversation that alone uses the edited lines of a file that others use too; "": no line is so."""
 
     breaks: str
     edits: tuple[Edit, ...]
     survives: str = ""
+    used_by: str = ""
 
     @property
     def layer(self) -> str:
@@ -62,7 +64,7 @@ class Mutant:
     def conversation(self) -> str:
         """The conversation whose seeds are to notice it."""
         file = self.edits[0].file
-        return next((name for name, own in CONVERSATIONS.items() if file.startswith(own)), USUAL)
+        return self.used_by or next((name for name, own in CONVERSATIONS.items() if file.startswith(own)), USUAL)
 
 
 def mutants() -> list[Mutant]:
@@ -73,6 +75,7 @@ def mutants() -> list[Mutant]:
             row["breaks"],
             tuple(Edit(one["file"], one["old"], one["new"]) for one in (row, *row.get("also", ()))),
             row.get("survives", ""),
+            row.get("used_by", ""),
         )
         for row in rows
     ]

@@ -64,9 +64,9 @@ HEAD = """\
 `tests/support/mutants.toml` is a list of bugs, one line each. `make mutants` applies each to a copy of the tree and
 runs the tests there until one fails: first the test that this page names, then those nearest to the mutated file.
 `make mutants OPTIONS=--sweep` runs the seeds of `samovar simulate --sweep 300 --protocol NAME` instead. NAME is
-`gossip` or `parameter_server` for a file that only this conversation uses, and `allreduce` otherwise. A seed whose run
-without mutants never executes an edited statement has the same run with the mutant, so it is not run again. This page
-is written by `make mutants OPTIONS=--table`.
+`gossip` or `parameter_server` for a file, or a line, that only this conversation uses, and `allreduce` otherwise. A
+seed whose run without mutants never executes an edited statement has the same run with the mutant, so it is not run
+again. This page is written by `make mutants OPTIONS=--table`.
 """.splitlines()
 
 

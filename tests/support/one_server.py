@@ -37,7 +37,7 @@ class _NoStalls:
     """Nobody is reported."""
 
     @contextlib.contextmanager
-    def waiting(self, awaited: object) -> Any:
+    def waiting(self, awaited: object, came_s: object) -> Any:
         yield
 
 
