@@ -82,11 +82,14 @@ class CommandLine(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The name and the command with which `args` begin, and the words that follow. While a shell asks for
         completions, the command is made from the completion table where that has it, so that the command's module is
-        not imported."""
-        if ctx.resilient_parsing and args[0] in self._verbs:
+        not imported. Raises MissingParameter, by that table too, when no word follows the name of a command that needs
+        one."""
+        if args[0] in self._verbs and (ctx.resilient_parsing or not args[1:]):
             completion = import_module(".completion", __package__)  # by name: other command lines need no table
             if (sketch := completion.known(args[0], args[1:])) is not None:
-                return args[0], sketch, args[1:]
+                if ctx.resilient_parsing:
+                    return args[0], sketch, args[1:]
+                sketch.make_context(args[0], [], parent=ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

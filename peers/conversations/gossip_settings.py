@@ -18,7 +18,7 @@ from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..memberships import Kind, parse_membership
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import SettingsError, setting
+from ..settings.fields import OwnSettings, SettingsError, another_algorithm, setting
 from ..settings.validators import Parsed, Rule, parsed
 from .edge_files import with_edges
 from .period_settings import PeriodSettings
@@ -60,6 +60,12 @@ class GossipSettings(PeriodSettings):
     codec: Parsed[Codec | None] = setting("none", rules.codec(), "With choco: encoding of differences.", agreed=True)
     period: Parsed[PeriodPolicy] = setting("8", rules.period(), "Local steps between two mixes.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
+
+    def goes_on_from(self, before: OwnSettings) -> str:
+        """See `OwnSettings`. A peer's model is all that most algorithms keep. `conversations.gossip.build` refuses a
+        checkpoint of one that keeps more, or less."""
+        assert isinstance(before, GossipSettings)
+        return another_algorithm(before.algorithm.text, self.algorithm.text)
 
     def check(self, common: CommonSettings) -> None:
         by_links = self.membership.value.links(common.peers) is not None

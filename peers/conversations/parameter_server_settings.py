@@ -19,7 +19,7 @@ from ...protocols.parameter_server.partitions import PARTITIONS_MAX
 from ...protocols.parameter_server.placement import FEWEST_MAX
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import OwnSettings, SettingsError, setting
+from ..settings.fields import OwnSettings, SettingsError, another_algorithm, setting
 from ..settings.validators import Parsed, Rule, parsed
 from ..task.definitions import Definition
 from .own_server_functions import OfTask, chosen_server_function
@@ -78,6 +78,17 @@ class ParameterServerSettings(OwnSettings):
     )
     ranges: int = setting(1, rules.whole(1, FEWEST_MAX), "The fewest ranges into which the model is cut.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
+
+    def goes_on_from(self, before: OwnSettings) -> str:
+        """See `OwnSettings`. Algorithms whose workers take local steps, and whose servers hold the model, go on from
+        each other's values. Others have no such values: in hogwild there are no servers, and map and reduce holds sums
+        by partitions."""
+        assert isinstance(before, ParameterServerSettings)
+        line, earlier = another_algorithm(before.algorithm.text, self.algorithm.text), before.algorithm
+        if line and any(isinstance(one.value, MapReduce | Shared) for one in (earlier, self.algorithm)):
+            why = f"must be {earlier.text} again: its checkpoints hold other values, got {self.algorithm.text}"
+            raise SettingsError(why, "algorithm", "--algorithm")
+        return line
 
     def check(self, common: CommonSettings) -> None:
         servers = self.servers

@@ -13,13 +13,11 @@ from typing import Protocol
 
 from ...protocols.addresses import split_address
 from ...protocols.conversation import End
-from ..checkpoints.checkpoint import CheckpointError
 from ..conversations.registry import conversation
 from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, PeerSummary, Result
-from ..records.run import SETTINGS_FILE
 from ..records.tally import Tally, alike
 from ..records.units import count_text, left_behind_text
 from ..run_settings.settings import Settings, Tell, of_tasks
@@ -27,6 +25,7 @@ from ..task.definitions import check_defined
 from ..task.task import TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
+from .resuming import has_checkpoint, wished
 from .run_folder import (
     command_line,
     conclude,
@@ -38,7 +37,7 @@ from .run_folder import (
 )
 from .run_socket import answered
 from .spawned import failed_afterwards
-from .spec import checkpoint_path, founding_orders, log_path
+from .spec import founding_orders, log_path
 from .ways_in import WaysIn
 
 
@@ -145,7 +144,7 @@ class LocalRun:
                     return Ended(wrong=error + saved if heard.saved and again else error)
         ended = self._conclude(display, launch, earlier.wall_s + time.monotonic() - began, earlier.wall_s)
         if stop.is_set():
-            resumable = again and _has_checkpoint(folder, settings.founders)
+            resumable = again and has_checkpoint(folder, settings.founders)
             nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"
             display.say(f"stopped; go on with: {again}" if resumable else nothing)
             if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
@@ -251,38 +250,6 @@ def prepared(
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 
 
-def wished(given: Mapping[str, object], config: Path | None, resume: Path | None, tell: Tell) -> Settings:
-    """The settings of a run, new or resumed; the arguments are those of `prepared`. Raises SettingsError and
-    CheckpointError."""
-    return Settings.read(config, given, tell) if resume is None else _resumed(resume, config, given, tell)
-
-
-def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:
-    if config is not None or given.get("run") is not None:
-        other = "--run" if config is None else "--config"
-        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
-    file = folder / SETTINGS_FILE
-    if not folder.exists():
-        raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
-    if not file.is_file():
-        raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
-    settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
-    if not _has_checkpoint(folder, settings.founders):
-        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
-    if given.get("peers") not in (None, settings.peers):
-        raise CheckpointError(
-            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
-        )
-    if given.get("arguments") not in (None, settings.arguments):
-        own = f"{settings.arguments!r:.80}"
-        raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
-    changed = settings.with_flags(given, tell)
-    if changed.protocol.name != settings.protocol.name:
-        own = settings.protocol.name
-        raise CheckpointError(f"{folder}: its protocol is {own}, and it is resumed with that: leave out --protocol")
-    return changed
-
-
 def _over_before(end: End | None, settings: Settings) -> str:
     """The line for a run that was resumed and had no work left."""
     if end is None or end.by == "steps":
@@ -294,7 +261,3 @@ def _end(launch: Launch) -> End | None:
     """The reason for the end of the run that its peers report; None: they report none."""
     told = [end for peer in launch.peers if (end := (peer.ended or {}).get("end"))]
     return End(**told[0]) if told else None
-
-
-def _has_checkpoint(folder: Path, peers: int) -> bool:
-    return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))

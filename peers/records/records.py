@@ -86,8 +86,9 @@ class ExchangeRecord:
     """When the exchange was over on this peer, its evaluation included: seconds since the run started, on its monotonic
     clock."""
     loss: FloatOrNaN
-    """Mean training loss: of all contributions to a round, or, where peers do not exchange in common rounds, of this
-    peer's own steps. NaN: not reported, or the exchange was not made here."""
+    """Mean training loss of the local steps since the previous exchange: of all peers in a round, of the recording peer
+    alone where peers do not exchange in common rounds. NaN if it was not reported, or the exchange was not made
+    here."""
     compute_s: float
     """Seconds of local steps. When gradients are averaged, the time until this peer's last gradient was complete, even
     if earlier ones were already being sent."""

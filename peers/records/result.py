@@ -98,8 +98,8 @@ class Result:
     """The best evaluated model by the task's headline metric. None: no model was evaluated, the task does not say which
     values are better, or the run writes no checkpoints, as that of a script or a simulation."""
     ended_by: str | None = None
-    """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or its conversation does not report
-    it."""
+    """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or the conversation, one of the
+    user's own, does not report it."""
     ended_why: str = ""
     """Why it ended, in words."""
     loss: FloatOrNaN

@@ -20,6 +20,8 @@ MOST_DRAWN: Final = 200
 MOST_EDGES: Final = 500
 _NAMED: Final = 24
 """The most peers of a graph whose names are written."""
+_LETTERS: Final = 4
+"""The most characters of a peer's label, which stands in its circle."""
 _WIDTH, _BIG, _SMALL = 1160.0, 460.0, 228.0
 _FAINT: Final = 300
 """Graphs of more edges are drawn in a fainter ink."""
@@ -149,6 +151,7 @@ def _dots(
     for (giver, taker), size in talk.ways.items():
         given[giver] += size
         taken[taker] += size
+    labels = labels_of([*spots]) if whole and len(spots) <= _NAMED else {}
     for name, (at_x, at_y) in spots.items():
         told = f"peer {name}: gave {bytes_text(given[name])}, took {bytes_text(taken[name])}"
         absent = "" if name in talk.there or taken[name] or given[name] else " bad"
@@ -156,8 +159,19 @@ def _dots(
             f'<circle class="peer{absent}" stroke="{RECEIVED_INK}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="{dot:.1f}">'
             f"<title>{_said(told)}</title></circle>"
         )
-        if whole and len(spots) <= _NAMED:
-            yield f'<text class="who" x="{at_x:.1f}" y="{at_y + 4:.1f}">{_said(plain(name, 4))}</text>'
+        if name in labels:
+            yield f'<text class="who" x="{at_x:.1f}" y="{at_y + 4:.1f}">{_said(labels[name])}</text>'
+
+
+def labels_of(names: Sequence[str]) -> dict[str, str]:
+    """Name -> a label of at most `_LETTERS` characters that no other of the `names` has: the beginning of the name, or
+    its end, in which peers that joined from one machine differ, or else its number among the names."""
+    forms = {
+        name: (plain(name, _LETTERS), plain(name, 160)[-_LETTERS:], f"#{number}")
+        for number, name in enumerate(names, 1)
+    }
+    held = Counter(form for one in forms.values() for form in {*one})
+    return {name: next((form for form in one if held[form] == 1), one[-1]) for name, one in forms.items()}
 
 
 def _spot(number: int, count: int, x: float, y: float, radius: float) -> tuple[float, float]:

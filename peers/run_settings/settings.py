@@ -14,7 +14,7 @@ from ...protocols.limits import BEYOND_VIEWS
 from ..conversations.loading import chosen
 from ..conversations.registry import CONVERSATIONS
 from ..settings.common import USUAL_STEPS, ChosenSettings, CommonSettings
-from ..settings.edge import of_edge
+from ..settings.edge import ANYWHERE, of_edge
 from ..settings.fields import FILE_ENDING, OwnSettings, SettingsError, Spoken
 from ..settings.groups import without_groups
 from ..settings.link_text import one_of
@@ -97,7 +97,10 @@ class Settings(ChosenSettings):
     def changed(self, **values: Any) -> Settings:
         """These settings with the given `values`, by name. If they change the protocol, the own settings of the new one
         that are not among `values` take their defaults. Raises SettingsError."""
-        return dataclasses.replace(self, **values)
+        kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if kept["listen"] == ANYWHERE:
+            del kept["listen"]  # nobody chose it, so it does not contradict `edge`
+        return Settings(**{**kept, **values})
 
     @classmethod
     def read(cls, toml: Path | None, flags: Mapping[str, object], tell: Tell = aloud) -> Settings:

@@ -100,6 +100,11 @@ class OwnSettings(Declared):
     def check(self, common: CommonSettings) -> None:
         """Raises SettingsError for the first setting that contradicts another one, own or common."""
 
+    def goes_on_from(self, before: OwnSettings) -> str:
+        """A line for the user if a run of the settings `before`, of the same class, goes on with these by another
+        algorithm; "": it does not. Raises SettingsError if its checkpoints lack what these settings need."""
+        return ""
+
     def server_count(self) -> int:
         """The number of founding peers that hold the model for the others and train nothing. They come on top of
         `peers`."""
@@ -156,6 +161,13 @@ class OwnSettings(Declared):
         """The reason why the sites of a run's first peers have no effect, in one line; "": they have one, or no sites
         are given."""
         return ""
+
+
+def another_algorithm(before: str, now: str) -> str:
+    """The line for a run that goes on by another algorithm; "": both texts name one algorithm, perhaps with other
+    parameters."""
+    earlier, name = (text.partition(":")[0] for text in (before, now))
+    return "" if earlier == name else f"the run goes on from the models of {earlier} by another algorithm, {name}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,11 @@ parameters count once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from copy import copy
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,36 +69,74 @@ def load_tensors(model: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
 
 
 def moved(batch: object, device: torch.device) -> object:
-    """The batch with its tensors on `device`. They are found in mappings (which become dicts), lists, tuples and named
-    tuples; any other object stays as it is, with the tensors in it."""
-    return _each(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    """The batch with its tensors on `device`. They are found in mappings, in mutable sequences and tuples, and in
+    dataclasses, at any depth. Each of these keeps its type, but other mappings than dicts and UserDicts become dicts.
+    A batch, or an item of it, with a method ``to``, such as a PackedSequence, moves itself. Any other object stays as
+    it is, with the tensors in it."""
+    return _each(batch, lambda tensor: tensor.to(device, non_blocking=True), lambda item: _by_itself(item, device))
 
 
 def cloned(batch: object) -> object:
-    """A copy of the batch: of its tensors (detached, on the same device), and of the mappings (which become dicts),
-    lists, tuples and named tuples that hold them. Any other object is not copied."""
+    """A copy of the batch: of its tensors (detached, on the same device), and of the mappings, sequences and
+    dataclasses that hold them, as `moved` finds them. Any other object is not copied."""
     return _each(batch, lambda tensor: tensor.detach().clone())
 
 
-def _each(batch: object, change: Callable[[Tensor], Tensor]) -> object:
+def samples_in(batch: object) -> int:
+    """The number of samples in a batch: the length of its first tensor that is no scalar, in the order of its items; 1
+    where it has none. Tensors are found as `moved` finds them."""
+    return next((tensor.shape[0] for tensor in _tensors_in(batch) if tensor.dim()), 1)
+
+
+def _each(
+    batch: object, change: Callable[[Tensor], Tensor], whole: Callable[[object], object | None] = lambda item: None
+) -> object:
+    """The batch with each tensor changed. `whole`: the replacement of a container; None: its items are changed."""
     if isinstance(batch, Tensor):
         return change(batch)
-    if isinstance(batch, Mapping):
-        return {key: _each(value, change) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_make"):
-        return batch._make(_each(value, change) for value in batch)
-    if isinstance(batch, list | tuple):
-        return type(batch)([_each(value, change) for value in batch])
-    return batch
+    replaced = whole(batch)
+    if replaced is not None:
+        return replaced
+    items = _items(batch)
+    return batch if items is None else _rebuilt(batch, {key: _each(item, change, whole) for key, item in items})
 
 
-def samples_in(batch: object) -> int:
-    """The number of samples in a batch: the length of the tensor that is its first item, or the first item of that
-    item, and so on; 1 where that is a scalar or no tensor."""
+def _tensors_in(batch: object) -> Iterator[Tensor]:
     if isinstance(batch, Tensor):
-        return batch.shape[0] if batch.dim() else 1
+        yield batch
+    else:
+        for _, item in _items(batch) or ():
+            yield from _tensors_in(item)
+
+
+def _items(batch: object) -> list[tuple[Any, object]] | None:
+    """The items of a container with their keys, places or names; None: `batch` is no container of tensors."""
     if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple) and batch:
-        return samples_in(batch[0])
-    return 1
+        return list(batch.items())
+    if isinstance(batch, tuple | MutableSequence) and not isinstance(batch, bytearray):
+        return list(enumerate(batch))
+    if is_dataclass(batch) and not isinstance(batch, type):
+        names = [field.name for field in fields(batch)]
+        return [(name, getattr(batch, name)) for name in names if hasattr(batch, name)]
+    return None
+
+
+def _rebuilt(batch: Any, items: dict[Any, object]) -> object:
+    """A copy of the container with these items in place of its own (`_items`)."""
+    if isinstance(batch, tuple):
+        return batch._make(items.values()) if hasattr(batch, "_make") else type(batch)(list(items.values()))
+    if isinstance(batch, Mapping) and not isinstance(batch, dict | UserDict):
+        return items
+    made = copy(batch)
+    for key, item in items.items():
+        if isinstance(batch, Mapping | MutableSequence):
+            made[key] = item
+        else:
+            object.__setattr__(made, key, item)  # also of a frozen dataclass
+    return made
+
+
+def _by_itself(item: object, device: torch.device) -> object | None:
+    """What the item's own method ``to`` returns; None: it has none."""
+    move = getattr(item, "to", None)
+    return move(device) if callable(move) else None

@@ -26,7 +26,7 @@ from torch import Tensor
 from ...aggregation.vector import norm_of
 from ..clock import RunClock
 from ..collectives.bound import Bound
-from ..conversation import Came, Outcome, Position
+from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
 from ..members.port import RunMembers, Way
 from ..testpoints import Became, sometimes, witness
@@ -128,10 +128,11 @@ class Gossip:
         except TimeoutError:
             raise NoQuorum(f"this peer has found nobody for {members.terms.give_up_after_s:g} s") from None
 
-    async def finish(self) -> None:
+    async def finish(self) -> End | None:
         while True:
             try:
-                return await self._members.finish()
+                await self._members.finish()
+                return End.by_steps(self.state.step, self._options.steps)
             except Expelled as expelled:
                 await self._way.come_back(expelled)
 

@@ -213,7 +213,7 @@ class Ends:
             return End("samples", f"all peers together have trained on {counts.samples:,.0f} samples")
         if counts is not None and _left(self.epochs, counts.epochs, counts.epochs_a_step) == 0:
             return End("epochs", f"each peer has gone through its data {counts.epochs:.4g} times")
-        return End("steps", f"each peer has taken {step:,} local steps")
+        return End.by_steps(step, step)
 
     def _number(self, metric: str, value: float) -> str:
         return f"{value:.2%}" if metric in self.shares else f"{value:.{_DIGITS}g}"

@@ -21,7 +21,7 @@ from functools import partial
 from torch import Tensor
 
 from ..clock import RunClock
-from ..conversation import Came, Outcome, Position
+from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
 from ..members.view import View
 from ..transport import PeerId
@@ -96,8 +96,10 @@ class Mapper:
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
-    async def finish(self) -> None:
+    async def finish(self) -> End | None:
         await self._presence.finish()
+        over = self._done >= self._options.steps
+        return End("steps", f"all peers together have taken {self._done:,} steps") if over else None
 
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)

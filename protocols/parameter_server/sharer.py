@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ..clock import RunClock
-from ..conversation import Came, Outcome, Position
+from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Steps, Update, Work
@@ -118,8 +118,9 @@ class Sharer:
         outcome, self._outcome = self._outcome, None
         return [] if outcome is None else [outcome]
 
-    async def finish(self) -> None:
+    async def finish(self) -> End | None:
         await self._presence.finish()
+        return End.by_steps(self.progress[1], self._options.steps)
 
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)

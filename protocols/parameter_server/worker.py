@@ -23,7 +23,7 @@ from torch import Tensor
 from ...aggregation.codecs.codec import seed_of
 from ...aggregation.filters.filter import Push
 from ..clock import RunClock
-from ..conversation import Came, Outcome, Position
+from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
@@ -87,8 +87,9 @@ class Worker:
             self.state.clock = clock
         self._pulled = None
 
-    async def finish(self) -> None:
+    async def finish(self) -> End | None:
         await self._presence.finish()
+        return End.by_steps(self.state.step, self._options.steps)
 
     async def leave(self, why: str) -> None:
         await self._presence.leave(why)

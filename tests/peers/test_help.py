@@ -111,6 +111,25 @@ def test_flags_values_and_paths_are_completed_without_pytorch(line: str, offered
     assert told.stdout.decode() == f"{offered}False\n"
 
 
+@pytest.mark.parametrize(
+    ("verb", "missing"),
+    [
+        ("report", "RUN"),
+        ("train", "TASK"),
+        ("join", "ADDRESS"),
+        ("keys", "NAME"),
+        ("serve", "[ADDRESS] TASK [ARGUMENTS]..."),
+    ],
+)
+def test_a_missing_argument_is_told_without_pytorch(verb: str, missing: str) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); " + (
+        f"import samovar.__main__ as it; it.main(['{verb}'], prog_name='samovar')"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    line = f"samovar: missing argument '{missing}'; see samovar {verb} --help\n"
+    assert (told.returncode, told.stdout, told.stderr) == (2, "False\n", line)
+
+
 def test_the_flags_of_a_conversation_of_ones_own_are_not_those_of_another() -> None:
     assert known("train", ["task.py", "--protocol", "gossip"]) is not None
     assert known("train", ["task.py", "--protocol", "mine.py"]) is None, "the command itself completes it"

@@ -17,7 +17,7 @@ from test_simulated_runs import TASKS
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.peers.records.run import Run, read_run
 from samovar.peers.records.units import bytes_text
-from samovar.peers.report.talk_map import STRETCHES, edge_table, talk_map
+from samovar.peers.report.talk_map import STRETCHES, edge_table, labels_of, talk_map
 from samovar.peers.report.write import page
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
@@ -142,3 +142,11 @@ def test_watching_the_models_changes_nothing(folder: Path) -> None:
         return run_virtual(world.run(), seed=0).digest
 
     assert digest(watched=True) == digest(watched=False)
+
+
+def test_each_peer_has_a_label_of_its_own_in_the_graph() -> None:
+    names = ["0", "1", "laptop-1204", "laptop-1371", "laptop-1371-again", "laptop-1204-again"]
+    labels = labels_of(names)
+    assert len({*labels.values()}) == len(names)
+    assert max(len(label) for label in labels.values()) <= 4
+    assert (labels["0"], labels["laptop-1204"], labels["laptop-1371"]) == ("0", "1204", "1371")

@@ -17,7 +17,6 @@ from samovar.aggregation.periods.fixed import Fixed
 from samovar.peers.checkpoints.checkpoint import CheckpointError, Snapshot, load, save
 from samovar.peers.task.model_copy import Diverged
 from samovar.peers.task.task import Task, TaskError, kind_of, load_task
-from samovar.peers.task.tensors import moved, samples_in
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.local_sgd.checkpoint import position_of
 from samovar.protocols.local_sgd.state import State
@@ -188,23 +187,6 @@ def test_tied_weights_are_averaged_once() -> None:
     task = noisy_task()
     trainer = trainer_of(Task(task.path, Tied, task.data, task.loss, None, task.optimizer))
     assert trainer.copy.layout.size == 9
-
-
-@pytest.mark.parametrize(
-    ("batch", "samples"),
-    [
-        (torch.zeros(7, 2), 7),
-        ((torch.zeros(5), torch.zeros(9)), 5),
-        ({"x": torch.zeros(3, 1)}, 3),
-        ([[torch.zeros(2)]], 2),
-        ("text", 1),
-        (torch.zeros(()), 1),
-        ([], 1),
-    ],
-)
-def test_a_batch_counts_as_many_samples_as_its_first_tensor_is_long(batch: object, samples: int) -> None:
-    assert samples_in(batch) == samples
-    assert type(moved(batch, CPU)) is type(batch)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conformance import Parcel, Postcard, collect, eventually, numbers, over
@@ -230,3 +231,17 @@ def test_an_edge_peer_listens_nowhere_has_one_thread_and_keeps_little() -> None:
     assert budget_of(Settings()) is None
     with pytest.raises(SettingsError, match="must be none with --edge: leave out one of the two"):
         Settings(edge=True, listen="tcp://*:4000")
+
+
+def test_an_address_that_is_given_beside_edge_is_refused_even_if_it_is_the_usual_one(tmp_path: Path) -> None:
+    problem = "must be none with --edge: leave out one of the two"
+    for address in ("tcp://*:0", "tcp://*:4000"):
+        with pytest.raises(SettingsError, match=f"^--listen {problem}"):
+            Settings().with_flags({"edge": True, "listen": address})
+        file = tmp_path / "run.toml"
+        file.write_text(f'listen = "{address}"\n')
+        with pytest.raises(SettingsError, match=f"line 1: listen {problem}"):
+            Settings.read(file, {"edge": True})
+        with pytest.raises(SettingsError, match=problem):
+            Settings(edge=True, listen=address)
+    assert Settings().with_flags({"edge": True}).changed(patience_s=9.0).listen == "none"

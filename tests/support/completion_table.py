@@ -44,7 +44,9 @@ def row(one: click.Parameter) -> dict[str, Any]:
     if isinstance(one.type, click.Choice):
         kind["choices"] = [*one.type.choices]
     if isinstance(one, click.Argument):
-        return {"argument": one.name, **kind} | ({"many": True} if one.nargs == -1 else {})
+        shown = {"metavar": one.metavar} if one.metavar else {}
+        flags = {"many": one.nargs == -1, "required": one.required}
+        return {"argument": one.name, **kind, **shown} | {name: True for name, holds in flags.items() if holds}
     assert isinstance(one, click.Option)
     assert one.nargs == 1
     flags = ["/".join((*one.opts, *one.secondary_opts))] if one.secondary_opts else one.opts

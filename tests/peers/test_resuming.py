@@ -1,0 +1,57 @@
+"""A run that is resumed by another algorithm says so, or is refused, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samovar.peers.launch.resuming import wished
+from samovar.peers.launch.run_folder import keep_settings
+from samovar.peers.launch.spec import checkpoint_path
+from samovar.peers.run_settings.settings import Settings
+from samovar.peers.settings.fields import SettingsError
+
+
+def stopped(folder: Path, protocol: str, algorithm: str) -> Path:
+    """The folder of a stopped run of this algorithm."""
+    keep_settings(folder, Settings(protocol=protocol, algorithm=algorithm))
+    checkpoint = checkpoint_path(folder, "0")
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("protocol", "before", "now", "told"),
+    [
+        ("gossip", "d_psgd", "moshpit", ["the run goes on from the models of d_psgd by another algorithm, moshpit"]),
+        ("parameter_server", "sync", "easgd", ["the run goes on from the models of sync by another algorithm, easgd"]),
+        ("parameter_server", "downpour:2", "downpour:3", []),
+        ("gossip", "d_psgd", "d_psgd", []),
+    ],
+)
+def test_a_run_that_goes_on_by_another_algorithm_says_so(
+    tmp_path: Path, protocol: str, before: str, now: str, told: list[str]
+) -> None:
+    heard: list[str] = []
+    settings = wished({"algorithm": now}, None, stopped(tmp_path, protocol, before), heard.append)
+    assert settings.plain()["algorithm"] == now
+    assert heard == [f"{tmp_path}: {line}" for line in told]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("sync", "hogwild"),
+        ("hogwild", "sync"),
+        ("hogwild", "easgd"),
+        ("sync", "statistical_query"),
+        ("sandblaster", "sync"),
+    ],
+)
+def test_an_algorithm_without_the_values_of_the_checkpoints_is_refused(tmp_path: Path, before: str, now: str) -> None:
+    folder = stopped(tmp_path, "parameter_server", before)
+    why = f"^--algorithm must be {before} again: its checkpoints hold other values, got {now}"
+    with pytest.raises(SettingsError, match=why):
+        wished({"algorithm": now}, None, folder, lambda line: None)
