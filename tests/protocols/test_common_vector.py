@@ -50,7 +50,8 @@ def test_a_place_that_holds_another_memory_is_refused(what: str) -> None:
         MEMORY.attach(made.where, INITIAL)
 
 
-def test_a_process_that_is_killed_within_the_lock_leaves_it() -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_within_the_lock_keeps_it_while_it_is_stopped_and_leaves_it_when_it_is_killed(stopped: bool) -> None:
     made = MEMORY.create(INITIAL)
     reads, writes = os.pipe()
     child = os.fork()
@@ -66,6 +67,10 @@ def test_a_process_that_is_killed_within_the_lock_leaves_it() -> None:
     assert os.read(reads, 1) == b"!"
     other = MEMORY.attach(made.where, INITIAL)
     assert is_locked(other.where.fd)
+    if stopped:
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
+        assert is_locked(other.where.fd)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with other:
