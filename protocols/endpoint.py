@@ -42,7 +42,7 @@ class Endpoint:
         self._transport, self._rng, self._ended = transport, rng, set[PeerId]()
         self.whence = transport.whence
         self.reception = Reception(self.draw(), self.post, self._misbehaved)
-        self.links = Links(transport, rng, ended=self.reception.drop, patience_s=patience_s)
+        self.links = Links(transport, rng, ended=self.reception.ended, patience_s=patience_s)
         self.on_ended = self.reception.on_ended
         """Functions called with each peer whose link has ended; its messages without a handler are dropped by then."""
         self._trust = Trust(transport.whence, lambda peer: transport.hang_up(peer, call=True))
@@ -190,9 +190,7 @@ class Endpoint:
 
     def forget(self, peer: PeerId) -> None:
         """End the link to `peer` and questions to it, and forget its address; no `on_lost`. It may connect again."""
-        why = "it was given up as none of ours"
-        self.links.forget(peer, why)
-        self.reception.fail_asks(peer, why)
+        self.links.forget(peer, "it was given up as none of ours")
 
     async def drain(self) -> None:
         """Wait until every message sent has been acknowledged or its receiver is lost."""
@@ -282,8 +280,7 @@ class Endpoint:
 
     def lose(self, peer: PeerId, why: str) -> None:
         """For a link that was given up: end open questions to `peer`, drop its kept messages, and call `on_lost`."""
-        self.reception.fail_asks(peer, why)
-        self.reception.drop(peer)
+        self.reception.ended(peer, why)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)
 
     def _reconnected(self, peer: PeerId) -> None:

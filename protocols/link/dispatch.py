@@ -261,9 +261,10 @@ class Reception:
             if not envelopes and kind not in self._handlers:
                 del self._unclaimed[kind]  # because any peer may make up channels
 
-    def drop(self, peer: PeerId) -> None:
-        """Drop the messages of `peer`, whose link has ended, that wait for a handler, and call the listeners of
-        `on_ended`."""
+    def ended(self, peer: PeerId, why: str) -> None:
+        """The link to `peer` has ended for the reason `why`: end the open questions to it (`fail_asks`), drop its
+        messages that wait for a handler, and call the listeners of `on_ended`."""
+        self.fail_asks(peer, why)
         self._forget(lambda envelope: envelope.sender == peer)
         for told in self.on_ended:
             told(peer)

@@ -22,15 +22,15 @@ CLOSED = "this endpoint was closed"
 
 
 class Links:
-    """The links of one endpoint, one for each peer. `ended` is called with each peer whose link `forget` has ended, and
-    not for one that is lost or closed; `patience_s`: seconds that a peer may be silent."""
+    """The links of one endpoint, one for each peer. `ended` is called with each peer whose link `forget` has ended and
+    with the reason, and not for one that is lost or closed; `patience_s`: seconds that a peer may be silent."""
 
     def __init__(
         self,
         transport: Transport,
         rng: random.Random,
         *,
-        ended: Callable[[PeerId], None],
+        ended: Callable[[PeerId, str], None],
         patience_s: float,
     ) -> None:
         self.watched: set[PeerId] = set()
@@ -152,7 +152,7 @@ class Links:
         link = self._links.pop(peer, None)
         if link is not None:
             link.lose(why)
-            self._ended(peer)
+            self._ended(peer, why)
         for watched in (self.watched, *self._watched_by.values()):
             watched.discard(peer)
         self._addresses.pop(peer, None)

@@ -279,7 +279,7 @@ class Roster(Waiting):
         self._begins_anew(member.id, heard=heard)
 
     def _begins_anew(self, peer: PeerId, *, heard: bool) -> None:
-        if not heard and (peer in self.view.everybody or peer in self._old_links):
+        if not heard:  # its Anew may still be under way on the old link, and would undo its introduction
             self._end_link(peer)
         self._anew.add(peer)
         self._old_links.discard(peer)

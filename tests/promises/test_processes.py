@@ -42,7 +42,7 @@ def test_a_killed_peer_is_named_and_the_others_finish(tmp_path: Path, seed: int)
 
 
 def test_a_paused_peer_comes_back_by_catching_up(tmp_path: Path) -> None:
-    run = Live(tmp_path, *TRAIN, "--steps", 1280, "--patience-s", 1)
+    run = Live(tmp_path, *TRAIN, "--steps", 640, "--patience-s", 1)
     run.until(lambda: run.rounds() >= 5, "round 5")
     sleeper = run.peers()["2"]
     sleeper.send_signal(signal.SIGSTOP)

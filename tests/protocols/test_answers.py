@@ -16,6 +16,7 @@ from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, s
 from samovar.peers.settings.link_text import parse_link
 from samovar.protocols.channel import Envelope
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.link import table
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.link_quality import reachability as probe
 from samovar.protocols.link_quality.reachability import Prober, ask_reach
@@ -47,6 +48,28 @@ def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
             b.abort()
 
     simulate(main())
+
+
+@pytest.mark.parametrize("way", ["dismissed", "made room for"])
+def test_an_asker_hears_at_once_that_its_link_has_ended(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_LINKS_MAX", 1)
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        asked: list[Envelope] = []
+        over(b).on(AskRun, asked.append)
+        asking = asyncio.create_task(over(a).ask("b", AskRun, answers=(RunIs,)))
+        await eventually(lambda: bool(asked))
+        await a.drain()
+        began_s = now()
+        if way == "dismissed":
+            a.dismiss("b")
+        else:
+            a.links.call("c")
+        with pytest.raises(PeerLost, match="let in no more" if way == "dismissed" else "too many others"):
+            await asking
+        assert now() == began_s
+
+    between_two(visit)
 
 
 def test_an_asker_hears_of_a_handler_that_fails() -> None:

@@ -14,7 +14,7 @@ def test_however_many_peers_there_are_they_share_one_pool_of_credit() -> None:
         links = Links(
             LocalTransport(LocalHub(), "a"),
             random.Random(1),
-            ended=lambda peer: None,
+            ended=lambda peer, why: None,
             patience_s=5.0,
         )
         alone = links._flow.share_bytes()

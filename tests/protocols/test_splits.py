@@ -6,11 +6,14 @@ from collections import Counter
 
 import pytest
 from company import Company, assert_one_truth, started
-from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
+from simulated import PATIENCE_S, no_complaints, now, simulate  # noqa: F401
 from tiers import soaked
 
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.errors import MembershipError
+from samovar.protocols.members.messages import Anew, Introduce, Propose
+from samovar.protocols.wire.frames import decode
+from samovar.sims.world.ways import Frame
 
 
 @pytest.mark.parametrize("minority", [(0, 1), (3, 4), (0, 4)])
@@ -88,6 +91,36 @@ def test_a_stale_generation_is_refused_and_catches_up() -> None:
     rounds = [outcome.state.round for outcome in company[2].outcomes]
     assert rounds == sorted(set(rounds)), "it went forward only"
     assert company[2].outcomes[-1].members == 4
+
+
+@pytest.mark.parametrize("held_up_s", [0.0, 0.5])
+def test_a_farewell_that_comes_after_the_return_was_told_does_not_undo_the_return(held_up_s: float) -> None:
+    """A peer that was away tells the coordinator that it joins anew, and a moment later another member introduces it
+    there. Of the two messages, which come by different ways, either may come first."""
+
+    async def main() -> None:
+        company, heard = Company(4, rounds=40), list[type]()
+
+        def see(frame: Frame, sent: bool) -> None:
+            kind = type(decode(frame.header, len(frame.payload)).message)
+            if sent and kind is Propose and (frame.sender, frame.to) == ("p2", "p0"):
+                company.network.clog("p2", "p0", now() + held_up_s)  # this one, and all that follow
+            if not sent and frame.to == "p0" and kind in (Anew, Introduce):
+                heard.append(kind)
+
+        await company.gathered(rounds=1)
+        company.part(["p2"], ["p0", "p1", "p3"])
+        await company.until(lambda: "p2" not in company[0].membership.view.ids)
+        await asyncio.sleep(1.5 * PATIENCE_S)  # until the others no longer try to tell it so
+        company.network.seen.append(see)
+        company.heal()
+        began_s = now()
+        await company.until(lambda: company[2].membership.learns)
+        assert now() - began_s < PATIENCE_S
+        assert heard == ([Introduce, Anew] if held_up_s else [Anew, Introduce])
+        await company.over()
+
+    simulate(main())
 
 
 async def stormy_world(seed: int) -> Company:
