@@ -75,7 +75,10 @@ class Comings:
 
     def were_there(self, members: int) -> None:
         """Note the number of members of an exchange. Write an event when this peer is the only one, and was not in the
-        exchange before."""
+        exchange before, unless others are there, from which it has only taken nothing."""
+        neighbours = self._membership.neighbours
+        if members == 1 and neighbours.there(member.id for member in neighbours.now):
+            return
         if members == 1 < self._members:
             self._tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = members

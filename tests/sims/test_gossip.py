@@ -172,6 +172,13 @@ def test_gossip_goes_on_when_most_of_its_peers_have_ended() -> None:
     assert told_of_others(records, "0") == [("alone", ""), ("lost", "1"), ("lost", "2")]
 
 
+def test_a_peer_is_told_to_be_alone_only_where_nobody_else_is_there() -> None:
+    """Two of six are cut off, and go on from the models of the others, in an exchange of none but themselves."""
+    records = struck(6, Fault(kind=Kind.CUT_OFF, who=(0, 1, 2, 3), at_s=1.0, for_s=6.0))
+    assert any(one.caught_up and one.members == 1 for one in records if isinstance(one, ExchangeRecord))
+    assert [about for peer in "012345" for event, about in told_of_others(records, peer) if event == "alone"] == []
+
+
 def test_a_round_that_is_left_out_is_found() -> None:
     vector = torch.zeros(2)
     log = [
