@@ -222,5 +222,6 @@ def _membership(endpoint: Endpoint, settings: Settings, place: Place, facts: Fac
         quorum=settings.quorum,
         give_up_after_s=settings.give_up_after_s,
         ends_together=conversation(settings).ends_together,
+        trains_on=conversation(settings).trains_on,
     )
     return made(settings.own.membership_kind(), endpoint, me, terms, place.store, place.invitation)

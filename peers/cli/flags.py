@@ -127,8 +127,9 @@ class SettingsCommand(GroupedCommand):
         declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field)]
         options = [click.Option(declarations, **attributes) for declarations, attributes in declared]
         for option in options:
-            if self._protocol and option.name == "protocol":
-                option.help = f"{_COMMON['protocol'].metadata['help']} [default: {self._protocol}]"
+            default = self._protocol or ("the run's" if self._verb == "join" else "")
+            if default and option.name == "protocol":
+                option.help = f"{_COMMON['protocol'].metadata['help']} [default: {default}]"
         return [*options, *super().get_params(ctx)]
 
     def first(self, ctx: click.Context) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ CONVERSATION = Registered(
     settings=GossipSettings,
     build=build,
     ends_together=False,
+    trains_on=True,
     columns={
         "period": "Local steps",
         "neighbours": "Neighbours",

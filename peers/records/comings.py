@@ -10,7 +10,7 @@ from ...protocols.endpoint import Endpoint
 from ...protocols.members.invitation import Invitation
 from ...protocols.members.port import RunMembers
 from ...protocols.members.removals import Removal
-from ...protocols.members.view import View
+from ...protocols.members.view import Member, View
 from ...protocols.stalls.messages import Stall
 from .records import EventName, Missing
 
@@ -33,11 +33,14 @@ class Comings:
         self._endpoint, self._membership, self._clock, self._tell = endpoint, membership, clock, tell
         self._own = endpoint.id
         membership.on_waiting.append(self._waits)
+        membership.neighbours.on_away.append(self._is_away)
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
         self._removals_told = 0
         self._events_told = 0
         self._members = 0
+        self._away: set[int] = set()
+        """The lives of the members that were told as lost, and that are still in the view."""
 
     def begin(self) -> None:
         """Begin to follow the members: from now on `follow` writes events."""
@@ -65,9 +68,17 @@ class Comings:
             if (lost := self._endpoint.is_lost(member.id)) is not None:
                 self._tell("silent", about=member.name, why=lost, key=member.id)
 
+    def _is_away(self, member: Member, why: str) -> None:
+        """Write that a member is lost which too few members are left to remove."""
+        self._away.add(member.life)
+        self._tell("lost", about=member.name, why=why, key=member.id)
+
     def were_there(self, members: int) -> None:
         """Note the number of members of an exchange. Write an event when this peer is the only one, and was not in the
-        exchange before."""
+        exchange before, unless others are there, from which it has only taken nothing."""
+        neighbours = self._membership.neighbours
+        if members == 1 and neighbours.there(member.id for member in neighbours.now):
+            return
         if members == 1 < self._members:
             self._tell("alone", why="everybody else has gone; it trains on, and others may join")
         self._members = members
@@ -93,8 +104,14 @@ class Comings:
                 self._tell(event, about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
             event = "left" if removal.left else "lost"
+            if removal.life in self._away and not removal.left:
+                continue
             self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
+        for member in view.members:
+            if member.life in self._away and self._membership.neighbours.away(member.id) is None:
+                self._tell("back", about=member.name, key=member.id)
+        self._away.clear()
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

@@ -52,7 +52,7 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting(ANYWHERE, units.address(), "Listen here; none: dial only.", verbs=_HERE)
+    listen: str = setting(ANYWHERE, units.address(), "Listen here; none: join only.", verbs=_HERE)
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
         None, units.rate(), "Most to relay for each peer. [default: endless]", verbs=_HERE
@@ -92,9 +92,9 @@ class CommonSettings(Declared):
     link: str | None = setting(
         None,
         units.link(),
-        "Connections, in turn, as in '10mbit,40ms;1gbit,1ms'.",
+        "Connection; peers in turn: '10mbit,40ms;1gbit,1ms'.",
     )
-    site: str | None = setting(None, rules.sites(), "Where each peer is; several in turn: 'paris;rome'.")
+    site: str | None = setting(None, rules.sites(), "Where it is; peers in turn: 'paris;rome'.")
     step_time: str = setting("1ms", units.step_time(), "Time of a local step, or measured.", verbs="simulate")
     report: bool = setting(True, rules.flag(), "Write report.html at the end.")
 

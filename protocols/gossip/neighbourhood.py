@@ -76,7 +76,7 @@ class Neighbourhood:
         self._links = len(of)
         if self._shares is None:
             return await self._exchange.publish(one, of, lambda peer: self._graph.is_taken_by_all(peer, one.round))
-        of = [] if one.last else of
+        of = [] if one.last else self._members.neighbours.there(of)
         share, rest = split(one.vector, len(of))
         await self._exchange.publish(replace(one, vector=share), of)
         return await own(rest)
@@ -84,13 +84,14 @@ class Neighbourhood:
     async def take(self, round: int, mixed: int) -> Taken:
         """Take the vectors of this peer's givers in the graph of the round `mixed`: those of `round`, or newer ones;
         `NEWEST`: the newest, of which only the numbers come where vectors are sent as differences. Returns when each
-        has given its vector or is lost. The vectors are not checked yet (`mix`, `checked`)."""
+        has given its vector or is lost; one that was lost before is not asked. The vectors are not checked yet (`mix`,
+        `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
         found: dict[PeerId, Published | Shown] = {}
         came_s: dict[PeerId, float] = {}
         self._exchange.only(of)
         self._exchange.showing.meet(of)
-        self._awaited = set(of)
+        self._awaited = set(self._members.neighbours.there(of))
         if self._exchange.by_rounds and round != NEWEST:
             await self._look(round, found, came_s)
         if self._awaited:
@@ -172,7 +173,7 @@ class Neighbourhood:
         """Ask the neighbours now for the vectors that `take` will take for `round`. Does nothing where vectors are not
         taken by their rounds: the questions would take shares, or average."""
         if self._exchange.by_rounds:
-            self._exchange.ask_ahead(self._graph.givers(round), round)
+            self._exchange.ask_ahead(self._members.neighbours.there(self._graph.givers(round)), round)
 
     def back(self) -> list[Tensor]:
         """The vectors [n] that the caller must add to this peer's own mixed vector: since the last call, the shares

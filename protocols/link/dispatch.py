@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
-from ..wire.frames import Lane, PeerMisbehaved, in_words, lane_of, message
+from ..wire.frames import Lane, PeerMisbehaved, Unopened, in_words, lane_of, message
 from .asking import Asking, Told
 from .envelope import Envelope
 from .lane import MESSAGE_COST_BYTES
@@ -183,13 +183,16 @@ class Reception:
 
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
-        A loose message without a handler is dropped. Raises PeerMisbehaved when its sender floods this peer with
-        messages without a handler, when a guest sends a kind that only peers may send, when the answer to a question is
-        of a wrong kind, or when the handler refuses the message."""
+        A loose message without a handler is dropped, as is an `Unopened` one. Raises PeerMisbehaved when its sender
+        floods this peer with messages without a handler, when a guest sends a kind that only peers may send, when the
+        answer to a question is of a wrong kind, or when the handler refuses the message."""
         kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
+        if kind[1] is Unopened:
+            envelope.done()
+            return
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
             self._count(envelope)

@@ -23,16 +23,39 @@ class Neighbours:
     """One peer's neighbours. When a neighbour is restarted under its key, that counts as one neighbour that leaves and
     another that joins."""
 
-    def __init__(self) -> None:
+    def __init__(self, away: Callable[[PeerId], str | None] = lambda peer: None) -> None:
+        """`away`: as the attribute."""
+        self.away = away
+        """Why this peer has lost a neighbour that is not removed yet, for which nobody should wait; None: it has
+        not."""
+        self.on_away: list[Callable[[Member, str], None]] = []
+        """Called once with each neighbour that is away and stays so, because too few are left to remove it, and with
+        the reason."""
         self.on_joined: list[Callable[[Member], None]] = []
         self.on_left: list[Callable[[Member, str], None]] = []
         """Called with a neighbour that has left, and the reason."""
         self._now: dict[PeerId, Member] = {}
+        self._were_away, self._returned = set[PeerId](), False
 
     @property
     def now(self) -> tuple[Member, ...]:
         """The present neighbours, as members with their attributes."""
         return tuple(self._now.values())
+
+    def there(self, peers: Iterable[PeerId]) -> list[PeerId]:
+        """Those of `peers` that are not away."""
+        return [peer for peer in peers if self.away(peer) is None]
+
+    def have_returned(self) -> bool:
+        """Whether neighbours that were away are back, since the last call. Either side may be far behind."""
+        returned, self._returned = self._returned, False
+        return returned
+
+    def look(self, suspects: Iterable[PeerId]) -> None:
+        """Note that of the neighbours no other than some of `suspects` may be away now."""
+        away = {peer for peer in suspects if peer in self._now and self.away(peer) is not None}
+        self._returned = self._returned or any(peer in self._now for peer in self._were_away - away)
+        self._were_away = away
 
     def become(self, members: Iterable[Member], why_left: Callable[[Member], str]) -> None:
         """Replace the neighbours by `members`, which do not include this peer. Calls `on_left` for all that have left,
@@ -55,7 +78,8 @@ def _among(known: dict[PeerId, Member], member: Member) -> bool:
 def of_view(roster: Roster, removals: Removals) -> Neighbours:
     """Neighbours that follow the roster's views: the members of the present view that this peer reaches, and none while
     it is not a member itself. `removals`: from these the reason is taken for which a neighbour has left."""
-    neighbours, seen = Neighbours(), NOBODY
+    neighbours, seen = Neighbours(lambda peer: gone.why if (gone := roster.gone.get(peer)) else None), NOBODY
+    told = set[int]()
 
     def why_left(member: Member) -> str:
         if roster.id not in roster.view.ids:
@@ -68,8 +92,20 @@ def of_view(roster: Roster, removals: Removals) -> Neighbours:
         nonlocal seen
         if roster.view is not seen:
             seen = view = roster.view
+            told.intersection_update(one.life for one in view.members)
             others = [one for one in view.members if one.id != roster.id and not view.are_apart(one.id, roster.id)]
             neighbours.become(others if roster.id in view.ids else (), why_left)
+        neighbours.look(roster.gone)
+
+    def short() -> None:
+        for member in neighbours.now:
+            if (why := neighbours.away(member.id)) is None:
+                told.discard(member.life)
+            elif member.life not in told:
+                told.add(member.life)
+                for listener in neighbours.on_away:
+                    listener(member, why)
 
     roster.on_change.append(follow)
+    roster.on_short.append(short)
     return neighbours

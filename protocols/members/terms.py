@@ -15,7 +15,8 @@ class Terms:
     must gather before the run starts; `servers`: how many of them have a role, such as that of a server. `quorum`: how
     many members are enough to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach
     when too few are left to decide a view; None: no limit. `ends_together`: the run is over as soon as one member has
-    finished; False: each finishes by itself, and the run is over when all have.
+    finished; False: each finishes by itself, and the run is over when all have. `trains_on`: members train on where too
+    few are left to decide a view; False: they wait.
     """
 
     run: str
@@ -27,6 +28,7 @@ class Terms:
     quorum: int | None = None
     give_up_after_s: float | None = None
     ends_together: bool = True
+    trains_on: bool = False
 
     def other_model(self, model: str) -> str:
         """The refusal of a newcomer with another layout. `model`: the description of its model."""
@@ -36,3 +38,8 @@ class Terms:
     def limit_s(self) -> float:
         """`give_up_after_s` as a number, infinite for None."""
         return math.inf if self.give_up_after_s is None else self.give_up_after_s
+
+    @property
+    def limit_in_words(self) -> str:
+        """A clause for the user that tells `give_up_after_s`; "" for None."""
+        return "" if self.give_up_after_s is None else f" for at most {self.give_up_after_s:g} s"

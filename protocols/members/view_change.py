@@ -17,13 +17,12 @@ Cost: 3 messages to each member, 2 from it and one between each two (`echoes`), 
 more to each newcomer.
 On failure: the change goes on without a member that is silent for a patience. If the proposer dies, the next in
 seniority proposes under a higher ballot. Without a quorum the change is tried again for `Terms.give_up_after_s`;
-NoQuorum at once where the living members cannot be a quorum.
+NoQuorum at once where the living members cannot be a quorum. With `Terms.trains_on` it is tried again without end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
@@ -164,12 +163,12 @@ class Change:
                 pause_s = min(2 * pause_s, self._channel.endpoint.patience_s)
             elif not enough:
                 sometimes("too few answered")
-                waited_s = asyncio.get_running_loop().time() - self.acceptor.unsettled_s
-                if self.quorum.hopeless(self._answered) or waited_s > self._terms.limit_s:
+                waited_s, terms = asyncio.get_running_loop().time() - self.acceptor.unsettled_s, self._terms
+                if not terms.trains_on and (self.quorum.hopeless(self._answered) or waited_s > terms.limit_s):
                     self._give_up()
                     return
-                limit = f" for at most {self._terms.limit_s:g} s" if self._terms.limit_s < math.inf else ""
-                self._roster.tell_waiting(f"{self.quorum.lacks(self._promises)}; it waits for them{limit}")
+                why = f"{self.quorum.lacks(self._promises)}; it waits for them{terms.limit_in_words}"
+                self._roster.falls_short(why, trains_on=terms.trains_on and self._roster.view.started)
                 self._call_back()
                 await asyncio.sleep(self._channel.endpoint.interval_s)
 

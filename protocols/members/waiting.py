@@ -21,6 +21,8 @@ class Waiting:
         owner sets it to None when this peer joins again."""
         self.on_waiting: list[Callable[[str], None]] = []
         """Called with the reason when this peer waits for absent peers."""
+        self.on_short: list[Callable[[], None]] = []
+        """Called when too few members answer to decide a view, and this peer trains on."""
         self._told_at_s = -math.inf
         self.on_change: list[Callable[[], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -34,9 +36,19 @@ class Waiting:
             for told in self.on_waiting:
                 told(why)
 
+    def falls_short(self, why: str, *, trains_on: bool) -> None:
+        """Note that too few members answer to decide a view: report the wait for them (`tell_waiting`), or, if this
+        peer `trains_on` meanwhile, tell `on_short`."""
+        if not trains_on:
+            self.tell_waiting(why)
+            return
+        self._told_at_s = asyncio.get_running_loop().time()
+        for told in self.on_short:
+            told()
+
     @property
     def waits(self) -> bool:
-        """Whether a wait was reported (`tell_waiting`) that is not over yet."""
+        """Whether a wait was reported (`tell_waiting`, `falls_short`) that is not over yet."""
         return self._told_at_s > -math.inf
 
     def waits_no_more(self) -> None:

@@ -75,6 +75,12 @@ class Frame(NamedTuple):
     channel: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """In a frame, in place of a message of a family that this process has not registered: it belongs to a conversation
+    that is not open here. A former process of this peer may have taken part in it."""
+
+
 class Packed(NamedTuple):
     """A message that a receiver will accept, packed but for the incarnations and the sequence number, which `seal`
     adds. `fields`: its channel, kind and fields, encoded; `items`: how many values these are."""
@@ -96,6 +102,7 @@ class _Kind:
 
 _by_name: dict[str, _Kind] = {}
 _by_type: dict[type, _Kind] = {}
+_families: set[str] = set()
 _spoken: dict[tuple[str, str], _Kind] = {}
 """The kinds that were read of late, by their channels and names: to check these again takes longer than to look."""
 _SPOKEN_MAX = 1024
@@ -120,6 +127,7 @@ def message(family: str, *, lane: Lane = Lane.CONTROL, payload_max: int = 0) -> 
         name = f"{family}.{cls.__name__}"
         if name in _by_name:
             raise ValueError(f"two messages are called {name}")
+        _families.add(family)
         _by_name[name] = _by_type[cls] = _Kind(name, cls, lane, payload_max, fields_of(cls))
         return cls
 
@@ -181,8 +189,9 @@ def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, 
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
-    """The frame in a header. `payload_bytes`: the size of the payload that came with the header. Raises PeerMisbehaved
-    on anything but a well-formed message of a known kind with finite, bounded fields."""
+    """The frame in a header; of an `Unopened` message the fields are not read. `payload_bytes`: the size of the payload
+    that came with the header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
+    bounded fields, or one of an unknown family."""
     if len(header) <= _AT_ONCE_BYTES and (known := _read_at_once(header, payload_bytes)) is not None:
         return known
     if len(header) > HEADER_BYTES_MAX:
@@ -192,6 +201,8 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
     unpacker.feed(header)
     try:
         frame = _read(unpacker, payload_bytes)
+        if isinstance(frame.message, Unopened):
+            return frame
         if unpacker.tell() - begun != len(header):
             raise ValueError("bytes follow its header")
     except (ValueError, msgpack.UnpackException) as error:
@@ -249,7 +260,10 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
     incarnation, towards, lane, seq, channel, name = islice(unpacker, 6)
     integers((incarnation, towards, lane, seq))
     known = _spoken.get((channel, name)) if type(channel) is type(name) is str else None
-    kind = known or _kind_on(channel, name)
+    if (kind := known or _kind_on(channel, name)) is None:
+        if lane == Lane.LINK or payload_bytes > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"{name} on lane {lane} with {payload_bytes} bytes of payload")
+        return Frame(incarnation, towards, Lane(lane), seq, Unopened(), channel)
     if lane != kind.lane:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
@@ -259,13 +273,17 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
     return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)), channel)
 
 
-def _kind_on(channel: object, name: object) -> _Kind:
-    """The kind of that name, on a channel of that name. Both are remembered. Raises ValueError."""
+def _kind_on(channel: object, name: object) -> _Kind | None:
+    """The kind of that name, on a channel of that name. Both are remembered. None: its family is unknown. Raises
+    ValueError."""
     if not isinstance(channel, str) or len(channel) > CHANNEL_LETTERS_MAX or not channel.isprintable():
         raise ValueError(f"a channel's name of at most {CHANNEL_LETTERS_MAX} printable letters was due")
     kind = _by_name.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"unknown message kind {name!r:.40}")
+        family, dot, _ = str(name).partition(".")
+        if not isinstance(name, str) or not dot or family in _families:
+            raise ValueError(f"unknown message kind {name!r:.40}")
+        return None
     if len(_spoken) >= _SPOKEN_MAX:
         _spoken.clear()  # because any peer may make up channels
     _spoken[channel, kind.name] = kind

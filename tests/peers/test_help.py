@@ -140,3 +140,10 @@ def test_an_option_of_no_group_is_told_all_the_same() -> None:
     command = GroupedCommand("some", first=("known",), params=[click.Option(["--known"]), odd])
     told = CliRunner().invoke(command, ["--help"]).output
     assert "--odd" in told[told.index("Help:") :]
+
+
+def test_the_help_of_join_tells_that_the_protocol_is_the_runs() -> None:
+    told = {name: CliRunner().invoke(verb(name), ["--help"]).output for name in ("train", "join")}
+    assert "[default: the run's]" in told["join"]
+    assert "[default: allreduce]" not in told["join"]
+    assert "[default: allreduce]" in told["train"]

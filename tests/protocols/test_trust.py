@@ -13,7 +13,7 @@ from post import Post, opened
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.transport import PeerId
 from samovar.protocols.wire import frames as wire
-from samovar.protocols.wire.frames import Buffer, Frame
+from samovar.protocols.wire.frames import Buffer, Frame, kind_of, message
 from samovar.sims.world.loop import run_virtual
 
 
@@ -240,5 +240,35 @@ def test_untaken_messages_are_kept_within_bounds_and_their_sender_named() -> Non
         assert await ask(a, b, 1) == 5
         a.abort()
         b.abort()
+
+    run_virtual(main())
+
+
+@message("of a conversation that is not open")
+@dataclasses.dataclass(frozen=True, slots=True)
+class Foreign:
+    number: int
+
+
+def test_messages_of_a_conversation_that_is_not_open_here_are_no_misbehaviour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restarted peer asks about the run, and does not know its protocol yet; the run may still speak to its former
+    process in that protocol."""
+    name = kind_of(Foreign(0))
+    monkeypatch.delitem(wire._by_name, name)
+    monkeypatch.setattr(wire, "_families", wire._families - {name.partition(".")[0]})
+
+    async def main() -> None:
+        post = Post(random.Random(1))
+        post.lossy = False
+        run, newcomer = await opened(post, "run", 1), await opened(post, "newcomer", 2)
+        for n in range(100):
+            over(run).post("newcomer", Foreign(n))
+        solve(run)
+        assert await ask(newcomer, run, 1) == 2
+        await run.drain()
+        assert newcomer.refused == {}
+        assert newcomer.held_bytes == 0
+        run.abort()
+        newcomer.abort()
 
     run_virtual(main())

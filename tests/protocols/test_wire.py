@@ -152,7 +152,8 @@ def test_frames_of_version_18_decode_as_before(header: bytes, payload_bytes: int
 def outcome(header: bytes | bytearray, payload_bytes: int = 0) -> str:
     """What became of `header`: a message's name or "refused"; any exception but PeerMisbehaved is the caller's."""
     try:
-        return wire.kind_of(decode(header, payload_bytes).message)
+        found = decode(header, payload_bytes).message
+        return "not open here" if isinstance(found, wire.Unopened) else wire.kind_of(found)
     except PeerMisbehaved as error:
         assert 0 < len(str(error)) < 500  # noqa: PT017  # either outcome is right
         return "refused"
@@ -330,6 +331,18 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_read() -> None:
         decode(header.replace(b"\x02\x02\x03\xa1", b"\x02\x01\x03\xa1"), 0)
     with pytest.raises(PeerMisbehaved, match=r"unknown message kind .test\.Specimem."):
         decode(header.replace(b"Specimen", b"Specimem"), 0)
+
+
+def test_a_message_of_a_family_that_is_unknown_is_told_from_one_that_is_wrong() -> None:
+    def told(lane: int = 1, name: object = "elsewhere.Ask", payload_bytes: int = 0) -> str:
+        header = msgpack.packb([wire.VERSION, 5, 6, lane, 0, "x", name, [["fields"], {"of": "any kind"}]])
+        return outcome(header, payload_bytes)
+
+    assert {told(lane) for lane in (1, 2, 3)} == {"not open here"}
+    assert {told(lane) for lane in (0, 4)} == {"refused"}
+    assert {told(name=name) for name in ("elsewhere", b"elsewhere.Ask", 7, "test.Ask")} == {"refused"}
+    assert told(payload_bytes=PAYLOAD_BYTES_MAX + 1) == "refused"
+    assert outcome(encode(SPECIMEN, 0, incarnation=1, towards=2, seq=3)) == "test.Specimen", "the reader is whole"
 
 
 @pytest.mark.parametrize("channel", [1, None, b"x", ["x"], "a\nb", "x" * (wire.CHANNEL_LETTERS_MAX + 1)])

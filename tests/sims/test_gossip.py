@@ -116,7 +116,7 @@ def test_gossip_keeps_its_promises_under_drawn_faults(first: int, count: int) ->
 
 def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
     settings = Settings(
-        peers=6, steps=200, period="4", protocol="gossip", topology="complete", device="cpu", patience_s=0.3
+        peers=6, steps=1000, period="4", protocol="gossip", topology="complete", device="cpu", patience_s=0.3
     )
     cut = Fault(kind=Kind.CUT_OFF, who=(0, 1, 2), at_s=0.3, for_s=1.5)
     world = World(load_task(UNION), replace(Scenario.plain(settings), faults=(cut,)))
@@ -128,6 +128,56 @@ def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
     assert len(ended) == 6
     models = torch.stack([life.trainer.vector for life in ended])
     assert float((models - models.mean(0)).norm()) < 1e-3
+
+
+def struck(peers: int, fault: Fault, **settings: Any) -> list[Record]:
+    """The records of a run on a complete graph whose peers take local steps of 50 ms."""
+    common = {"steps": 400, "period": "4", "protocol": "gossip", "topology": "complete", "device": "cpu"}
+    plain = Scenario.plain(Settings(peers=peers, patience_s=1.0, link="100mbit,5ms", **(common | settings)))
+    records: list[Record] = []
+    scenario = replace(plain, groups=(replace(plain.groups[0], step_s=0.05),), faults=(fault,))
+    run_virtual(World(load_task(UNION), scenario, records.append).run(within_s=300), seed=0)
+    return records
+
+
+def told_of_others(records: list[Record], by: str) -> list[tuple[str, str]]:
+    events = ("lost", "back", "waiting", "alone", "silent", "error")
+    return [
+        (one.event, one.about)
+        for one in records
+        if isinstance(one, EventRecord) and one.peer == by and one.event in events
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["d_psgd", "push_sum"])
+def test_the_last_of_two_trains_on_at_full_speed_and_tells_once_that_the_other_is_lost(algorithm: str) -> None:
+    """It can decide no view by itself, and goes on asking for the other, which comes back 60 rounds behind."""
+    pause = Fault(kind=Kind.PAUSE, who=(1,), at_s=1.0, for_s=12.0)
+    records = struck(2, pause, algorithm=algorithm)
+    exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
+    waits = [one.wait_s for one in exchanges if one.peer == "0"]
+    assert len(waits) == 100
+    assert [wait_s for wait_s in waits if wait_s > 0.5] == [max(waits)], "until it has lost the other, and no more"
+    assert told_of_others(records, "0") == [("alone", ""), ("lost", "1"), ("back", "1")]
+    assert ("alone", "") not in told_of_others(records, "1")[2:]
+    last = {one.peer: one for one in exchanges}
+    assert {one.step for one in last.values()} == {400}
+    assert sum(one.peer == "1" for one in exchanges) < 60, "it went on from the other's model"
+
+
+def test_gossip_goes_on_when_most_of_its_peers_have_ended() -> None:
+    """No quorum of the view can come together any more."""
+    records = struck(3, Fault(kind=Kind.CRASH, who=(1, 2), at_s=1.0))
+    steps = [one.step for one in records if isinstance(one, ExchangeRecord) and one.peer == "0"]
+    assert steps[-1] == 400
+    assert told_of_others(records, "0") == [("alone", ""), ("lost", "1"), ("lost", "2")]
+
+
+def test_a_peer_is_told_to_be_alone_only_where_nobody_else_is_there() -> None:
+    """Two of six are cut off, and go on from the models of the others, in an exchange of none but themselves."""
+    records = struck(6, Fault(kind=Kind.CUT_OFF, who=(0, 1, 2, 3), at_s=1.0, for_s=6.0))
+    assert any(one.caught_up and one.members == 1 for one in records if isinstance(one, ExchangeRecord))
+    assert [about for peer in "012345" for event, about in told_of_others(records, peer) if event == "alone"] == []
 
 
 def test_a_round_that_is_left_out_is_found() -> None:
