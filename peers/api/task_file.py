@@ -17,6 +17,7 @@ from ..cli.notebook import in_notebook
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
 from ..launch.script_target import JOIN_VARIABLE
+from ..reasons import article
 from ..settings.keywords import PathText
 from ..task.task import NAMES, REQUIRED, TaskError, load_task
 from .source import Source, sendable
@@ -74,8 +75,8 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
         with _checked(_of_namespace(task), name.lower(), name) as found:
             yield found
     else:
-        kind = type(task).__name__
-        raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got a {kind}")
+        kind = article(type(task).__name__)
+        raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got {kind}")
 
 
 def refuse_within_import(call: str) -> None:
