@@ -16,6 +16,7 @@ from types import FrameType, ModuleType, SimpleNamespace
 from ..cli.notebook import in_notebook
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
+from ..launch.run_folder import TASK_FILE
 from ..launch.script_target import JOIN_VARIABLE
 from ..reasons import article
 from ..settings.keywords import PathText
@@ -23,8 +24,6 @@ from ..task.task import NAMES, REQUIRED, TaskError, load_task
 from .source import Source, sendable
 
 TaskLike = PathText | ModuleType | type | SimpleNamespace | None
-TASK_FILE = "task.py"
-"""The name, in the run's folder, of a task file that was collected from a notebook or class."""
 _MAIN = "__main__"
 
 

@@ -12,7 +12,8 @@ from typing import Any, Unpack
 from ..cli.command_line import STOPPED
 from ..cli.output import Output
 from ..errors import RunFailed
-from ..launch.local_run import Ended, LocalRun, prepared, wished
+from ..launch.local_run import Ended, LocalRun, prepared
+from ..launch.resuming import wished
 from ..run_settings.settings import aloud, silently
 from ..script.loop_thread import Background
 from ..script.main_script import errors_are_lines

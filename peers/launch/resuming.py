@@ -1,0 +1,56 @@
+"""The settings of a run on this machine that is to begin, or to go on in the folder of a stopped one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...protocols.conversation import End
+from ..checkpoints.checkpoint import CheckpointError
+from ..records.run import SETTINGS_FILE
+from ..run_settings.settings import Settings, Tell
+from .spec import checkpoint_path
+
+
+def wished(given: Mapping[str, object], config: Path | None, resume: Path | None, tell: Tell) -> Settings:
+    """The settings of a run, new or resumed; the arguments are those of `prepared`. Raises SettingsError and
+    CheckpointError."""
+    return Settings.read(config, given, tell) if resume is None else _resumed(resume, config, given, tell)
+
+
+def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tell: Tell) -> Settings:
+    if config is not None or given.get("run") is not None:
+        other = "--run" if config is None else "--config"
+        raise CheckpointError(f"{folder}: a run is resumed where it is and as it was set: leave out {other}")
+    file = folder / SETTINGS_FILE
+    if not folder.exists():
+        raise CheckpointError(f"{folder}: nothing to resume, there is no such folder")
+    if not file.is_file():
+        raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
+    settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
+    if not has_checkpoint(folder, settings.founders):
+        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
+    if given.get("peers") not in (None, settings.peers):
+        raise CheckpointError(
+            f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
+        )
+    if given.get("arguments") not in (None, settings.arguments):
+        own = f"{settings.arguments!r:.80}"
+        raise CheckpointError(f"{folder}: its task has the arguments {own}, and is resumed with them: leave out yours")
+    changed = settings.with_flags(given, tell)
+    if changed.protocol.name != settings.protocol.name:
+        own = settings.protocol.name
+        raise CheckpointError(f"{folder}: its protocol is {own}, and it is resumed with that: leave out --protocol")
+    return changed
+
+
+def has_checkpoint(folder: Path, peers: int) -> bool:
+    """Whether one of the first `peers` peers of the run in `folder` has left a checkpoint."""
+    return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))
+
+
+def over_before(end: End | None, settings: Settings) -> str:
+    """The line for a run that was resumed and had no work left."""
+    if end is None or end.by == "steps":
+        return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
+    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
