@@ -21,8 +21,8 @@ from ..records.result import Lost, PeerSummary, Result
 from ..records.tally import Tally, alike
 from ..records.units import MOST_NAMED, count_text, left_behind_text
 from ..run_settings.settings import Settings, Tell, of_tasks
-from ..task.definitions import check_defined
-from ..task.task import TaskError, check_trainable, kind_of
+from ..task.definitions import check_defined, misspelt
+from ..task.task import NAMES, TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, over_before, wished
@@ -198,7 +198,8 @@ class LocalRun:
         if self.resumed:
             keep_resuming(self.folder, self.resumed_by)
         waits = f"waiting for {count_text(settings.peers, 'worker')}; " if self.role else ""
-        display.say(f"{waits}join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        only_here = f", after copying {self.task} there" if self.task.parent == self.folder and not local else ""
+        display.say(f"{waits}join from {'this' if local else 'another'} machine{only_here}: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
         if idle := settings.own.idle_sites(settings):
@@ -276,7 +277,10 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
-            check_defined(task, settings.own.asks_of_task())
+            asked = settings.own.asks_of_task()
+            check_defined(task, asked)
+            for name, near in misspelt(task, [*NAMES, *asked]).items():
+                tell(f"{task}: nothing calls {name}(); did you mean {near}()?")
             check_devices(settings.device, settings.peers)
         folder, resumed_by = make_folder(settings.run, task, command, go_on=f"go on with --resume {settings.run}"), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)

@@ -96,6 +96,18 @@ def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tm
     assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
 
 
+def test_who_joins_a_task_that_is_in_the_runs_folder_is_told_to_copy_it(tmp_path: Path) -> None:
+    async def asks(asked: object) -> dict[str, object]:
+        raise AssertionError(asked)
+
+    said, task = Said(), tmp_path / "task.py"
+    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path)
+    for address in ("tcp://192.0.2.2:41", "tcp://127.0.0.1:41"):
+        run._met(cast(Display, said), WaysIn(task, tmp_path, None, asks), [{"id": "a", "address": address}])
+    assert said.lines[0].startswith(f"join from another machine, after copying {task} there: samovar join ")
+    assert said.lines[1].startswith("join from this machine: samovar join ")
+
+
 @pytest.mark.parametrize("own", ["allreduce", "gossip"])
 def test_a_run_is_resumed_with_its_own_protocol(tmp_path: Path, own: str) -> None:
     keep_settings(tmp_path, Settings(protocol=own, peers=2))
