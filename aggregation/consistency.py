@@ -58,6 +58,13 @@ class Consistency:
             needed[reader] = clock - self.own
         return needed
 
+    def least_resumed(self, furthest: int) -> int:
+        """The least clock from which a worker of a resumed run may go on beside one that is at clock `furthest`: the
+        clocks of two workers differ by at most slack + 1, and not at all where all step together."""
+        if self.slack is None:
+            return 0
+        return furthest if self.steps_together else max(0, furthest - self.slack - 1)
+
     @property
     def steps_together(self) -> bool:
         """Whether no worker begins a step before all others have pushed their previous one."""

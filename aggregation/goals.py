@@ -39,8 +39,9 @@ class Goal:
 
 
 def parse_goal(text: str) -> Goal:
-    """The goal in a text such as ``accuracy >= 0.97`` or ``accuracy >= 97%``. Raises ValueError on any other text, and
-    on a metric's name of more than 60 letters."""
+    """The goal in a text such as ``accuracy >= 0.97``, ``accuracy ≥ 0.97`` or ``accuracy >= 97%``. Raises ValueError on
+    any other text, and on a metric's name of more than 60 letters."""
+    text = text.replace("≥", ">=").replace("≤", "<=")
     sign = next((sign for sign in _COMPARE if sign in text), "")
     metric, _, value = text.rstrip().partition(sign) if sign else (text, "", "")
     percent = value.endswith("%")

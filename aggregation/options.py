@@ -4,12 +4,21 @@ The tables of names use underscores. A user may write hyphens (`spelled`).
 """
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
 
 TEXT_MAX = 60
 """The most characters of a name with its options."""
+
+
+class UnknownName(ValueError):
+    """Raised for an unknown name. `near`: the known name that is most like it; "": none is."""
+
+    def __init__(self, said: str, near: str) -> None:
+        super().__init__(said)
+        self.near = near
 
 
 class OptionError(ValueError):
@@ -29,12 +38,13 @@ def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: 
     options as texts; each must have a default, and it raises ValueError on invalid ones. `what`: the kind of object,
     for errors; `longest`: the most characters of `text`.
 
-    Raises ValueError, in one line, on an unknown name; its subclass OptionError on too many options, on options that
-    the function refuses, and on a `text` that is too long.
+    Raises UnknownName, in one line, on an unknown name; OptionError on too many options, on options that the function
+    refuses, and on a `text` that is too long.
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:
-        raise ValueError(f"there is no {what} {name!r:.60}; there are {', '.join(known)}")
+        near = (*get_close_matches(name[:TEXT_MAX], known, 1), "")[0]
+        raise UnknownName(f"there is no {what} {name!r:.60}; there are {', '.join(known)}", near)
     if len(text) > longest:
         raise OptionError(f"the {what} {name} has options of {len(text)} characters, beyond {longest}")
     make, most = known[name]

@@ -1,6 +1,11 @@
-"""The cause of a failed operation on a file, in words that fit into the middle of an error line."""
+"""Words that fit into the middle of an error line: the cause of a failed operation on a file, and a kind of value."""
 
 from __future__ import annotations
+
+
+def article(name: str) -> str:
+    """`name` with its indefinite article: 'an int', 'a Tensor'."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def reason(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from ..cli.notebook import html
 from ..errors import one_line
 from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord
-from ..records.run import Run, read_run
+from ..records.run import FAILURE_FILE, Run, read_run
 from ..report.plot import plotted
 from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
@@ -38,9 +38,13 @@ class Result(written.Result):
     @classmethod
     def read(cls, folder: PathText) -> Self:
         """The result of the run in `folder`. Raises CheckpointError when that folder holds no run, a damaged one, or
-        one without a result, which goes on or was killed."""
+        one without a result, which goes on, was killed or failed."""
         errors_are_lines()
         if (ended := _read(Path(folder)).result) is None:
+            failure = Path(folder) / FAILURE_FILE
+            if failure.is_file():
+                told = failure.read_text(encoding="utf-8", errors="replace").strip()
+                raise CheckpointError(f"{folder}: this run failed: {told}")
             raise CheckpointError(f"{folder}: this run has no result: it goes on, or was killed")
         return cls.of(dataclasses.replace(ended, run=str(folder)))
 

@@ -16,14 +16,14 @@ from types import FrameType, ModuleType, SimpleNamespace
 from ..cli.notebook import in_notebook
 from ..errors import MODULE_PREFIX
 from ..launch.control import CONTROL_VARIABLE
+from ..launch.run_folder import TASK_FILE
 from ..launch.script_target import JOIN_VARIABLE
+from ..reasons import article
 from ..settings.keywords import PathText
 from ..task.task import NAMES, REQUIRED, TaskError, load_task
 from .source import Source, sendable
 
 TaskLike = PathText | ModuleType | type | SimpleNamespace | None
-TASK_FILE = "task.py"
-"""The name, in the run's folder, of a task file that was collected from a notebook or class."""
 _MAIN = "__main__"
 
 
@@ -74,8 +74,8 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
         with _checked(_of_namespace(task), name.lower(), name) as found:
             yield found
     else:
-        kind = type(task).__name__
-        raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got a {kind}")
+        kind = article(type(task).__name__)
+        raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got {kind}")
 
 
 def refuse_within_import(call: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...aggregation.options import spelled
-from ..conversations.loading import chosen, of_another
+from ..conversations.loading import chosen, of_others
 from ..settings.common import CommonSettings
 from ..settings.fields import SettingsError, Spoken
 from ..settings.names import PROTOCOL, fields_of
@@ -116,9 +116,9 @@ class SettingsCommand(GroupedCommand):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
-            if other := of_another(name, spoken):
-                said = f"{error.option_name} is a setting of --protocol {other}, not of {spoken.name}"
-                see = spoken.value.instead.get(name) or f"see {ctx.command_path} --protocol {other} --help"
+            if others := of_others(name, spoken):
+                said = f"{error.option_name} is a setting of --protocol {' and '.join(others)}, not of {spoken.name}"
+                see = spoken.value.instead.get(name) or f"see {ctx.command_path} --protocol {others[0]} --help"
                 raise click.ClickException(f"{said}; {see}") from None
             raise
 

@@ -179,7 +179,10 @@ class Board:
             unknown = max(0, self._members[1] - (len(self.peers) - self._members[2]))
             there = len(self.peers) - sum(absent.values()) + unknown
             serving = sum(bool(peer.role) and peer.state not in absent for peer in self.peers.values())
-            texts.append(", ".join([peers_text(there, serving), *(f"{absent[state]:,} {state}" for state in absent)]))
+            if self.version or absent or there > serving:  # before, the workers may not have told anything yet
+                texts.append(
+                    ", ".join([peers_text(there, serving), *(f"{absent[state]:,} {state}" for state in absent)])
+                )
         left = self._left_s(elapsed_s)
         return texts + ([f"about {seconds_text(left)} left"] if left else [])
 

@@ -54,9 +54,9 @@ def chosen(value: object) -> Spoken:
     return spoken
 
 
-def of_another(name: str, spoken: Spoken) -> str:
-    """The first of the library's conversations, other than `spoken`, that has a setting called `name`; "": none has."""
-    return next((other for other in CONVERSATIONS if other != spoken.text and name in own_names(loaded(other))), "")
+def of_others(name: str, spoken: Spoken) -> list[str]:
+    """The library's conversations, other than `spoken`, that have a setting called `name`."""
+    return [other for other in CONVERSATIONS if other != spoken.text and name in own_names(loaded(other))]
 
 
 def own_names(spoken: Spoken) -> set[str]:

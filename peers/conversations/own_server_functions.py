@@ -27,6 +27,7 @@ from torch import Tensor
 from ...aggregation.options import TEXT_MAX, OptionError, number, spelled
 from ...aggregation.server.function import ServerFunction, State, Takes
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
+from ..reasons import article
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class _Own:
 
     def _checked(self, values: Tensor, state: object) -> State:
         if not isinstance(state, Mapping):
-            raise self.wrong(f"have a state of tensors by name; got a {type(state).__name__}")
+            raise self.wrong(f"have a state of tensors by name; got {article(type(state).__name__)}")
         for name, tensor in state.items():
             if not isinstance(tensor, Tensor) or tensor.dtype != values.dtype:
                 raise self.wrong(f"have a state of tensors of {values.dtype}, as the values are; {name!r} is none")

@@ -19,26 +19,32 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, PeerSummary, Result
 from ..records.tally import Tally, alike
-from ..records.units import count_text, left_behind_text
+from ..records.units import MOST_NAMED, count_text, left_behind_text
 from ..run_settings.settings import Settings, Tell, of_tasks
-from ..task.definitions import check_defined
-from ..task.task import TaskError, check_trainable, kind_of
+from ..task.definitions import check_defined, misspelt
+from ..task.task import NAMES, TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
-from .resuming import has_checkpoint, wished
+from .resuming import has_checkpoint, over_before, wished
 from .run_folder import (
     command_line,
     conclude,
+    forget_failure,
+    keep_failure,
     keep_resuming,
     keep_settings,
     kept,
     make_folder,
+    remove_unbegun,
     spent,
 )
 from .run_socket import answered
 from .spawned import failed_afterwards
 from .spec import founding_orders, log_path
 from .ways_in import WaysIn
+
+_QUIET_S = 1.0
+"""Seconds after a stop in which nothing is said."""
 
 
 class Display(Protocol):
@@ -119,7 +125,23 @@ class LocalRun:
         with kept(self.folder):
             if not self.resumed:
                 keep_settings(self.folder, self.settings)
-            return await self._train(display, stop, "" if self.script else again)
+            forget_failure(self.folder)
+            ended = Ended()
+            try:
+                ended = await self._train(display, stop, "" if self.script else again)
+            finally:
+                if ended.result is None:
+                    self._keep_or_remove(ended.wrong)
+            return ended
+
+    def _keep_or_remove(self, wrong: str) -> None:
+        """Remove the folder of a run that never began, if its name was not chosen by the user and nothing in it tells
+        more; else write the failure `wrong` there, if it is one."""
+        own_name = not self.resumed and self.settings.run is None
+        if own_name and str(self.folder) not in wrong and remove_unbegun(self.folder):
+            return
+        if wrong:
+            keep_failure(self.folder, wrong)
 
     async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         settings, folder, began = self.settings, self.folder, time.monotonic()
@@ -135,6 +157,7 @@ class LocalRun:
             with display:
                 if self.resumed:
                     display.goes_on(earlier.wall_s, earlier.peers)
+                waiting = asyncio.create_task(_tell_stopping(stop, launch, display))
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
@@ -142,7 +165,16 @@ class LocalRun:
                     display.tells(error)
                     saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
                     return Ended(wrong=error + saved if heard.saved and again else error)
-        ended = self._conclude(display, launch, earlier.wall_s + time.monotonic() - began, earlier.wall_s)
+                finally:
+                    waiting.cancel()
+        worked = launch.going or stop.is_set() or not self.resumed
+        took_s = time.monotonic() - began if worked else 0.0
+        ended = self._conclude(display, launch, earlier.wall_s + took_s, earlier.wall_s)
+        over = all(peer.finished for peer in launch.peers)
+        if over and stop.is_set():
+            cut = any(peer.late for peer in launch.peers)
+            display.say(f"the run was over before it was stopped{': only what the script does then was cut off' * cut}")
+            return Ended(ended.result, ended.wrong, cut)
         if stop.is_set():
             resumable = again and has_checkpoint(folder, settings.founders)
             nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"
@@ -150,7 +182,7 @@ class LocalRun:
             if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
                 display.say(line)
         elif not ended.wrong and self.resumed and not launch.going:
-            display.say(_over_before(_end(launch), settings))
+            display.say(over_before(_end(launch), settings))
         return Ended(ended.result, ended.wrong, stop.is_set())
 
     def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:
@@ -166,7 +198,8 @@ class LocalRun:
         if self.resumed:
             keep_resuming(self.folder, self.resumed_by)
         waits = f"waiting for {count_text(settings.peers, 'worker')}; " if self.role else ""
-        display.say(f"{waits}join from {'this' if local else 'another'} machine: {ways_in.lines[0]}")
+        only_here = f", after copying {self.task} there" if self.task.parent == self.folder and not local else ""
+        display.say(f"{waits}join from {'this' if local else 'another'} machine{only_here}: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
         if idle := settings.own.idle_sites(settings):
@@ -244,17 +277,21 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
-            check_defined(task, settings.own.asks_of_task())
+            asked = settings.own.asks_of_task()
+            check_defined(task, asked)
+            for name, near in misspelt(task, [*NAMES, *asked]).items():
+                tell(f"{task}: nothing calls {name}(); did you mean {near}()?")
             check_devices(settings.device, settings.peers)
         folder, resumed_by = make_folder(settings.run, task, command, go_on=f"go on with --resume {settings.run}"), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 
 
-def _over_before(end: End | None, settings: Settings) -> str:
-    """The line for a run that was resumed and had no work left."""
-    if end is None or end.by == "steps":
-        return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
-    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
+async def _tell_stopping(stop: asyncio.Event, launch: Launch, display: Display) -> None:
+    """If peers take longer than a second to stop, tell the user for which ones the run waits."""
+    await stop.wait()
+    await asyncio.sleep(_QUIET_S)
+    if running := [peer.name for peer in launch.peers if peer.running]:
+        display.say(f"stopping; waiting for peer {', '.join(running[:MOST_NAMED])} to end")
 
 
 def _end(launch: Launch) -> End | None:

@@ -18,13 +18,15 @@ from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
 from ..records.result import Best, Lost, PeerSummary, Result
-from ..records.run import COMMAND_FILE, RESULT_FILE, SETTINGS_FILE, read_run
+from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
 from ..run_settings.settings import Settings
 
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
+TASK_FILE = "task.py"
+"""The name, in the run's folder, of a task file that was collected from a notebook or class."""
 
 
 def make_folder(wished: str | None, task: Path, command: str | None = None, *, go_on: str = "") -> Path:
@@ -83,6 +85,36 @@ def command_line() -> str:
 def keep_settings(folder: Path, settings: Settings) -> None:
     """Write the run's settings to its folder, from which `--resume` and the user read them. Raises OSError."""
     (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+
+
+def keep_failure(folder: Path, error: str) -> None:
+    """Write the `error` with which the run failed to its folder, from which `Result.read` tells it. Does nothing if
+    that is impossible."""
+    with contextlib.suppress(OSError):
+        (folder / FAILURE_FILE).write_text(_line(error), encoding="utf-8")
+
+
+def forget_failure(folder: Path) -> None:
+    """Remove the error of an earlier start, because the run goes on."""
+    with contextlib.suppress(OSError):
+        (folder / FAILURE_FILE).unlink(missing_ok=True)
+
+
+def remove_unbegun(folder: Path) -> bool:
+    """Remove the folder of a run that never began, with the logs of its peers, and return True. Where it holds more
+    than the files with which a start begins, such as a record, nothing is removed."""
+    written = {COMMAND_FILE, SETTINGS_FILE, TASK_FILE}
+    try:
+        files = [*folder.iterdir()]
+        logs = {*folder.glob("peer-*.log")}
+        if any(file.is_dir() or file.stat().st_size for file in files if file.name not in written and file not in logs):
+            return False
+        for file in files:
+            file.unlink()
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

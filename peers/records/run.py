@@ -22,6 +22,7 @@ from .scene import Scene, read_scene
 
 RESULT_FILE: Final = "result.json"
 SETTINGS_FILE: Final = "settings.json"
+FAILURE_FILE: Final = "failure.txt"
 COMMAND_FILE: Final = "command.txt"
 """A file with the command line that started the run, as a person would type it, and a line for each that resumed it. It
 may be missing."""

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..conversations.loading import of_another
+from ..conversations.loading import of_others
 from ..settings.fields import SettingsError, Spoken
 from ..settings.names import fields_of, flag_of, present_names
 from ..settings.toml_file import Entry
@@ -77,9 +77,9 @@ def unknown(key: str, spoken: Spoken) -> str:
     """The text of an error for `key`, which names no setting of a run with this conversation. With a hint: the
     conversation whose setting it is, else the most similar name, else all names."""
     fields, name = fields_of(spoken), key[:100].replace("-", "_")
-    if other := of_another(name, spoken):
+    if others := of_others(name, spoken):
         instead = spoken.value.instead.get(name)
-        said = f"{name} is a setting of --protocol {other}, not of {spoken.name}"
+        said = f"{name} is a setting of --protocol {' and '.join(others)}, not of {spoken.name}"
         return f"{said}; {instead}" if instead else said
     close = difflib.get_close_matches(name, fields, n=1)
     known = textwrap.shorten(", ".join(fields), _KNOWN_LETTERS, placeholder=" ... (samovar train --help tells all)")

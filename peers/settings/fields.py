@@ -8,7 +8,7 @@ import os.path
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from ...aggregation.options import OptionError
+from ...aggregation.options import OptionError, UnknownName
 from ..memberships import Kind, Views
 from .validators import Parsed, Rule, shown
 
@@ -52,8 +52,9 @@ def checked(field: dataclasses.Field[Any], value: object) -> Any:
         return rule.take(value)
     except OptionError as error:
         raise SettingsError(f"is refused: {error}", field.name) from None
-    except ValueError:
-        raise SettingsError(f"must be {rule.said}, got {shown(value)}", field.name) from None
+    except ValueError as error:
+        hint = f"; did you mean {error.near}?" if isinstance(error, UnknownName) and error.near else ""
+        raise SettingsError(f"must be {rule.said}, got {shown(value)}{hint}", field.name) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

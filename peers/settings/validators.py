@@ -21,6 +21,7 @@ from ...aggregation.periods.policy import PERIOD_LIMIT
 from ...aggregation.periods.registry import PERIODS, parse_period
 from ...aggregation.schedules.registry import SCHEDULES
 from ...protocols.limits import PEERS_MAX
+from ..reasons import article
 
 T = TypeVar("T")
 
@@ -267,7 +268,7 @@ def sites() -> Rule:
 def shown(value: object) -> str:
     """An invalid value as text for an error, shortened."""
     if isinstance(value, str):
-        return ascii(value[:60])
+        return repr(value[:60])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), f"a {type(value).__name__}")
+    return {int: "a huge number", dict: "a table", list: "a list"}.get(type(value), article(type(value).__name__))

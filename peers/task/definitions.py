@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from .constants import Agreement
 from .syntax import TaskError, parsed
+
+_ALIKE = 0.8
+"""How alike two names are at least, by `difflib`, of which one may be the other misspelt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,19 @@ def check_defined(path: Path, asked: Mapping[str, str]) -> None:
     for name, why in asked.items():
         if not any(name in names or "*" in names for names in bound):
             raise _lacks(path, name, why)
+
+
+def misspelt(path: Path, known: Collection[str]) -> dict[str, str]:
+    """The functions of the file `path` that look like misspelt ones of the `known` names: name -> the known name. They
+    stand at its top level, undecorated, nothing in the file uses them, and the file has nothing of the known name."""
+    body = parsed(path).body
+    bound, used = set().union(*map(_bound, body)), set().union(*map(_used, body))
+    names = [one.name for one in body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
+    missing = [name for name in known if name not in bound]
+    near = {
+        name: get_close_matches(name, missing, 1, _ALIKE) for name in names if name not in known and name not in used
+    }
+    return {name: found[0] for name, found in near.items() if found}
 
 
 def agreed(agreement: Agreement, definitions: Mapping[str, Definition]) -> Agreement:

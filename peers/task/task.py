@@ -36,6 +36,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..reasons import article
 from ..records.metrics import fault
 from ..user_code import called_with, imported
 from .definitions import Definition, defined
@@ -262,7 +263,7 @@ def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
     """Returns `made`, the result of a function of `task`, if it is a `kind`; raises TaskError otherwise. `function`:
     its name, for the error."""
     if not isinstance(made, kind):
-        raise TaskError(f"{task.path}: {function}() must return a {kind.__name__}, got {shown(made)}")
+        raise TaskError(f"{task.path}: {function}() must return {article(kind.__name__)}, got {shown(made)}")
     return made
 
 
@@ -270,4 +271,4 @@ def shown(made: object) -> str:
     """A description of a value that a task's function returned, for an error message."""
     if isinstance(made, Tensor):
         return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
-    return "None: is its return missing?" if made is None else f"a {type(made).__name__}"
+    return "None: is its return missing?" if made is None else article(type(made).__name__)

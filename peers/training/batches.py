@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..task.rng import Chance, derive
-from ..task.task import Task, TaskError
+from ..task.task import Task, TaskError, shown
 from ..task.tensors import cloned, moved
 from .passes import Passes
 
@@ -111,7 +111,10 @@ class Batches:
         task = self._task
         if self._data is None or isinstance(self._data, Iterator):  # a generator is spent after one epoch
             self._reseed("dataset")
-            self._data = data = task.data(self.data_shard, self.data_shards)
+            data = task.data(self.data_shard, self.data_shards)
+            if not isinstance(data, Iterable) and not hasattr(data, "__getitem__"):
+                raise TaskError(f"{task.path}: data() must return an iterable of batches, got {shown(data)}")
+            self._data = data
             if task.seed_everything is not None and isinstance(data, DataLoader) and data.worker_init_fn is None:
                 data.worker_init_fn = partial(_seed_worker, task.seed_everything)
         self._reseed("data", self._epoch)

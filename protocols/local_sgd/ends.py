@@ -34,6 +34,8 @@ _METRIC_MAX = 1e30
 _DIGITS = 6
 """Significant digits to which a metric is rounded after it was averaged as a signal of 32 bits, so that a metric of
 0.97 reaches a goal of 0.97."""
+_SHOWN = 4
+"""Significant digits of a metric in words, as everywhere else."""
 
 
 class Counts(NamedTuple):
@@ -206,7 +208,7 @@ class Ends:
             return End("stop", f"{found}, and the goal is {self.goal.told(metric in self.shares)}")
         if counts is not None and self._stuck(counts):
             rounds = f"for {counts.told - counts.best_round:,} rounds"
-            best = self._number(self.headline, counts.best)
+            best = self._number(self.headline, counts.best, _SHOWN)
             why = f"no better {self.headline} {rounds} than {best} in round {counts.best_round:,}"
             return End("stop_patience", why)
         if counts is not None and _left(self.samples, counts.samples, counts.samples_a_step) == 0:
@@ -215,8 +217,8 @@ class Ends:
             return End("epochs", f"each peer has gone through its data {counts.epochs:.4g} times")
         return End.by_steps(step, step)
 
-    def _number(self, metric: str, value: float) -> str:
-        return f"{value:.2%}" if metric in self.shares else f"{value:.{_DIGITS}g}"
+    def _number(self, metric: str, value: float, digits: int = _DIGITS) -> str:
+        return f"{value:.2%}" if metric in self.shares else f"{value:.{digits}g}"
 
 
 ENDLESS = Ends()

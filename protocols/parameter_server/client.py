@@ -55,13 +55,13 @@ class Client:
         self._news = asyncio.Event()
         """Set when an exchange is over."""
 
-    async def enlist(self, clock: int) -> int:
+    async def enlist(self, clock: int, *, resumed: bool = False) -> int:
         """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
-        it a later clock, so that none has to wait for it. Returns the clock from which it takes part. Raises as
-        `at_most`."""
+        it a later clock, so that none has to wait for it; if the run is `resumed`, only where the consistency bounds
+        how far the others may be ahead. Returns the clock from which it takes part. Raises as `at_most`."""
         self._reading = None
-        first = await self._enlisted(clock)
-        return first if first == clock else await self._enlisted(first)
+        first = await self._enlisted(clock, resumed)
+        return first if first == clock else await self._enlisted(first, resumed)
 
     def received(self) -> Mapping[PeerId, int]:
         """By server, the bytes of values that were pulled from it since the last call."""
@@ -205,12 +205,12 @@ class Client:
             exchange.cancel()
         self._exchanges.parcels.close()
 
-    async def _enlisted(self, clock: int) -> int:
+    async def _enlisted(self, clock: int, resumed: bool) -> int:
         clocks = [clock]
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             answers, taking = (Enlisted, NotTaken), partial(take, ranges, self._told(ranges))
-            return Question(lambda ask: Enlist(ask, epoch, clock, ranges), b"", answers, taking)
+            return Question(lambda ask: Enlist(ask, epoch, clock, ranges, resumed), b"", answers, taking)
 
         def take(ranges: Sequence[int], before: Sequence[int], answer: Envelope) -> None:
             enlisted = taken(answer.message)

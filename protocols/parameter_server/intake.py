@@ -15,6 +15,7 @@ from functools import partial
 
 import torch
 
+from ...aggregation.consistency import Consistency
 from ...aggregation.rows import INDEX
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness, witnessed
@@ -40,9 +41,16 @@ class Intake:
     `algorithm` says that it is due. Answers each push when all copies have it."""
 
     def __init__(
-        self, channel: Channel, store: Store, tenure: Tenure, chains: Chains, reads: Reads, algorithm: Rule
+        self,
+        channel: Channel,
+        store: Store,
+        tenure: Tenure,
+        chains: Chains,
+        reads: Reads,
+        algorithm: Rule,
+        consistency: Consistency,
     ) -> None:
-        self._channel, self._store, self._tenure = channel, store, tenure
+        self._channel, self._store, self._tenure, self._consistency = channel, store, tenure, consistency
         self._chains, self._reads, self._algorithm = chains, reads, algorithm
         self._gathered: dict[int, Gathering] = {}
         """By range, what is gathered; several may have the same."""
@@ -74,7 +82,7 @@ class Intake:
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
-            clock = self._first_clock(copy, worker, enlist.clock)
+            clock = self._first_clock(copy, worker, enlist.clock, resumed=enlist.resumed)
             entries.append(Entry((number,), None, {worker: clock}, joins=True))
         self._asked.append(envelope)
         self._chains.enter(entries)
@@ -86,15 +94,18 @@ class Intake:
         self._chains.after(enlist.ranges, partial(self._close, envelope, answer))
         self._update([*self._alike_ones(enlist.ranges)])
 
-    def _first_clock(self, copy: Copy, worker: PeerId, asked: int) -> int:
+    def _first_clock(self, copy: Copy, worker: PeerId, asked: int, *, resumed: bool) -> int:
         """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
         would have to wait for it, and not below that of the worker's last push. Where no other takes part now, it is
         not below any worker's, because those that come back would be ahead of it by more than the bound. A worker that
-        asks again, for the clock that another range has given it, gets that clock."""
+        asks again, for the clock that another range has given it, gets that clock. In a `resumed` run a worker goes on
+        from its own clock, as far as the consistency allows."""
         known = copy.clocks.get(worker, 0)
         others = [clock for one, clock in copy.counted().items() if one != worker]
         last = max((clock for clock in copy.clocks.values() if clock < FOREVER), default=0)
         least = min(others, default=last) if copy.updates and worker not in copy.enlisted else 0
+        if resumed:
+            least = min(least, self._consistency.least_resumed(last))
         return max(asked, known if known < FOREVER else 0, least)
 
     def _clock(self, number: int, worker: PeerId) -> int:

@@ -31,12 +31,14 @@ _control = message(PARAMETER_SERVER)
 @dataclass(frozen=True, slots=True)
 class Enlist:
     """From a worker to the heads of `ranges`: it takes part from `clock` on, or from a later clock that the head gives
-    it. FOREVER: it takes no more steps."""
+    it. FOREVER: it takes no more steps. `resumed`: the run begins again, and `clock` is that of the worker's
+    checkpoint."""
 
     ask: int
     epoch: int
     clock: int
     ranges: tuple[int, ...]
+    resumed: bool = False
 
 
 @_control

@@ -78,7 +78,7 @@ class Parts:
         reads = Reads(channel, store, tenure, consistency, stalls)
         chains = Chains(channel, store, tenure)
         chains.on_entries.append(reads.look)
-        intake = Intake(channel, store, tenure, chains, reads, algorithm)
+        intake = Intake(channel, store, tenure, chains, reads, algorithm, consistency)
         return cls(store, tenure, chains, intake, reads, Takeover(channel, store, tenure, chains, initial))
 
 

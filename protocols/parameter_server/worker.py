@@ -8,7 +8,8 @@
 A worker's clock is the number of its turns, each of a pull, local steps and a push. A worker waits for servers and for
 other workers' clocks, never for a decision on a view. Its last pull waits until no other worker takes more steps, so
 that all end with the same model. A newcomer, and a worker without which the others have gone on,
-takes part from the slowest other worker's clock on, and begins from the values that it pulls then.
+takes part from the slowest other worker's clock on, and begins from the values that it pulls then. The workers of a
+resumed run go on from their own clocks, as far as the consistency lets these differ.
 """
 
 from __future__ import annotations
@@ -75,13 +76,14 @@ class Worker:
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
         self.state.own &= not late
-        await self._enlist()
+        await self._enlist(resumed=resumed and not late)
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
-    async def _enlist(self) -> None:
-        """Have the servers count this worker, from a later clock than its own if the others are ahead of it."""
-        clock = await self._client.enlist(self.state.clock)
+    async def _enlist(self, *, resumed: bool = False) -> None:
+        """Have the servers count this worker, from a later clock than its own if the others are ahead of it. `resumed`:
+        it goes on with the others from their checkpoints."""
+        clock = await self._client.enlist(self.state.clock, resumed=resumed)
         if clock > self.state.clock:
             self.state.step += (clock - self.state.clock) * self._options.algorithm.period
             self.state.clock = clock

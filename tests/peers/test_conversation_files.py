@@ -118,16 +118,16 @@ def test_the_flags_of_a_resumed_run_and_of_a_scenario_are_those_of_its_conversat
 
 def test_a_setting_of_another_conversation_is_refused_and_its_own_is_named(ring: Path) -> None:
     foreign = "is a setting of --protocol allreduce, not of ring.py"
-    assert refused(None, protocol="ring.py", period="8") == f"period {foreign}"
+    both = "--protocol allreduce and gossip"
+    shared = f"is a setting of {both}, not of ring.py"
+    assert refused(None, protocol="ring.py", period="8") == f"period {shared}"
     Path("settings.toml").write_text('period-block-s = 3\nprotocol = "ring.py"\n')
-    assert refused(Path("settings.toml")) == f"settings.toml, line 1: period_block_s {foreign}"
+    assert refused(Path("settings.toml")) == f"settings.toml, line 1: period_block_s {shared}"
     with pytest.raises(SettingsError, match=f"^mixing {foreign}$"):
         Settings(protocol="ring.py", mixing=0.5)
     told = " ".join(run("--protocol", "ring.py", "--no-overlap", command=train).split())
     assert f"--no-overlap {foreign}; see train --protocol allreduce --help" in told
-    served = (
-        "period is a setting of --protocol allreduce, not of parameter_server; with --algorithm downpour:N a worker"
-    )
+    served = f"period is a setting of {both}, not of parameter_server; with --algorithm downpour:N a worker"
     assert refused(None, protocol="parameter_server", period="8").startswith(served)
     assert refused(None, protocol="ring.py", own_shar=0.1) == 'unknown key "own_shar"; did you mean "own_share"?'
     assert refused(None, own_share=0.1).startswith('unknown key "own_share"; did you mean')

@@ -7,9 +7,9 @@ import torch
 from live import verb
 
 from samovar.aggregation.vector import Layout
-from samovar.peers.task.definitions import check_defined
+from samovar.peers.task.definitions import check_defined, misspelt
 from samovar.peers.task.facts import Facts
-from samovar.peers.task.task import TaskError, load_task
+from samovar.peers.task.task import NAMES, TaskError, load_task
 
 ASKED = {"signed": "--server-update signed is none of add"}
 TASK = """
@@ -88,3 +88,19 @@ def test_a_server_function_of_the_task_trains_the_model(tmp_path: Path, monkeypa
     assert ended.exit_code == 2
     assert "--server-update unsigned is none of add, sgd" in ended.stderr
     assert not (tmp_path / "runs/task-002").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("def evalute(model): pass", {"evalute": "evaluate"}),
+        ("def sample(batch): pass", {"sample": "samples"}),
+        ("def evalute(model): pass\ndef evaluate(model): return evalute(model)", {}),
+        ("def evalute(model): pass\nprint(evalute)", {}),
+        ("@torch.no_grad()\ndef evalute(model): pass", {}),
+        ("def helper(): pass", {}),
+    ],
+)
+def test_a_misspelt_optional_function_is_found(tmp_path: Path, more: str, told: dict[str, str]) -> None:
+    (tmp_path / "task.py").write_text(TASK + more)
+    assert misspelt(tmp_path / "task.py", NAMES) == told

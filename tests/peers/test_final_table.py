@@ -11,10 +11,11 @@ from boards import committed, drawn
 
 from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import SLOWEST
+from samovar.peers.records.metrics import scale_of
 from samovar.peers.records.records import EventRecord
 from samovar.peers.records.result import Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
-from samovar.peers.records.units import bytes_text, clock_text, loss_text, moment_text, plain, seconds_text
+from samovar.peers.records.units import bytes_text, clock_text, loss_text, metric_text, moment_text, plain, seconds_text
 
 
 def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them() -> None:
@@ -173,6 +174,9 @@ def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: 
         (moment_text(9.514), "9.51 s"),
         (moment_text(59.99), "0:59"),
         (loss_text(0.145), "0.1450"),
+        (metric_text(4.0, scale_of("n", {"n": "lower patients"})), "4 patients"),
+        (metric_text(4.25, scale_of("n", {"n": "lower patients"})), "4.250 patients"),
+        (metric_text(1.0, scale_of("AUC", {})), "1.000"),
         (loss_text(2300.0), "2300"),
         (loss_text(math.inf), "not finite"),
         (loss_text(math.nan), "-"),

@@ -12,10 +12,10 @@ from boards import Clock, board, committed, drawn, happened, row
 from rich.console import Console
 
 from samovar.peers.cli.final_table import final_table
-from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST
+from samovar.peers.cli.live_table import MOST_ROWS, SLOWEST, Board
 from samovar.peers.cli.progress import Progress
 from samovar.peers.records.columns import KNOWN
-from samovar.peers.records.records import Missing
+from samovar.peers.records.records import EventRecord, Missing
 from samovar.peers.records.result import Lost, PeerSummary, Result
 
 
@@ -75,6 +75,14 @@ def test_a_server_serves_and_has_no_cells_of_steps(count: int) -> None:
         assert not any(line.startswith("s ") for line in text.splitlines()), "a server is no slow worker"
     found.update(happened("s", "lost"))
     assert f"{count - 1} peers, 1 lost" in found.headline(1)
+
+
+def test_before_a_worker_has_told_anything_the_line_counts_no_servers_alone() -> None:
+    board = Board(steps=10)
+    board.update(EventRecord(peer="3", time_s=0.0, event="started", role="server"))
+    assert "server" not in board.headline(1.0)
+    board.update(EventRecord(peer="0", time_s=0.0, event="started"))
+    assert "1 worker, 1 server" in board.headline(1.0)
 
 
 def test_a_server_without_a_record_yet_has_not_sent_zero_bytes() -> None:

@@ -9,10 +9,13 @@ from typing import cast
 
 import pytest
 
+import samovar
 from samovar.peers.checkpoints.checkpoint import CheckpointError
+from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun, wished
-from samovar.peers.launch.run_folder import command_line, keep_settings, make_folder
+from samovar.peers.launch.local_run import Display, LocalRun
+from samovar.peers.launch.resuming import wished
+from samovar.peers.launch.run_folder import Spent, command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
 from samovar.peers.launch.spec import checkpoint_path, founding_orders, log_path
 from samovar.peers.launch.ways_in import WaysIn
@@ -40,6 +43,12 @@ class Said:
 
     def end(self, result: Result) -> str:
         return ""
+
+    def goes_on(self, spent_s: float, before: object) -> None:
+        pass
+
+    def tells(self, why: str) -> None:
+        pass
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -87,6 +96,18 @@ def test_how_others_join_is_told_again_after_a_restart_only_if_it_has_changed(tm
     assert [line.split()[6] for line in said.lines] == ["tcp://192.0.2.2:41", "tcp://192.0.2.2:42"]
 
 
+def test_who_joins_a_task_that_is_in_the_runs_folder_is_told_to_copy_it(tmp_path: Path) -> None:
+    async def asks(asked: object) -> dict[str, object]:
+        raise AssertionError(asked)
+
+    said, task = Said(), tmp_path / "task.py"
+    run = LocalRun(task=task, script=False, settings=Settings(), folder=tmp_path)
+    for address in ("tcp://192.0.2.2:41", "tcp://127.0.0.1:41"):
+        run._met(cast(Display, said), WaysIn(task, tmp_path, None, asks), [{"id": "a", "address": address}])
+    assert said.lines[0].startswith(f"join from another machine, after copying {task} there: samovar join ")
+    assert said.lines[1].startswith("join from this machine: samovar join ")
+
+
 @pytest.mark.parametrize("own", ["allreduce", "gossip"])
 def test_a_run_is_resumed_with_its_own_protocol(tmp_path: Path, own: str) -> None:
     keep_settings(tmp_path, Settings(protocol=own, peers=2))
@@ -105,6 +126,62 @@ def test_a_task_that_is_stopped_before_its_first_checkpoint_says_that_it_cannot_
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
     assert asyncio.run(run.train(cast(Display, said), stop, "again")).stopped
     assert said.lines == ["stopped before the first checkpoint: there is nothing to resume"]
+
+
+@pytest.mark.parametrize("names_the_folder", [False, True])
+def test_a_refused_start_leaves_no_folder_unless_its_error_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names_the_folder: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_folder(None, Path("task.py"))
+    why = f"peer 0: data() failed; see {log_path(folder, '0')}" if names_the_folder else "peer 0: no data()"
+
+    async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
+        log_path(folder, "0").write_text("Traceback")
+        (folder / "peer-0.jsonl").touch()
+        raise RunFailed(why)
+
+    monkeypatch.setattr(Launch, "run", fails)
+    run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=folder)
+    assert asyncio.run(run.train(cast(Display, Said()), asyncio.Event(), "again")).wrong == why
+    assert folder.exists() is names_the_folder
+    if names_the_folder:
+        with pytest.raises(CheckpointError, match="this run failed: peer 0: data\\(\\) failed"):
+            samovar.Result.read(folder)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_that_was_over_when_it_was_stopped_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    async def all_done(self: Launch, stop: asyncio.Event, met: object) -> None:
+        for peer in self.peers:
+            peer.ended, peer.exit_code = {"finished": True, "metrics": {}}, 0
+            peer.grace_s = 5.0 if late else None
+        self._met_s = 0.0
+        stop.set()
+
+    said = Said()
+    monkeypatch.setattr(Launch, "run", all_done)
+    run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
+    assert asyncio.run(run.train(cast(Display, said), asyncio.Event(), "")).stopped is late
+    cut = ": only what the script does then was cut off"
+    assert said.lines[-1] == f"the run was over before it was stopped{cut if late else ''}"
+
+
+def test_resuming_a_run_that_is_over_takes_no_time_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def all_done(self: Launch, stop: asyncio.Event, met: object) -> None:
+        for peer in self.peers:
+            peer.ended, peer.exit_code = {"finished": True, "metrics": {}}, 0
+        self._met_s = 0.0
+
+    monkeypatch.setattr(Launch, "run", all_done)
+    monkeypatch.setattr("samovar.peers.launch.local_run.spent", lambda folder: Spent(wall_s=13.25))
+    settings = Settings(report=False)
+    run = LocalRun(task=Path("task.py"), script=False, settings=settings, folder=tmp_path, resumed_by="again")
+    result = asyncio.run(run.train(cast(Display, Said()), asyncio.Event(), "")).result
+    assert result is not None
+    assert result.wall_s == 13.25
 
 
 @pytest.mark.parametrize(

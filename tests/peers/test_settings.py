@@ -123,6 +123,13 @@ def test_an_allowed_value_is_kept_unchanged(name: str, values: list[object]) -> 
         assert Settings(**{name: value}).plain()[name] == value
 
 
+def test_a_misspelt_name_of_an_algorithm_is_told_the_one_that_was_meant() -> None:
+    with pytest.raises(SettingsError, match=r"got 'pushsum'; did you mean push_sum\?$"):
+        Settings(protocol="gossip", algorithm="pushsum")  # type: ignore[call-arg]
+    with pytest.raises(SettingsError, match=r"got 'AUC ≠ 0.9'$"):
+        Settings(stop="AUC ≠ 0.9")
+
+
 def test_a_link_that_is_let_through_can_be_simulated() -> None:
     for link in ("100mbit,5ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s", "1tbit,1us"):
         assert parse_link(Settings(link=link).link).bandwidth_Bps > 0

@@ -223,12 +223,17 @@ def evaluate(model): return model(torch.randn(4, 2)).mean()
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("def loss(model, batch): return 3", "loss() must return a scalar tensor, got a int"),
+        ("def loss(model, batch): return 3", "loss() must return a scalar tensor, got an int"),
+        (
+            "def data(part, parts): return None",
+            "data() must return an iterable of batches, got None: is its return missing",
+        ),
+        ("def data(part, parts): return 3", "data() must return an iterable of batches, got an int"),
         ("def samples(batch): return None", "samples() must return a number, 0 or more, got None"),
         ("def clip(model): raise ValueError('of the user')", "of the user"),
         ("def evaluate(model): return 'good'", "evaluate() returned 'good'; a number"),
         ("def setup(run): raise ValueError('no such disk')", "no such disk"),
-        ("def optimizer(model): return 3", "optimizer() must return a Optimizer, got a int"),
+        ("def optimizer(model): return 3", "optimizer() must return an Optimizer, got an int"),
     ],
 )
 def test_a_bad_function_is_told_before_training(tmp_path: Path, text: str, line: str) -> None:

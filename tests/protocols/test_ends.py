@@ -142,6 +142,11 @@ def test_text_that_is_no_goal_is_refused(text: str) -> None:
         parse_goal(text)
 
 
+def test_a_goal_may_be_written_with_the_mathematical_signs() -> None:
+    assert parse_goal("AUC ≥ 0.99") == parse_goal("AUC >= 0.99")
+    assert parse_goal("loss ≤ 1%") == parse_goal("loss <= 1%")
+
+
 @pytest.mark.parametrize(("higher", "values"), [(True, [0.1, 0.5, 0.4, 0.5, 0.3]), (False, [9.0, 5.0, 6.0, 5.0, 7.0])])
 def test_patience_counts_rounds_without_a_better_headline(higher: bool, values: list[float]) -> None:
     ends = Ends(patience=3, headline="m", higher=higher)

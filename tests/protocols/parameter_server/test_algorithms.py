@@ -1,5 +1,7 @@
 """The algorithms of the parameter server: each is its paper's formula, and each trains in a simulation."""
 
+import json
+
 import pytest
 import torch
 from test_simulated_runs import TASKS, simulate
@@ -7,6 +9,7 @@ from two_peers import TwoPeers
 from two_servers import TWO_SERVERS
 
 from samovar.aggregation.consistency import parse_consistency
+from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
@@ -49,6 +52,26 @@ def test_elastic_averaging_goes_on_from_the_workers_own_models_after_a_resume() 
         )
         assert torch.allclose(one, other, atol=1e-4)
         assert not torch.allclose(one, first, atol=1e-2)
+
+
+@pytest.mark.parametrize(("consistency", "first"), [("async", 6), ("ssp:2", 17), ("bounded:20", 6)])
+def test_a_worker_of_a_resumed_run_goes_on_from_its_own_clock_within_the_bound(consistency: str, first: int) -> None:
+    """The other worker and the servers are at clock 20, and know no worker of this run."""
+    own = {"algorithm": "downpour:1:1", "consistency": consistency, "steps": 24, "peers": 2, "checkpoint_every_s": 0.0}
+    settings = Settings(**{**TWO_SERVERS, **own})
+    snapshots = TwoPeers(load_task(UNION), settings).snapshots
+    begun = {part: _without_keys(one) for part, one in snapshots[20].items()} | {1: snapshots[6][1]}
+    resumed = TwoPeers(load_task(UNION), settings, begun=begun)
+    assert len(begun) == settings.founders
+    assert [end.steps for end in resumed.ends] == [24, 24]
+    assert [compute.steps for compute in resumed.computes[:2]] == [4, 24 - first]
+
+
+def _without_keys(snapshot: Snapshot) -> Snapshot:
+    """The checkpoint as of peers with other keys."""
+    return Snapshot(
+        snapshot.tensors, json.loads(json.dumps(snapshot.numbers).replace('"p0"', '"a"').replace('"p1"', '"b"'))
+    )
 
 
 def test_downpour_pushes_and_fetches_at_its_own_paces() -> None:
