@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from .schema import INT_MAX, STR_BYTES_MAX, Fields, fields_of, integer, integers, plain_fields, read_fields
+from .schema import STR_BYTES_MAX, Fields, fields_of, integer, integers, plain_fields, read_fields
 
 VERSION = 19
 """Version of the protocol. Peers of different versions refuse each other, and tell so."""
@@ -32,14 +31,6 @@ _PREFIX_BYTES_MAX = 48
 
 Buffer = bytes | bytearray | memoryview
 _PACKER = msgpack.Packer()  # kept: to make one takes ten times as long as to pack a header with it
-_AT_ONCE_BYTES, _INT = 4096, {int}
-_LISTS_MAX = 64
-"""The most bytes of a small header that may begin a long list: memory for as many items as a list tells is taken before
-the items are read, and lists may lie in each other."""
-_UNPACK = partial(
-    msgpack.unpackb, use_list=False, raw=False, strict_map_key=True,
-    max_array_len=_AT_ONCE_BYTES, max_map_len=0, max_ext_len=0, max_str_len=_AT_ONCE_BYTES, max_bin_len=_AT_ONCE_BYTES,
-)  # fmt: skip
 _UNPACKERS: list[Any] = []  # kept: to make one takes as long as to read a header with it
 
 
@@ -192,8 +183,6 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
     """The frame in a header; of an `Unopened` message the fields are not read. `payload_bytes`: the size of the payload
     that came with the header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
     bounded fields, or one of an unknown family."""
-    if len(header) <= _AT_ONCE_BYTES and (known := _read_at_once(header, payload_bytes)) is not None:
-        return known
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     unpacker = _UNPACKERS.pop() if _UNPACKERS else _unpacker()
@@ -209,31 +198,6 @@ def decode(header: Buffer, payload_bytes: int) -> Frame:
         raise PeerMisbehaved(f"sent a header that cannot be taken: {error or type(error).__name__}") from None
     _UNPACKERS.append(unpacker)  # it has read all that it was fed
     return frame
-
-
-def _read_at_once(header: Buffer, payload_bytes: int) -> Frame | None:
-    """The frame in a small header of a kind that has only scalars and tuples of integers. All its values are made
-    before any is checked: that takes a fifth of the time, and of so few bytes not much memory. None: the header is not
-    such a one, or is wrong, which `_read` says in words."""
-    whole = bytes(header)
-    if whole.count(b"\xdc") + whole.count(b"\xdd") > _LISTS_MAX:
-        return None
-    try:
-        values = _UNPACK(whole)
-        if type(values) is not tuple:  # Python 3.12 looks a slice up in a dict
-            return None
-        version, incarnation, towards, lane, seq, channel, name = values[:_PREFIX_FIELDS]
-        kind = _spoken.get((channel, name))
-        if kind is None or (flat := kind.fields.flat) is None or payload_bytes > kind.payload_max:
-            return None
-        prefix, fields = (incarnation, towards, lane, seq, version), values[_PREFIX_FIELDS:]
-        if {*map(type, prefix)} != _INT or min(prefix) < 0 or max(prefix) > INT_MAX:
-            return None
-        if version != VERSION or lane != kind.lane or not flat.allow(fields):
-            return None
-        return Frame(incarnation, towards, kind.lane, seq, kind.type(*fields), channel)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        return None
 
 
 def _unpacker() -> Any:

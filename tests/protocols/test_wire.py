@@ -209,21 +209,6 @@ def test_no_mutant_of_a_valid_frame_gives_another_error() -> None:
     assert len(seen) > len(KINDS) // 2, "a flipped bit of a number is still a message: or nothing was mutated"
 
 
-def test_a_small_header_that_is_read_at_once_gives_the_frame_that_is_read_value_by_value(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at_once = 0
-    for header, payload_bytes in examples():
-        for mutant in mutants(header) if header in GOLDEN_HEADERS else (header,):
-            outcome(mutant, payload_bytes)  # so that its channel and kind are known
-            quick = wire._read_at_once(mutant, payload_bytes)
-            with monkeypatch.context() as slow:
-                slow.setattr(wire, "_AT_ONCE_BYTES", -1)
-                assert quick is None or decode(mutant, payload_bytes) == quick
-            at_once += quick is not None
-    assert at_once > 500, "none was read at once"
-
-
 def test_no_random_bytes_give_another_error() -> None:
     rng = random.Random(1)
     valid = [header for header, _ in examples()]
@@ -380,8 +365,8 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     for name, claim in claims.items():
         for prefix in (b"", b"\x9e", start):
             yield f"nested {name}", prefix + claim * ((room - len(prefix)) // len(claim))
-    for prefix in (b"", start):  # as deep as msgpack goes, in a header that is read at once
-        yield "small lists, nested", (prefix + b"\xdc\x10\x00" * 1020)[: wire._AT_ONCE_BYTES]
+    for prefix in (b"", start):  # as deep as msgpack goes
+        yield "small lists, nested", prefix + b"\xdc\x10\x00" * 1020
     for name, item in (("lists", b"\x90"), ("numbers", b"\x01"), ("records", b"\x92\xc3\xa0"), ("nils", b"\xc0")):
         for count in (ITEMS_MAX, 65_535):
             for prefix in (b"", start, start + b"\x90"):
