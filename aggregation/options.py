@@ -4,7 +4,6 @@ The tables of names use underscores. A user may write hyphens (`spelled`).
 """
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,11 +13,11 @@ TEXT_MAX = 60
 
 
 class UnknownName(ValueError):
-    """Raised for an unknown name. `near`: the known name that is most like it; "": none is."""
+    """Raised for an unknown `name`. `known`: the names that there are."""
 
-    def __init__(self, said: str, near: str) -> None:
+    def __init__(self, said: str, name: str, known: tuple[str, ...]) -> None:
         super().__init__(said)
-        self.near = near
+        self.name, self.known = name, known
 
 
 class OptionError(ValueError):
@@ -43,8 +42,7 @@ def made_of(text: str, known: Mapping[str, tuple[Callable[..., T], int]], what: 
     """
     name, *options = spelled(text.strip()).split(":")
     if name not in known:
-        near = (*get_close_matches(name[:TEXT_MAX], known, 1), "")[0]
-        raise UnknownName(f"there is no {what} {name!r:.60}; there are {', '.join(known)}", near)
+        raise UnknownName(f"there is no {what} {name!r:.60}; there are {', '.join(known)}", name[:TEXT_MAX], (*known,))
     if len(text) > longest:
         raise OptionError(f"the {what} {name} has options of {len(text)} characters, beyond {longest}")
     make, most = known[name]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os.path
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ...aggregation.options import OptionError, UnknownName
@@ -53,7 +54,8 @@ def checked(field: dataclasses.Field[Any], value: object) -> Any:
     except OptionError as error:
         raise SettingsError(f"is refused: {error}", field.name) from None
     except ValueError as error:
-        hint = f"; did you mean {error.near}?" if isinstance(error, UnknownName) and error.near else ""
+        close = get_close_matches(error.name, error.known, 1) if isinstance(error, UnknownName) else []
+        hint = f"; did you mean {close[0]}?" if close else ""
         raise SettingsError(f"must be {rule.said}, got {shown(value)}{hint}", field.name) from None
 
 

@@ -183,12 +183,11 @@ class Gossip:
         self._taken = 0
         self._over = update.final
         began_s = self._now()
-        if await self._inside():
-            if await self._catch_up():
-                return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
-            self.state = replace(self.state, held=self._anew(self.state.held.model, {}))
-        elif self._members.neighbours.have_returned() and await self._catch_up(_FAR):
+        came = await self._inside()
+        if (came or self._members.neighbours.have_returned()) and await self._catch_up(1 if came else _FAR):
             return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
+        if came:
+            self.state = replace(self.state, held=self._anew(self.state.held.model, {}))
         held, round, step = self.state.held, self.state.round + 1, self.state.step + update.steps
         own = self._options.periods.told(update)
         mine = await self._neighbours.publish(Published(round, step, self._algorithm.give(held, update), own))

@@ -23,6 +23,7 @@ from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
 from .algorithms.algorithm import Rule
 from .chain import Chains
+from .enlisting import first_clock
 from .events import Acknowledged
 from .gathering import Gathering, after
 from .held import TOO_MANY, crowded
@@ -30,7 +31,7 @@ from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import Pieces
 from .reads import Answer, Reads
 from .sparse import dense
-from .store import Copy, Entry, Store
+from .store import Entry, Store
 from .tenure import Tenure
 
 NO_ROWS = torch.empty(0, dtype=INDEX)
@@ -82,7 +83,7 @@ class Intake:
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
-            clock = self._first_clock(copy, worker, enlist.clock, resumed=enlist.resumed)
+            clock = first_clock(copy, worker, enlist.clock, self._consistency if enlist.resumed else None)
             entries.append(Entry((number,), None, {worker: clock}, joins=True))
         self._asked.append(envelope)
         self._chains.enter(entries)
@@ -93,20 +94,6 @@ class Intake:
 
         self._chains.after(enlist.ranges, partial(self._close, envelope, answer))
         self._update([*self._alike_ones(enlist.ranges)])
-
-    def _first_clock(self, copy: Copy, worker: PeerId, asked: int, *, resumed: bool) -> int:
-        """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
-        would have to wait for it, and not below that of the worker's last push. Where no other takes part now, it is
-        not below any worker's, because those that come back would be ahead of it by more than the bound. A worker that
-        asks again, for the clock that another range has given it, gets that clock. In a `resumed` run a worker goes on
-        from its own clock, as far as the consistency allows."""
-        known = copy.clocks.get(worker, 0)
-        others = [clock for one, clock in copy.counted().items() if one != worker]
-        last = max((clock for clock in copy.clocks.values() if clock < FOREVER), default=0)
-        least = min(others, default=last) if copy.updates and worker not in copy.enlisted else 0
-        if resumed:
-            least = min(least, self._consistency.least_resumed(last))
-        return max(asked, known if known < FOREVER else 0, least)
 
     def _clock(self, number: int, worker: PeerId) -> int:
         return self._store.copies[number].clocks.get(worker, 0)
