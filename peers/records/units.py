@@ -91,14 +91,11 @@ def metric_label(name: str) -> str:
 
 
 def metric_text(value: float, scale: Scale) -> str:
-    """A metric's value with its unit: '92.22%' for a share, '12.5 ms', '4 patients'; a number that is not whole as
-    `loss_text` gives it."""
+    """A metric's value with its unit: '92.22%' for a share, '12.5 ms'; the number as `loss_text` gives it."""
     if scale.unit == "%" and math.isfinite(value):
         return f"{value:.2%}"
     unit = "" if scale.unit == "%" else scale.unit
-    whole = math.isfinite(value) and value == round(value) and bool(unit or abs(value) > 1)
-    number = number_text(value) if whole else loss_text(value)
-    return f"{number} {plain(unit, 12)}".rstrip()
+    return f"{loss_text(value)} {plain(unit, 12)}".rstrip()
 
 
 def metric_texts(

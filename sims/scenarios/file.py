@@ -136,7 +136,7 @@ def _settings(
 def _group(row: Row, settings: Settings, number: int) -> Group:
     if "speed" in row and "step_time" in row:
         raise row.wrong("speed", "goes by the step_time of the settings: give one of the two")
-    step_s = row.take("step_time", read.some_time, parse_duration(settings.step_time))
+    step_s = row.take("step_time", read.duration, parse_duration(settings.step_time))
     return Group(
         peers=_count(row),
         site=row.take("site", _site, ""),

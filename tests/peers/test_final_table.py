@@ -174,7 +174,7 @@ def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: 
         (moment_text(9.514), "9.51 s"),
         (moment_text(59.99), "0:59"),
         (loss_text(0.145), "0.1450"),
-        (metric_text(4.0, scale_of("n", {"n": "lower patients"})), "4 patients"),
+        (metric_text(4.0, scale_of("n", {"n": "lower patients"})), "4.000 patients"),
         (metric_text(4.25, scale_of("n", {"n": "lower patients"})), "4.250 patients"),
         (metric_text(1.0, scale_of("AUC", {})), "1.000"),
         (loss_text(2300.0), "2300"),

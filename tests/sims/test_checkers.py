@@ -55,7 +55,7 @@ def good_log() -> list[Entry]:
     lives = [f"{index}.0" for index in range(3)]
     return log(
         *((life, Began()) for life in lives),
-        *((life, Installed(1, ALL, 0, ())) for life in lives),
+        *((life, Installed(1, ALL, 0, ALL[:1])) for life in lives),
         *((life, Contributed((1, 1), ONE * (index + 1), 2.0, ALL)) for index, life in enumerate(lives)),
         *((life, Computed((1, 1), 7)) for life in lives),
         *((life, Committed(1, TWO, (1, 1), 6.0)) for life in lives),
@@ -119,7 +119,7 @@ BAD_LOGS = {
     "a site sums again with all who may have the first mean": [
         (
             log(
-                ("0.0", Installed(2, ALL, 0, ())),
+                ("0.0", Installed(2, ALL, 0, ALL[:1])),
                 *SITE,
                 ("0.0", SiteContributed((2, 1, 1), ONE, 2.0, (ALL[0], ALL[2]))),
             ),
@@ -131,7 +131,7 @@ BAD_LOGS = {
         (without(Installed, "2", generation=2, round=0, donors=ALL), "2.0 committed round 1 of generation 1 in 2"),
         (good_log() + log(("0.0", Committed(1, TWO, (1, 1), 6.0))), "0.0 committed round 1 after round 1"),
         (
-            log(("0.0", Installed(5, ALL, 0, ())), ("0.0", Installed(5, ALL, 0, ()))),
+            log(("0.0", Installed(5, ALL, 0, ALL[:1])), ("0.0", Installed(5, ALL, 0, ALL[:1]))),
             "0.0 went from generation 5 to 5",
         ),
     ],
@@ -181,7 +181,7 @@ BAD_LOGS = {
     "a peer that has promised commits nothing more": [
         (
             log(
-                ("1.0", Installed(1, ALL, 0, ())),
+                ("1.0", Installed(1, ALL, 0, ALL[:1])),
                 ("1.0", Moved(State.MEMBER, State.CHANGING)),
                 ("1.0", Committed(1, TWO, (1, 1), 6.0)),
             ),
@@ -238,6 +238,7 @@ def test_a_log_of_a_good_run_breaks_no_promise() -> None:
 
 
 ELSEWHERE = {
+    "a view goes on from what one of its members holds",
     "a contact hears by which view a newcomer was removed",
     "a donor gives the parts that it has announced",
     "a given up peer fetches nothing",
@@ -275,8 +276,8 @@ def test_each_promise_can_be_broken_and_says_how(promise: str) -> None:
 
 
 def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
-    first = log(("0.0", Installed(1, ALL[:1], 0, ())), ("0.0", Installed(2, ALL[:2], 0, ())))
-    anew = log(("2.0", Installed(1, ALL[2:], 0, ())), ("2.0", Installed(2, ALL, 0, ())))
+    first = log(("0.0", Installed(1, ALL[:1], 0, ALL[:1])), ("0.0", Installed(2, ALL[:2], 0, ALL[:1])))
+    anew = log(("2.0", Installed(1, ALL[2:], 0, ALL[:1])), ("2.0", Installed(2, ALL, 0, ALL[:1])))
     check = PROMISES["one generation has one view"]
     assert list(check(QUIET, first + anew)) == []
     assert list(check(QUIET, first + anew[1:])) == [
@@ -285,8 +286,8 @@ def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
 
 
 def test_a_peer_that_heard_of_its_view_after_the_run_was_founded_anew_may_leave_it_for_the_new_run() -> None:
-    founded = [("0.0", Installed(1, ALL[:1], 0, ())), ("2.0", Installed(1, ALL[2:], 0, ()))]
-    old, new = ("1.0", Installed(4, ALL[:2], 0, ())), ("1.0", Installed(4, ALL[1:], 0, ()))
+    founded = [("0.0", Installed(1, ALL[:1], 0, ALL[:1])), ("2.0", Installed(1, ALL[2:], 0, ALL[:1]))]
+    old, new = ("1.0", Installed(4, ALL[:2], 0, ALL[:1])), ("1.0", Installed(4, ALL[1:], 0, ALL[:1]))
     left = ("1.0", Moved(State.MEMBER, State.OUTSIDE))
     check = PROMISES["nothing of an old generation is applied"]
     assert list(check(QUIET, log(*founded, old, left, new))) == []
@@ -318,7 +319,7 @@ def test_a_member_that_more_than_half_left_behind_may_give_up() -> None:
 
 def test_newcomers_without_a_live_member_to_let_them_in_may_give_up() -> None:
     begun = [(f"{index}.0", Began()) for index in range(5)]
-    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ALL[:1])
     crashed = [(f"{index}.0", Gone(crashed=True)) for index in (0, 1)]
     gave_up = [(f"{index}.0", Gone(error="nobody is there")) for index in (2, 3, 4)]
     scenario = Scenario.plain(Settings(peers=5, device="cpu"))
@@ -329,7 +330,7 @@ def test_newcomers_without_a_live_member_to_let_them_in_may_give_up() -> None:
 @pytest.mark.parametrize("relay", ["dies", "lives"])
 def test_members_that_nobody_can_dial_may_give_up_when_no_relay_between_them_lives(relay: str) -> None:
     """Though they are more than half of all: each of them is alone."""
-    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ())
+    view = Installed(2, tuple(f"peer-{index}" for index in range(5)), 0, ALL[:1])
     scenario = Scenario.plain(Settings(peers=5, device="cpu"))
     (group,) = scenario.groups
     behind_nat = replace(scenario, groups=(replace(group, peers=2), replace(group, peers=3, dialable=False)))
