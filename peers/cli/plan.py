@@ -158,8 +158,8 @@ def plan(
     as_json: bool,
     svg: Path | None,
 ) -> int:
-    """Predict how long an averaging takes by each schedule, and draw the fastest one; with --protocol gossip, how fast
-    models come together along each topology; with --protocol parameter-server, how many servers pay.
+    """Predict how long an averaging takes by each schedule; with --protocol gossip, how fast models come together along
+    each topology; with --protocol parameter-server, how many servers pay.
 
     The prediction knows links and messages, but neither how busy the machines are nor other traffic on the links.
     """

@@ -110,10 +110,10 @@ class Entry:
 
 class Store:
     """One server's copies of the ranges of `keys`. `function` updates them; but to averaged buffers the pushed changes
-    are added, or, if `coordinated`, pushed values replace them. `partitions`: the names of those whose pushes make
-    updates, instead of workers' own; empty: workers' own do. `coordinated`: a coordinator orders what follows each
-    update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm of at most this many times
-    that of the range's values (or times 1, if that is more)."""
+    are added, and, if `coordinated`, a pushed loss replaces the former one. `partitions`: the names of those whose
+    pushes make updates, instead of workers' own; empty: workers' own do. `coordinated`: a coordinator orders what
+    follows each update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm
+    of at most this many times that of the values that it changes (or times 1, if that is more)."""
 
     def __init__(
         self,

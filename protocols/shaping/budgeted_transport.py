@@ -1,9 +1,9 @@
 """A transport with a budget (`protocols.budget`): frames leave at its rate, whatever link and lane they are of.
 
 Frames that arrive are charged to the budget too; the endpoint slows their senders by giving credit later
-(`link.credit`). Frames to a peer that is not connected now wait here: the inner transport would send all of them at
-once when it connects. Frames that go by a pipe are charged on their way to the relay. When the day's bytes are used up,
-nothing leaves.
+(`link.credit`). Frames that go by a pipe pass at once, and are charged on their way to the relay. Others, to a peer
+that is not connected now, wait here: the inner transport would send all of them at once when it connects. When the
+day's bytes are used up, nothing leaves but the last frames on closing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LAST_FRAMES = 16
 
 
 class Budgeted(Wrapped):
-    """The transport `inner`, whose sent and received bytes are charged to `budget`. `encrypted`: whether `inner`
-    encrypts."""
+    """The transport `inner`, whose sent and received bytes are charged to `budget`, but for the last frames on closing.
+    `encrypted`: whether `inner` encrypts."""
 
     def __init__(self, inner: Transport, budget: Budget, *, encrypted: bool) -> None:
         super().__init__(inner)

@@ -112,7 +112,8 @@ class Network:
         self._cut[sender, to] -= 1
 
     def clog(self, sender: PeerId, to: PeerId, until_s: float) -> None:
-        """Hold up the frames from `sender` to `to`: they arrive at the virtual time `until_s` at the earliest."""
+        """Hold up the frames from `sender` to `to`: those that have yet to enter the down-link arrive at the
+        virtual time `until_s` at the earliest."""
         way = self._way(sender, to)
         way.clogged_until_s = max(way.clogged_until_s, until_s)
 

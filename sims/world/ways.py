@@ -33,9 +33,9 @@ class Way:
     """The way from one peer to another. `name`: for the run's digest; `chance`: its generator. `connection`: how often
     its connection was broken and made again; frames of a former connection are lost. `entered_s`: the latest virtual
     time at which the last byte of a frame from the port `source` reaches the down-link; `last_s`: the latest virtual
-    time at which a frame arrives at the port `there`. Both begin anew when a peer opens another port, because its
-    frames do not queue behind those of its former process. `clogged_until_s`: virtual time before which no frame
-    arrives."""
+    time at which a frame arrives at the port `there`. `entered_s` begins anew when the sender opens another port,
+    `last_s` when the receiver does. `clogged_until_s`: virtual time before which no frame arrives that has yet to enter
+    the down-link."""
 
     name: bytes
     chance: random.Random
