@@ -183,8 +183,8 @@ class Gossip:
         self._taken = 0
         self._over = update.final
         began_s = self._now()
-        came, back = await self._inside(), self._members.neighbours.have_returned()
-        if (came or back) and await self._catch_up(1 if came else _FAR):
+        came, met = await self._inside(), self._members.neighbours.have_returned()
+        if (came or met) and await self._catch_up(1 if came else _FAR):
             return self._evaluated_first(self._outcome_of(update, NOTHING, began_s, caught_up=True))
         if came:
             self.state = replace(self.state, held=self._anew(self.state.held.model, {}))
