@@ -18,7 +18,7 @@ from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
 from ...protocols.testpoints import Became
 from ..scenarios.scenario import Scenario
-from ..world.event_log import Entry, peer_of
+from ..world.event_log import Entry, id_of
 from .common import Check
 
 
@@ -44,7 +44,7 @@ def a_mix_is_of_what_was_published(scenario: Scenario, entries: Sequence[Entry])
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):
-            published[f"peer-{peer_of(life)}", event.round].append(event.vector)
+            published[id_of(life), event.round].append(event.vector)
         elif isinstance(event, Mixed):
             weights = [event.own_weight, *event.weights.values()]
             splits = all(weight == 1 for weight in weights)
@@ -68,7 +68,7 @@ def an_estimate_has_the_same_bits_on_both_sides(scenario: Scenario, entries: Seq
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):
-            published[f"peer-{peer_of(life)}", event.round].append(event.vector)
+            published[id_of(life), event.round].append(event.vector)
         elif isinstance(event, Estimated):
             theirs = published[event.giver, event.round]
             if not any(torch.equal(event.vector, vector) for vector in theirs):
@@ -81,7 +81,7 @@ def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequ
     given: dict[tuple[object, str, str], float] = {}
     for _, life, event in entries:
         if isinstance(event, Placed):
-            me, graph = f"peer-{peer_of(life)}", (event.round, event.peers)
+            me, graph = id_of(life), (event.round, event.peers)
             for peer, weight in event.weights.items():
                 other = given.get((graph, peer, me), weight)
                 if abs(other - weight) > 1e-9:
@@ -99,7 +99,7 @@ def no_model_weighs_more_than_its_links_allow(scenario: Scenario, entries: Seque
     links: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     for _, life, event in entries:
         if isinstance(event, Published):
-            links[f"peer-{peer_of(life)}", event.round][life] = event.told.links
+            links[id_of(life), event.round][life] = event.told.links
         elif isinstance(event, Mixed) and event.own_weight < 1:  # shares, which sum to one, have weight 1 each
             for peer, round in event.rounds.items():
                 told, weight = [*links[peer, round].values()], event.weights[peer]
@@ -119,7 +119,7 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
     members: tuple[str, ...] | None = None
     for _, life, event in entries:
         if isinstance(event, Published):
-            published[f"peer-{peer_of(life)}", event.round][life] = None
+            published[id_of(life), event.round][life] = None
         elif isinstance(event, Mixed) and event.weights and event.own_weight == 1:
             for each in event.rounds.items():
                 if len(givers := [*published[each]]) == 1:
@@ -136,7 +136,7 @@ def a_share_is_taken_once_or_comes_back(scenario: Scenario, entries: Sequence[En
         for (giver, round), times in taken[life].items():
             if times > 1:
                 yield f"{life} took the share of {giver} in round {round} {times} times"
-            if (giver, round, f"peer-{peer_of(life)}") in back:
+            if (giver, round, id_of(life)) in back:
                 yield f"{life} took the share of {giver} in round {round}, which came back too"
 
 
@@ -168,7 +168,7 @@ def _ends(life: str, event: object, members: tuple[str, ...] | None) -> bool:
     """Whether `event` is that the peer of `life` has finished, while it was one of `members`, those of the last view;
     None: members agree on no views."""
     is_done = isinstance(event, Moved) and event.now is State.FINISHED
-    return is_done and (members is None or f"peer-{peer_of(life)}" in members)
+    return is_done and (members is None or id_of(life) in members)
 
 
 GOSSIP: tuple[Check, ...] = (

@@ -17,7 +17,7 @@ from ...protocols.members.states import Moved, State
 from ...protocols.transfer.chunks import AttemptId
 from ...protocols.transfer.snapshot_transfer import Fetched
 from ..scenarios.scenario import Scenario
-from ..world.event_log import Began, Entry, peer_of
+from ..world.event_log import Began, Entry, id_of, peer_of
 from .common import Check, peers_end_together
 from .local_sgd_codecs import a_coded_mean_is_of_what_was_sent, what_a_codec_leaves_out_is_sent_later
 from .local_sgd_endings import unfinished
@@ -154,7 +154,7 @@ def nothing_of_an_old_generation_is_applied(scenario: Scenario, entries: Sequenc
             view = views.get(life)
             if event.attempt is None or view is None or event.attempt[0] == view.generation:
                 continue
-            if event.round != view.round or f"peer-{peer_of(life)}" not in view.donors:
+            if event.round != view.round or id_of(life) not in view.donors:
                 yield f"{life} committed round {event.round} of generation {event.attempt[0]} in {view.generation}"
 
 
@@ -230,7 +230,7 @@ def nobody_is_a_member_before_it_has_a_result(scenario: Scenario, entries: Seque
             has |= {life} if len(late) <= 1 else set()
         elif isinstance(event, Moved) and event.before in _WITHOUT_VOTES and event.now in _WITH_VOTES:
             view, learned = views.get(life), event.before is State.LEARNER and life in has
-            if view is not None and view.round > first and not learned and f"peer-{peer_of(life)}" not in view.donors:
+            if view is not None and view.round > first and not learned and id_of(life) not in view.donors:
                 yield f"{life} was {event.before}, is a member of generation {view.generation} and has no result"
 
 

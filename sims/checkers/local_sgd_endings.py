@@ -11,7 +11,7 @@ from ...protocols.local_sgd.rounds import Committed, Computed, Installed
 from ...protocols.members.states import Moved, State
 from ...protocols.members.view import Decided
 from ..scenarios.scenario import Kind, Scenario
-from ..world.event_log import Began, Entry, Fell, Gone, peer_of
+from ..world.event_log import Began, Entry, Fell, Gone, id_of, peer_of
 
 
 def unfinished(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
@@ -43,7 +43,7 @@ def _over_s(entries: Sequence[Entry]) -> float | None:
     generation, over_s, finished = 0, None, set[str]()
     committed, crashed_at = Counter[str](), Counter[str]()
     for time_s, life, event in entries:
-        peer = f"peer-{peer_of(life)}"
+        peer = id_of(life)
         if isinstance(event, Installed) and event.generation > generation:
             generation, members = event.generation, event.members
         elif isinstance(event, Committed):
@@ -120,13 +120,13 @@ class _Living:
             if event.generation > self._newest.generation:
                 self._newest, self._since_s = event, time_s
         elif isinstance(event, Moved) and event.before is State.LEARNER and event.now in _MEMBERS:
-            self._counts.add(f"peer-{peer_of(life)}")
+            self._counts.add(id_of(life))
         elif isinstance(event, Computed):
             self._has[life] = max(self._has[life], event.attempt[1])
         elif isinstance(event, Committed):
             self._begun = True
             self._has[life] = max(self._has[life], event.round)
-            self._counts.add(f"peer-{peer_of(life)}")
+            self._counts.add(id_of(life))
         elif isinstance(event, Gone) and event.crashed:
             self._running.pop(peer_of(life), None)
         elif isinstance(event, Fell) and event.kind == Kind.SPOIL:
@@ -183,4 +183,4 @@ def _can_meet(scenario: Scenario, members: Collection[str]) -> bool:
 def _went(life: str, event: object) -> bool:
     """Whether this event is that `life` has decided a view without itself, when it completed another peer's proposal.
     Other peers may not know of that view."""
-    return isinstance(event, Decided) and f"peer-{peer_of(life)}" not in event.members
+    return isinstance(event, Decided) and id_of(life) not in event.members

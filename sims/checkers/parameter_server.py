@@ -19,7 +19,7 @@ from ...protocols.parameter_server.algorithms.algorithm import MapReduce
 from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
-from ..world.event_log import Entry, Gone, Resumed, peer_of
+from ..world.event_log import Entry, Gone, Resumed, id_of
 from ..world.hostile import GUEST, KEY
 from .common import Check
 from .parameter_server_updates import huge_pushes, wrong_updates
@@ -124,7 +124,7 @@ def an_acknowledged_push_is_never_lost(scenario: Scenario, entries: Sequence[Ent
         elif isinstance(event, Took) and (new := histories.took(life, event)) is not None:
             before = [one for one in kept[event.range] if event.term > one.since and not one.lives <= gone]
             for one in [one for one in before if one.push not in new.before]:
-                there = {f"peer-{peer_of(holder)}" for holder in one.lives - gone} & {*members.get(event.term, ())}
+                there = {id_of(holder) for holder in one.lives - gone} & {*members.get(event.term, ())}
                 if (event.range, event.term) in alone and not there:
                     kept[event.range].remove(one)
                     continue

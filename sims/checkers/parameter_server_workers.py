@@ -17,7 +17,7 @@ from ...protocols.stalls.messages import Stall, Stalled
 from ...protocols.stalls.works import FIRST_S, LOCAL_STEPS
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Kind, Scenario
-from ..world.event_log import Entry, Fell, Gone, OutOfMemory, peer_of
+from ..world.event_log import Entry, Fell, Gone, OutOfMemory, id_of
 from .common import Check
 
 _TRIPS = 1 + 2 * 5
@@ -46,7 +46,7 @@ def a_worker_ends_with_the_pushes_of_all(scenario: Scenario, entries: Sequence[E
                     lacks.setdefault((reader, event.range), late)
         elif isinstance(event, Gone) and event.finished:
             for (reader, number), (worker, seq) in lacks.items():
-                if reader == f"peer-{peer_of(life)}":
+                if reader == id_of(life):
                     yield f"{life} ends with range {number} before push {seq} of {worker}"
 
 
@@ -83,7 +83,7 @@ def a_worker_that_hangs_is_not_waited_for(scenario: Scenario, entries: Sequence[
     hung, members = dict[PeerId, float](), tuple[PeerId, ...]()
     """`hung`: the workers without which the others have not gone on, and since when."""
     for time_s, life, event in entries:
-        peer = f"peer-{peer_of(life)}"
+        peer = id_of(life)
         for worker, since_s in list(hung.items()):
             by_s = since_s + _TRIPS * settings.patience_s
             if time_s > by_s:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...protocols.transport import PeerId
 from .machine import MACHINE
 
 
@@ -26,6 +27,11 @@ class Entry(NamedTuple):
 def peer_of(life: str) -> str:
     """The number of the peer, as text: ``3`` for the life ``3.1``."""
     return life.split(".")[0]
+
+
+def id_of(life: str) -> PeerId:
+    """The peer id of that life's peer: ``peer-3`` for the life ``3.1``."""
+    return f"peer-{peer_of(life)}"
 
 
 @dataclass(frozen=True, slots=True)
