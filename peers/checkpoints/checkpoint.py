@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..reasons import reason
+from ..reasons import article, reason
 from .file import read_file, read_numbers, write_file
 from .pytree import from_plain, to_plain
 
@@ -103,7 +103,7 @@ def optimizer_from_plain(tensors: Mapping[str, Tensor], plain: Any) -> dict[str,
     except ValueError as error:
         raise CheckpointError(f"this is no optimizer's state: {error}") from None
     if not isinstance(state, dict):
-        raise CheckpointError(f"this is no optimizer's state: it is a {type(state).__name__}")
+        raise CheckpointError(f"this is no optimizer's state: it is {article(type(state).__name__)}")
     return state
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..reasons import article
+
 DEPTH_MAX = 100
 
 
@@ -56,7 +58,9 @@ def _encode(value: Any, place: str, depth: int, tensors: dict[str, Tensor]) -> A
     if isinstance(value, dict):
         return _encode_dict(value, place, depth, tensors)
     what = f"{place} is" if place else "this is"
-    raise ValueError(f"{what} a {type(value).__name__}: only tensors, numbers, text, None, lists, tuples and dicts")
+    raise ValueError(
+        f"{what} {article(type(value).__name__)}: only tensors, numbers, text, None, lists, tuples and dicts"
+    )
 
 
 def _encode_dict(value: dict[Any, Any], place: str, depth: int, tensors: dict[str, Tensor]) -> Any:

@@ -41,11 +41,6 @@ def fail(line: str) -> int:
     return 2
 
 
-def tell_stopped() -> None:
-    """Print on stderr that Ctrl-C has ended the command before it could say more."""
-    click.echo("samovar: stopped", err=True)
-
-
 def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
     """`line` as it is to be printed on `stream`. A terminal would break a long line within a word, so for a terminal it
     is broken between words, and each further line begins with `indent` spaces. A command at the end of the line stays
@@ -116,7 +111,7 @@ class CommandLine(click.Group):
         except (click.Abort, KeyboardInterrupt):  # the second comes while a shell completes a command line
             code = STOPPED
             if _COMPLETION not in os.environ:
-                tell_stopped()
+                fail("stopped")
         sys.exit(code)
 
 

@@ -23,7 +23,7 @@ from ..records.records import Record
 from ..records.result import PeerSummary, Result
 from ..records.tally import Tally
 from ..user_code import quits
-from .command_line import STOPPED, between_words, fail, tell_stopped
+from .command_line import STOPPED, between_words, fail
 from .final_table import final_table
 from .flags import Command
 from .progress import Progress
@@ -43,7 +43,7 @@ def exits(command: Callable[P, int]) -> Callable[P, None]:
         except click.ClickException:
             raise
         except KeyboardInterrupt:
-            tell_stopped()
+            fail("stopped")
             code = STOPPED
         except SystemExit as error:  # of a task's function, in a simulation
             code = fail(": ".join(filter(None, [users_line(error), quits(error)])))

@@ -98,7 +98,7 @@ class _Own:
     def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
         made = self.after(values, pushed, state)
         if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], Tensor):
-            got = f"a {type(made[0] if isinstance(made, tuple) and made else made).__name__}"
+            got = article(type(made[0] if isinstance(made, tuple) and made else made).__name__)
             raise self.wrong(f"return a tensor, and that of a class the state too; got {got}")
         after, changed = made[0], self._checked(values, made[1])
         if after.shape != values.shape or after.dtype != values.dtype:
