@@ -277,7 +277,7 @@ def test_each_promise_can_be_broken_and_says_how(promise: str) -> None:
 
 def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
     first = log(("0.0", Installed(1, ALL[:1], 0, ALL[:1])), ("0.0", Installed(2, ALL[:2], 0, ALL[:1])))
-    anew = log(("2.0", Installed(1, ALL[2:], 0, ALL[:1])), ("2.0", Installed(2, ALL, 0, ALL[:1])))
+    anew = log(("2.0", Installed(1, ALL[2:], 0, ALL[2:])), ("2.0", Installed(2, ALL, 0, ALL[:1])))
     check = PROMISES["one generation has one view"]
     assert list(check(QUIET, first + anew)) == []
     assert list(check(QUIET, first + anew[1:])) == [
@@ -286,8 +286,8 @@ def test_a_run_that_is_founded_anew_has_its_generations_anew() -> None:
 
 
 def test_a_peer_that_heard_of_its_view_after_the_run_was_founded_anew_may_leave_it_for_the_new_run() -> None:
-    founded = [("0.0", Installed(1, ALL[:1], 0, ALL[:1])), ("2.0", Installed(1, ALL[2:], 0, ALL[:1]))]
-    old, new = ("1.0", Installed(4, ALL[:2], 0, ALL[:1])), ("1.0", Installed(4, ALL[1:], 0, ALL[:1]))
+    founded = [("0.0", Installed(1, ALL[:1], 0, ALL[:1])), ("2.0", Installed(1, ALL[2:], 0, ALL[2:]))]
+    old, new = ("1.0", Installed(4, ALL[:2], 0, ALL[:1])), ("1.0", Installed(4, ALL[1:], 0, ALL[1:2]))
     left = ("1.0", Moved(State.MEMBER, State.OUTSIDE))
     check = PROMISES["nothing of an old generation is applied"]
     assert list(check(QUIET, log(*founded, old, left, new))) == []
