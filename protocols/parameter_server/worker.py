@@ -22,7 +22,6 @@ from typing import Any
 from torch import Tensor
 
 from ...aggregation.codecs.codec import seed_of
-from ...aggregation.filters.filter import Push
 from ..clock import RunClock
 from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
@@ -104,7 +103,7 @@ class Worker:
         state = self.state
         numbers: dict[str, Any] = {"parameter_server": [state.clock, state.step]}
         tensors = {"parameter_server/model": state.model}
-        tensors |= {} if state.residual is None else {"parameter_server/residual": state.residual}
+        tensors |= state.residual.tensors()
         return Position(state.clock, state.model, tensors, numbers, self._begin)
 
     def close(self) -> None:
@@ -273,11 +272,8 @@ class Worker:
             return pushed, 0
         assert self._pulled is not None
         rate = learning_rate if options.function.takes == "gradient" else 1.0
-        weights, seed = self._pulled.vector[: options.parameters], seed_of(self._presence.me, state.clock)
-        push = Push(weights, rate, seed, options.trained)
-        sent, found = options.filtered(pushed, state.residual, push, last=self._is_over)
-        state.residual = found.residual
-        return sent, found.held
+        seed = seed_of(self._presence.me, state.clock)
+        return options.filters.apply(pushed, self._pulled, state.residual, rate, seed, last=self._is_over)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -22,10 +22,12 @@ from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import Task, load_task
+from samovar.protocols.parameter_server.filtering import Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.sparse import Sparse, dense
+from samovar.protocols.parameter_server.state import State
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Scenario
@@ -100,6 +102,34 @@ def test_a_code_without_a_codec_and_one_that_cannot_be_decoded_are_refused() -> 
         dense(keys, (0,), (102,), b"\xff" * nbytes)
     with pytest.raises(ValueError, match="3 bytes for"):
         dense(keys, (0,), (102,), b"abc")
+    with pytest.raises(ValueError, match="this run has no codec"):
+        dense(KEYS, (3,), (3 + 1,), b"")
+    with pytest.raises(ValueError, match="other numbers of elements"):
+        dense(keys, (3,), (3 + 4,), b"")
+    one_row = torch.tensor([3], dtype=torch.int32).numpy().tobytes() + bytes(Int8().encoded_bytes(3))
+    message = dense(keys, (3,), (3 + 1,), one_row)
+    with pytest.raises(ValueError, match="not among those of its ranges"):
+        Pieces(keys, (3,), *message)
+
+
+@pytest.mark.parametrize("ranges", [(3,), tuple(range(len(KEYS)))])
+def test_a_server_decodes_rows_whose_code_is_the_shortest(ranges: tuple[int, ...]) -> None:
+    """In the first block of the table 3 rows, of which a code is 13 bytes and not 36; in another one row of 4 bytes."""
+    codec = Int8()
+    keys = Keys(KEYS.parts, 210, torch.float32, [Table("words", 70, 4)], codec)
+    values = codec.decode(codec.encode(torch.arange(12.0) + 1, 1), 12, torch.float32).view(3, 4)
+    rows = Rows(torch.tensor([0, 32, 33, 64]), torch.cat((values[:2], torch.full((1, 4), 0.3), values[2:])))
+    coded = {3: codec.encode(torch.arange(12.0) + 1, 1), 4: codec.encode(torch.full((4,), 0.3), 1)}
+    pushes = Pushes(pushed().vector, {"words": rows}, coded)
+    sparse = Sparse.of(keys, pushes)
+    assert sparse.counts((3, 4, 5)) == (3 + 3, 3 + 1, 0)  # blocks of 3 rows, or of 2: codes are shorter
+    message = sparse.payload(ranges, pushes)
+    due = sum(keys.piece_bytes(number, many) for number, many in zip(ranges, sparse.counts(ranges), strict=True))
+    assert len(message) == due
+    piece = Pieces(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message)).each()[ranges.index(3)]
+    assert isinstance(piece, Rows)
+    assert torch.equal(piece.values, values)
+    assert piece.ids.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +201,7 @@ def test_a_run_with_filters_adds_every_change_exactly(filters: str) -> None:
     expected = -STEPS * sum(steps(part) for part in range(PEERS))
     last = max(pulled, key=lambda position: float((position.vector == expected[0]).sum()))
     assert torch.equal(last.vector, expected[0])  # that of the worker that ended last
-    assert all(not one.tensors["parameter_server/residual"].any() for one in pulled)
+    assert all("parameter_server/residual" not in one.tensors for one in pulled)
     turns = [one for one in records if isinstance(one, ExchangeRecord) and not one.counts]
     assert all(one.details["held_back"] == 0 for one in turns if one.version == STEPS)
     assert min(one.details["held_back"] for one in turns if one.version == 1) > 0
@@ -194,13 +224,24 @@ def test_filters_that_do_not_go_with_the_rest_are_refused_in_one_line(flags: tup
 
 
 def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
-    tensors = {"parameter_server/model": torch.zeros(4), "parameter_server/residual": torch.tensor([0.5, 0, 0, 1])}
-    saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
-    state = state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10)))
+    waits = torch.zeros(5, 2)
+    waits[3] = 1.5
+    tensors = Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}).tensors()
+    assert sum(tensor.numel() for tensor in tensors.values()) == 4 + 1 + 2, "of a table only rows that wait are saved"
+    facts = SimpleNamespace(tables={"words": torch.ones(5, 2), "few": torch.ones(1, 1)})
+
+    def resumed(tensors: dict[str, Tensor]) -> State:
+        tensors = {"parameter_server/model": torch.zeros(4), **tensors}
+        saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
+        return state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10, facts=facts)))
+
+    state = resumed(tensors)
     assert (state.clock, state.step) == (3, 6)
-    assert state.residual is tensors["parameter_server/residual"]
-    del tensors["parameter_server/residual"]
-    assert state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10))).residual is None
+    assert state.residual.vector is tensors["parameter_server/residual"]
+    assert state.residual.rows.keys() == {"words"}
+    assert torch.equal(state.residual.rows["words"], waits)
+    none = resumed({}).residual
+    assert (none.vector, none.rows) == (None, {})
 
 
 SPARSE_TASK = """
