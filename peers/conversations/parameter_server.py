@@ -100,9 +100,13 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
         raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
     dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
     ranges = ranges_of(facts.layout.size, parameters, fewest)
-    filters = ParameterServerSettings.of(setup.settings).filters
-    codec = None if filters is None else filters.value.codec
-    return Keys(ranges, parameters, dtype, tables, codec), Model(facts.vector, facts.tables)
+    own = ParameterServerSettings.of(setup.settings)
+    codec = None if own.filters is None else own.filters.value.codec
+    pulls = None if own.pull_filters is None else own.pull_filters.value
+    if pulls is not None and not ranges and pulls.codec is None:
+        why = "all values of this model are rows, of which a pull has just those that are needed"
+        raise ValueError(f"--pull-filters {own.pull_filters.text} has nothing to filter: {why}; name a codec")
+    return Keys(ranges, parameters, dtype, tables, codec, pulls), Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:

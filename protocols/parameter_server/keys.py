@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.filters.filter import PartCodec
+from ...aggregation.filters.pulls import PullFilters
 from ...aggregation.rows import INDEX, Rows, Table
 from ...aggregation.vector import Part
 from .placement import BLOCKS_MAX, blocks_of
@@ -60,7 +61,8 @@ class Block:
 class Keys:
     """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
     `parameters` elements are parameters, and the others averaged buffers. `codec`: the one that encodes filtered
-    pushes; None: there is none. Raises ValueError for tables that are too large to be held."""
+    pushes; None: there is none. `pulls`: the filters of pulls; None: all values travel. Raises ValueError for tables
+    that are too large to be held."""
 
     def __init__(
         self,
@@ -69,8 +71,9 @@ class Keys:
         dtype: torch.dtype,
         tables: Sequence[Table] = (),
         codec: PartCodec | None = None,
+        pulls: PullFilters | None = None,
     ) -> None:
-        self.codec = codec
+        self.codec, self.pulls = codec, pulls
         self.parts, self.dtype, self.tables = tuple(parts), dtype, tuple(tables)
         self.vector_size = self.parts[-1].stop if self.parts else 0
         self.blocks: dict[int, Block] = {}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.consistency import Consistency
+from ...aggregation.server.showing import SHOWN
 from ..channel import Channel
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
@@ -238,7 +239,14 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
             raise ValueError(why)
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number):
+            raise ValueError(why)
+        due = store.function(number).start(values)
+        if SHOWN not in due:  # the run goes on with other filters of pulls
+            state.pop(SHOWN, None)
+        elif SHOWN not in state:
+            state[SHOWN] = due[SHOWN]
+        if {*state} != {*due}:
             raise ValueError(why)
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

@@ -156,7 +156,7 @@ class Worker:
     async def _load_whole(self, clock: int) -> None:
         """Begin from the whole model as a read at `clock` finds it, all rows of its tables included. The turn that is
         to be evaluated has waited for that."""
-        state, pulled = self.state, await self._pull(self._options.every_row(), clock)
+        state, pulled = self.state, await self._pull(self._options.every_row(), clock, exact=True)
         state.model = pulled.vector
         self._begin = Load(pulled.vector, rows=pulled.rows)
         if state.outcome is not None:
@@ -194,11 +194,13 @@ class Worker:
         self._returns = self._presence.returns
         await self._enlist()
 
-    async def _pull(self, wanted: Mapping[str, Tensor] | None = None, clock: int | None = None) -> Values:
-        """Pull the vector, and the rows `wanted`; None: those that the next steps need. `clock`: as for `Client.pull`;
-        None: this worker's."""
+    async def _pull(
+        self, wanted: Mapping[str, Tensor] | None = None, clock: int | None = None, *, exact: bool = False
+    ) -> Values:
+        """Pull the vector, and the rows `wanted`; None: those that the next steps need. `clock`, `exact`: as for
+        `Client.pull`; without a clock it is this worker's."""
         began_s, at = self._now(), self.state.clock if clock is None else clock
-        pulled = await self._client.pull(at, (self.state.needed or {}) if wanted is None else wanted)
+        pulled = await self._client.pull(at, (self.state.needed or {}) if wanted is None else wanted, exact=exact)
         self._waited = self._now() - began_s, pulled.late
         if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
             self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period

@@ -9,10 +9,11 @@ from typing import cast
 
 import pytest
 import torch
+from counting import counting_task, steps
 from live import verb
 from test_simulated_runs import TASKS
 from tiers import soaked
-from torch import Tensor, nn
+from torch import Tensor
 
 from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.rows import Rows, Table
@@ -21,7 +22,7 @@ from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
-from samovar.peers.task.task import Task, load_task
+from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.filtering import Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
@@ -34,7 +35,7 @@ from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-SIZE, STEPS, PEERS = 300, 12, 3
+STEPS, PEERS = 12, 3
 KEYS = Keys([Part(0, 100), Part(100, 200), Part(200, 210)], 210, torch.float32, [Table("words", 70, 3)])
 
 
@@ -151,29 +152,6 @@ def test_elements_that_are_none_of_a_range_are_refused(
     payload = torch.tensor(ids, dtype=torch.int32).numpy().tobytes() + torch.ones(values).numpy().tobytes()
     with pytest.raises(ValueError, match=why):
         Pieces(KEYS, (0,), *dense(KEYS, (0,), counts, payload))
-
-
-def counting_task() -> Task:
-    """A model from which each step subtracts whole numbers, which do not depend on where it is."""
-
-    def model() -> nn.Module:
-        made = nn.Linear(SIZE, 1, bias=False)
-        nn.init.zeros_(made.weight)
-        return made
-
-    def data(part: int, parts: int) -> list[Tensor]:
-        return [steps(part)]
-
-    def loss(model: nn.Module, batch: Tensor) -> Tensor:
-        weight = model.weight
-        assert isinstance(weight, Tensor)
-        return (weight * batch).sum()
-
-    return Task(Path("counting"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
-
-
-def steps(part: int) -> Tensor:
-    return torch.randint(-3, 4, (1, SIZE), generator=torch.Generator().manual_seed(part)).float()
 
 
 @pytest.mark.parametrize(
