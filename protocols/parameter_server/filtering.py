@@ -39,6 +39,9 @@ class Residual:
     vector: Tensor | None = None
     rows: dict[str, Tensor] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.rows) or (self.vector is not None and bool(self.vector.any()))
+
     def tensors(self) -> dict[str, Tensor]:
         """The residual for a checkpoint, of the rows those that wait. Later pushes do not write into it."""
         found = {} if self.vector is None else {_NAME: self.vector}

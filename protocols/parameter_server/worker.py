@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...aggregation.codecs.codec import seed_of
@@ -219,8 +220,9 @@ class Worker:
         if isinstance(self._job, Evaluate):
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
-        if update.final and not update.steps:  # nothing to push
+        if update.final and not update.steps:
             state.over = True
+            self._push_rest()
             await self._client.at_most(0)
             return None
         assert self._pulled is not None
@@ -266,6 +268,16 @@ class Worker:
             return outcome
         state.outcome = outcome
         return None
+
+    def _push_rest(self) -> None:
+        """Push what the filters have kept back, after the last step, whose push was not known to be the last one."""
+        state, filters, pulled = self.state, self._options.filters, self._pulled
+        if filters is None or not state.residual or pulled is None:
+            return
+        state.clock += 1
+        none = Pushes(torch.zeros_like(state.model), {})
+        rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, last=True)
+        self._client.push(state.clock, rest, state.read, last=True, sparse=True)
 
     def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
         """What is sent of a push, and the number of elements that the filters hold back."""

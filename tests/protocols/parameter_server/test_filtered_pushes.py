@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tiers import soaked
 from torch import Tensor
 
 from samovar.aggregation.codecs.int8 import Int8
+from samovar.aggregation.filters.registry import parse_filters
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
 from samovar.peers.conversations.parameter_server import _state as state_of
@@ -23,13 +25,15 @@ from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.parameter_server.filtering import Residual
+from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
+from samovar.protocols.parameter_server.reading import Values
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.sparse import Sparse, dense
 from samovar.protocols.parameter_server.state import State
 from samovar.protocols.parameter_server.worker import Worker
+from samovar.protocols.work import Update
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
@@ -220,6 +224,32 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert torch.equal(state.residual.rows["words"], waits)
     none = resumed({}).residual
     assert (none.vector, none.rows) == (None, {})
+
+
+def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> None:
+    pushes, keys = list[tuple[int, Pushes, bool]](), Keys([Part(0, 4)], 4, torch.float32, [Table("words", 5, 2)])
+
+    class Pushing:
+        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, sparse: bool) -> None:
+            assert sparse
+            pushes.append((seq, pushed, last))
+
+        async def at_most(self, count: int) -> None: ...
+
+    filtering = Filtering(parse_filters("skip"), keys, 4)
+    waits = torch.zeros(5, 2)
+    waits[3] = 1.5
+    state = State(7, 7, torch.ones(4), residual=Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}))
+    options = SimpleNamespace(filters=filtering, tables=(), steps=None)
+    worker = Worker(*(cast(Any, one) for one in (Pushing(), SimpleNamespace(returns=0), None, options, state)))
+    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, "")
+    for _ in range(2):
+        assert asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True))) is None
+    ((seq, pushed, last),) = pushes
+    assert (seq, last, state.clock) == (8, True, 8)
+    assert pushed.vector.tolist() == [0.5, 0, 0, 1]
+    assert pushed.rows["words"].ids.tolist() == [3]
+    assert not state.residual, "nothing waits any more, and the second end pushes nothing"
 
 
 SPARSE_TASK = """
