@@ -43,8 +43,8 @@ class PullFilters:
 
 def shown(values: Tensor, before: Tensor, threshold: float) -> Tensor:
     """The values [n] that are shown to readers, where those `before` [n] were shown and the exact ones are `values`
-    [n]."""
-    return torch.where((values - before).abs() > threshold * before.abs(), values, before)
+    [n]. Numbers that are not finite are shown."""
+    return torch.where((values - before).abs() <= threshold * before.abs(), before, values)
 
 
 def parse_pull_filters(text: str) -> PullFilters:

@@ -4,7 +4,8 @@ holds from an earlier pull (`messages.Pull.held`).
 By range a form stands in the answer's header. Of a range of the vector: 0, all elements; 1 + k, the k elements that
 have changed, after their int32 numbers in the range; 2 + the number of all its elements, the codec's encoding of all;
 whichever is fewest bytes. A range that has not changed is form 1 and no bytes. Of a block's rows: 0, all that were
-asked for; 1, the codec's encoding of them. The payload has range after range.
+asked for; 1, the codec's encoding of them. Values that are not finite are not encoded. The payload has range after
+range.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
+from ...aggregation.vector import all_finite
 from ..transfer.elements import raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
@@ -61,14 +63,14 @@ def _changed(copy: Copy, held: int) -> Tensor | None:
 
 def _rows(keys: Keys, rows: Tensor) -> tuple[int, Buffer]:
     codec = None if keys.pulls is None else keys.pulls.codec
-    if codec is None or not rows.numel() or codec.encoded_bytes(rows.numel()) >= rows.nbytes:
+    if codec is None or not rows.numel() or codec.encoded_bytes(rows.numel()) >= rows.nbytes or not all_finite(rows):
         return 0, raw([rows])
     return 1, raw([codec.encode(rows.flatten(), 0)])
 
 
 def _elements(keys: Keys, number: int, values: Tensor, changed: Tensor | None) -> tuple[int, Buffer]:
     """The form and the bytes for the `values` of a range of the vector, of which those `changed` have; None: all."""
-    codec = None if keys.pulls is None or keys.is_buffer(number) else keys.pulls.codec
+    codec = None if keys.pulls is None or keys.is_buffer(number) or not all_finite(values) else keys.pulls.codec
     few = values.nbytes if codec is None else min(values.nbytes, codec.encoded_bytes(len(values)))
     if changed is not None and len(changed) * (WIRE_INDEX.itemsize + keys.dtype.itemsize) < few:
         return 1 + len(changed), bytes(raw([changed.to(WIRE_INDEX)])) + bytes(raw([values[changed]]))

@@ -18,6 +18,7 @@ from .keys import Keys
 from .messages import Pulled
 from .parcels import Parcels
 from .patches import patched
+from .placement import merged
 from .shares import Pushes, Shares
 
 
@@ -94,13 +95,16 @@ class Reading:
         return pulled
 
     def _patch(self, server: PeerId, forms: Sequence[int], payload: Tensor, ranges: Sequence[int]) -> None:
+        """Make the values of `ranges` of those that the worker holds and of a patch. If an answer before could not be
+        used, this one begins anew."""
         if self._held is None:
             raise PeerLost(server, "it has filtered an answer that was to be whole")
         if self._found is None:
             self._found = self._shares.blank()
-            if self._held.vector is not None:
-                self._found.vector.copy_(self._held.vector)
-        held = self._held.vector is not None
+        before, blocks = self._held.vector, self._keys.blocks
+        for part in () if before is None else merged(self._keys.parts[one] for one in ranges if one not in blocks):
+            self._found.vector[part.start : part.stop] = before[part.start : part.stop]
+        held = before is not None
         try:
             patched(self._keys, self._shares, ranges, forms, payload.numpy().tobytes(), self._found, held=held)
         except ValueError as wrong:

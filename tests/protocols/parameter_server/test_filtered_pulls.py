@@ -3,8 +3,10 @@ workers as for one, and no run loses anything by it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 import torch
@@ -24,9 +26,14 @@ from samovar.aggregation.vector import Part
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.channel import Envelope
+from samovar.protocols.link.link import PeerLost
 from samovar.protocols.parameter_server.events import Holds, Showed
 from samovar.protocols.parameter_server.keys import Keys, Model
+from samovar.protocols.parameter_server.messages import Pulled
+from samovar.protocols.parameter_server.parcels import Parcels
 from samovar.protocols.parameter_server.patches import Patch, patch, patched
+from samovar.protocols.parameter_server.reading import Held, Reading
 from samovar.protocols.parameter_server.serving import restored, saved
 from samovar.protocols.parameter_server.shares import Shares
 from samovar.protocols.parameter_server.store import Entry, Store
@@ -150,6 +157,50 @@ def test_what_a_server_keeps_for_pulls_does_not_grow_with_workers_and_updates() 
         assert copy.recent._nbytes <= max(copy.values.nbytes / 4, 16384)
         assert copy.recent.changed(0) is None, "the first updates are forgotten"
         assert copy.recent.changed(190) is not None
+
+
+def test_values_that_are_not_finite_are_shown_and_not_encoded() -> None:
+    made = store(PullFilters(0.5, Int8()), rows=True)
+    change = torch.zeros(6000)
+    change[7], change[8] = float("inf"), float("nan")
+    made.enter(Entry((0, 1), change, {}))
+    made.copies[3].values[1, 1] = float("inf")
+    found = sent(made, (0, 0, 0))
+    assert found.forms == (0, 3002, 0)
+    assert torch.equal(read(made, RANGES, found, None)[:9].isfinite(), torch.tensor([True] * 7 + [False] * 2))
+    assert patch(made.keys, made.copies, (3,), (0,), {3: torch.tensor([0, 1])}).forms == (0,)
+
+
+def test_an_answer_that_cannot_be_used_leaves_nothing_in_the_next_one() -> None:
+    """A server's answer breaks off in its second range; the next one has only what has changed."""
+    made = store(PullFilters())
+    for update in range(2):
+        push(made, 10, update)
+    held, good = Held(torch.zeros(6100), (1, 1, 0)), sent(made, (2, 2, 1))
+    reading = Reading(made.keys, Shares(made.keys, {}), Counter(), cast(Parcels, None), held)
+    bad = torch.cat((torch.full((3000,), 5.0).view(torch.uint8), torch.zeros(3, dtype=torch.uint8)))
+
+    def take(forms: tuple[int, ...], payload: Tensor) -> None:
+        message = Pulled(1, (2, 2, 0), (0, 0, 0), forms, "", 0)
+        reading.take(cast(Envelope, _Answer("0", message, payload.numpy().tobytes())), RANGES)
+
+    with pytest.raises(PeerLost, match="cannot be used"):
+        take((0, 11, 1), bad)
+    take(good.forms, good.payload)
+    changed = sent(made, (2, 2, 1))
+    assert torch.equal(reading.values().vector, read(made, RANGES, changed, torch.zeros(6100)))
+    reading = Reading(made.keys, Shares(made.keys, {}), Counter(), cast(Parcels, None))
+    with pytest.raises(PeerLost, match="was to be whole"):
+        take(good.forms, good.payload)
+
+
+@dataclass
+class _Answer:
+    sender: str
+    message: Pulled
+    payload: bytes
+
+    def done(self) -> None: ...
 
 
 @pytest.mark.parametrize(
