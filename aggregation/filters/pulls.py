@@ -68,7 +68,7 @@ def parse_pull_filters(text: str) -> PullFilters:
     thresholds = [made_of(name, _PULLS, "filter of pulls") for name in names]
     if len(thresholds) > 1:
         raise OptionError(f"one of {', '.join(_PULLS)} is enough for pulls, got {len(names)}")
-    return PullFilters(*thresholds, codec=codec)
+    return PullFilters(thresholds[0] if thresholds else 0.0, codec)
 
 
 def _significant(threshold: str = "0.01") -> float:

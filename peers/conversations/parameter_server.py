@@ -102,11 +102,12 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
     ranges = ranges_of(facts.layout.size, parameters, fewest)
     own = ParameterServerSettings.of(setup.settings)
     codec = None if own.filters is None else own.filters.value.codec
-    pulls = None if own.pull_filters is None else own.pull_filters.value
-    if pulls is not None and not ranges and pulls.codec is None:
+    pulls = own.pull_filters
+    if pulls is not None and not ranges and pulls.value.codec is None:
         why = "all values of this model are rows, of which a pull has just those that are needed"
-        raise ValueError(f"--pull-filters {own.pull_filters.text} has nothing to filter: {why}; name a codec")
-    return Keys(ranges, parameters, dtype, tables, codec, pulls), Model(facts.vector, facts.tables)
+        raise ValueError(f"--pull-filters {pulls.text} has nothing to filter: {why}; name a codec")
+    keys = Keys(ranges, parameters, dtype, tables, codec, None if pulls is None else pulls.value)
+    return keys, Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:

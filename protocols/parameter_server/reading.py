@@ -102,8 +102,9 @@ class Reading:
         if self._found is None:
             self._found = self._shares.blank()
         before, blocks = self._held.vector, self._keys.blocks
-        for part in () if before is None else merged(self._keys.parts[one] for one in ranges if one not in blocks):
-            self._found.vector[part.start : part.stop] = before[part.start : part.stop]
+        if before is not None:
+            for part in merged(self._keys.parts[one] for one in ranges if one not in blocks):
+                self._found.vector[part.start : part.stop] = before[part.start : part.stop]
         held = before is not None
         try:
             patched(self._keys, self._shares, ranges, forms, payload.numpy().tobytes(), self._found, held=held)
