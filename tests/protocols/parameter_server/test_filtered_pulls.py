@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -45,6 +46,7 @@ from samovar.sims.world.world import World
 
 PARTS, TABLE = (Part(0, 3000), Part(3000, 6000), Part(6000, 6100)), Table("words", 70, 3)
 RANGES = (0, 1, 2)
+DIGITS = Path(__file__).parents[3] / "examples/digits.py"
 STEPS, PEERS = 12, 3
 
 
@@ -293,6 +295,26 @@ def test_pulls_of_a_model_of_which_pushes_change_few_elements_are_few_bytes() ->
         return sum(sum(one.counts["pulled"].values()) for one in records if one.counts)
 
     assert pulled(pull_filters="changed") < 0.7 * pulled()
+
+
+@pytest.mark.soak
+def test_filters_save_most_bytes_of_digits_at_equal_accuracy() -> None:
+    def trained(**own: str) -> tuple[float, float, float]:
+        """The accuracy, and the bytes that a worker sends and receives."""
+        common = {"protocol": "parameter-server", "peers": 3, "servers": 2, "steps": 300, "evaluate_every": 300}
+        records = list[Record]()
+        world = World(load_task(DIGITS), Scenario.plain(Settings(**common, device="cpu", **own)), records.append)
+        run_virtual(world.run(), seed=0)
+        told = [one for one in records if isinstance(one, ExchangeRecord) and one.peer == "1"]
+        metrics = next(one.metrics for one in reversed(records) if isinstance(one, ExchangeRecord) and one.metrics)
+        return metrics["accuracy"], sum(one.bytes_sent for one in told), sum(one.bytes_received for one in told)
+
+    accuracy, sent, received = trained()
+    for filters, pulls in (("int8", "int8"), ("top_k:0.05", "changed"), ("skip:0.3,int8", "significant:0.03")):
+        found = trained(filters=filters, pull_filters=pulls)
+        assert abs(found[0] - accuracy) <= 0.01, (filters, pulls)
+        assert found[1] < 0.4 * sent, (filters, pulls)
+        assert found[2] < 0.4 * received, (filters, pulls)
 
 
 def test_a_worker_that_holds_other_values_than_were_shown_is_found() -> None:
