@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
 from ...aggregation.vector import all_finite
-from ..transfer.elements import raw
+from ..transfer.elements import copied, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
 from .shares import Pushes, Shares
@@ -101,13 +101,13 @@ def patched(
         part, at = rest[at : at + nbytes], at + nbytes
         if number not in keys.blocks and 0 < form < keys.coded(number):
             head = (form - 1) * WIRE_INDEX.itemsize
-            ids = _of(part[:head], WIRE_INDEX).to(INDEX)
+            ids = copied(part[:head], WIRE_INDEX).to(INDEX)
             if not ascending(ids, keys.size(number)):
                 raise ValueError("it has elements that are not among those of its ranges, in order and none twice")
             start = keys.parts[number].start
-            into.vector[start + ids] = _of(part[head:], keys.dtype)
+            into.vector[start + ids] = copied(part[head:], keys.dtype)
         elif count := shares.size(number):
-            shares.put(_decoded(keys, part, count) if form else _of(part, keys.dtype), (number,), into)
+            shares.put(_decoded(keys, part, count) if form else copied(part, keys.dtype), (number,), into)
     if at != len(rest):
         raise ValueError(f"it has {len(rest)} bytes, and {at} are due")
 
@@ -131,8 +131,4 @@ def _nbytes(keys: Keys, shares: Shares, number: int, form: int, *, held: bool) -
 def _decoded(keys: Keys, part: Buffer, count: int) -> Tensor:
     assert keys.pulls is not None
     assert keys.pulls.codec is not None
-    return keys.pulls.codec.decode(_of(part, torch.uint8), count, keys.dtype)
-
-
-def _of(payload: Buffer, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)
+    return keys.pulls.codec.decode(copied(part, torch.uint8), count, keys.dtype)

@@ -72,9 +72,8 @@ class Reading:
         parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
         dtype = torch.uint8 if pulled.forms else self._keys.dtype
         values = of_bytes(answer.payload, dtype) if parcel is None else parcel.payload
-        due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, values.nbytes
-        if pulled.forms:
-            due = nbytes  # of which `patched` finds out
+        whole, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, values.nbytes
+        due = nbytes if pulled.forms else whole  # `patched` finds out how many a patch needs
         try:
             if nbytes != due or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 raise PeerLost(answer.sender, f"it gave {nbytes} bytes of {due} in {len(ranges)} ranges")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
-from ..transfer.elements import raw
+from ..transfer.elements import copied, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
 from .shares import Pushes, Shares
@@ -97,7 +97,7 @@ def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buf
     ]
     if len(payload) != head + sum(sizes):
         raise ValueError(f"it has {len(payload)} bytes for elements of {head + sum(sizes)}")
-    ids = torch.split(_of(memoryview(payload)[:head], WIRE_INDEX).to(INDEX), found)
+    ids = torch.split(copied(memoryview(payload)[:head], WIRE_INDEX).to(INDEX), found)
     parts, at = list[Tensor](), head
     for number, many, own, size in zip(ranges, counts, ids, sizes, strict=True):
         piece, at = memoryview(payload)[at : at + size], at + size
@@ -121,19 +121,14 @@ def _whole(keys: Keys, range: int, rows: int, ids: Tensor, piece: Buffer) -> Ten
     block = keys.blocks.get(range)
     if block is not None and (many := keys.rows(range, rows)) != rows:
         assert keys.codec is not None
-        return keys.codec.decode(_of(piece, torch.uint8), many * block.table.width, keys.dtype)
+        return keys.codec.decode(copied(piece, torch.uint8), many * block.table.width, keys.dtype)
     if block is not None or not rows:
-        return _of(piece, keys.dtype)
+        return copied(piece, keys.dtype)
     if rows == keys.coded(range):
         assert keys.codec is not None
-        return keys.codec.decode(_of(piece, torch.uint8), keys.size(range), keys.dtype)
+        return keys.codec.decode(copied(piece, torch.uint8), keys.size(range), keys.dtype)
     whole = torch.zeros(keys.size(range), dtype=keys.dtype)
     if not ascending(ids, len(whole)):
         raise ValueError("it has elements that are not among those of its ranges, in order and none twice")
-    whole[ids] = _of(piece, keys.dtype)
+    whole[ids] = copied(piece, keys.dtype)
     return whole
-
-
-def _of(payload: Buffer, dtype: torch.dtype) -> Tensor:
-    """The elements in these bytes, which may begin anywhere."""
-    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)
