@@ -226,6 +226,31 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert (none.vector, none.rows) == (None, {})
 
 
+@pytest.mark.parametrize("filters", ["int8", "significant:0.5,fp16", "skip:0.5,sign", "top_k:0.3:fp16"])
+def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> None:
+    """Each push touches other rows; the last one has what waits of all."""
+    keys = Keys([Part(0, 4)], 4, torch.float32, [Table("words", 50, 8)], parse_filters(filters).codec)
+    filtering, residual, chance = Filtering(parse_filters(filters), keys, 4), Residual(), torch.Generator()
+    sent, total, held = torch.zeros(50, 8), torch.zeros(50, 8), 0
+    for turn in range(30):
+        ids = torch.randperm(50, generator=chance.manual_seed(turn))[:12].sort().values
+        values = torch.randn(12, 8, generator=chance)
+        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), "")
+        change = Pushes(torch.zeros(4), {"words": Rows(ids, values)})
+        found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
+        rows, held = found.rows["words"], held + back
+        assert bool(torch.isin(rows.ids, ids).all()) or turn == 29
+        for number, payload in found.coded.items() if turn < 29 else ():
+            assert keys.codec is not None
+            mine = rows.values[rows.ids % 32 == number - 1]
+            assert torch.equal(keys.codec.decode(payload, mine.numel(), torch.float32).view_as(mine), mine)
+        sent[rows.ids] += rows.values
+        total[ids] += values
+    assert torch.allclose(sent, total, atol=1e-4)
+    assert not residual
+    assert (held > 0) == (filters != "int8")
+
+
 def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> None:
     pushes, keys = list[tuple[int, Pushes, bool]](), Keys([Part(0, 4)], 4, torch.float32, [Table("words", 5, 2)])
 
