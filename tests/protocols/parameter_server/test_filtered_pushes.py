@@ -240,10 +240,12 @@ def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> N
         found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
         rows, held = found.rows["words"], held + back
         assert bool(torch.isin(rows.ids, ids).all()) or turn == 29
-        for number, payload in found.coded.items() if turn < 29 else ():
-            assert keys.codec is not None
-            mine = rows.values[rows.ids % 32 == number - 1]
-            assert torch.equal(keys.codec.decode(payload, mine.numel(), torch.float32).view_as(mine), mine)
+        for number, block in keys.blocks.items() if keys.codec is not None and turn < 29 else ():
+            mine = rows.values[rows.ids % block.of == block.first]
+            assert (number in found.coded) == bool(len(mine))
+            if len(mine):
+                decoded = keys.codec.decode(found.coded[number], mine.numel(), torch.float32)
+                assert torch.equal(decoded.view_as(mine), mine)
         sent[rows.ids] += rows.values
         total[ids] += values
     assert torch.allclose(sent, total, atol=1e-4)
