@@ -98,6 +98,8 @@ class Serving:
         """Its clock when it was last looked at."""
         self._updates = self._made()
         """The updates in this server's copies at the last record; before it those of the run that is resumed."""
+        self._begun = False
+        """Whether the first view has begun."""
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
@@ -114,11 +116,6 @@ class Serving:
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
         resumed = self._clock.before_s > 0.0
         late = await self._presence.enter(contact)
-        if late:
-            self._parts.takeover.not_new()
-        else:  # if these copies are of a run before, so are the pushes in them
-            self._parts.store.begin_anew()
-        self._on_view(self._members.view)
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
@@ -182,6 +179,9 @@ class Serving:
         parts = self._parts
         if not view.started or self._members.me.id not in view.ids or view.generation == parts.tenure.epoch:
             return
+        if not self._begun:
+            self._begun = True
+            self._begin(late=self._presence.late)
         parts.intake.begin()
         parts.reads.begin()
         parts.chains.begin()
@@ -189,6 +189,13 @@ class Serving:
         parts.takeover.begin()
         for one in parts.more:
             one.begin()
+
+    def _begin(self, *, late: bool) -> None:
+        """Prepare for the first view, before any message of it is handled. `late`: the run began before."""
+        if late:
+            self._parts.takeover.not_new()
+        else:  # if these copies are of a run before, so are the pushes in them
+            self._parts.store.begin_anew()
 
     def _on_update(self) -> None:
         if self._is_due():
