@@ -133,6 +133,40 @@ async def test_a_stopped_spawner_does_not_wait_for_the_fork_server(tmp_path: Pat
     await spawner.close()
 
 
+async def test_a_stopped_spawner_starts_no_command_and_says_so_in_one_line(tmp_path: Path) -> None:
+    spawner = Spawner([sys.executable, "-S", "-c", ""])
+    spawner.stop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(SpawnError, match="the run is being stopped"):
+        await spawner.spawn(theirs, tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
+@warm
+async def test_a_stopped_spawner_forks_no_more_and_its_forks_go_on(tmp_path: Path) -> None:
+    spawner = Spawner(None)
+    process, _, control = await forked(spawner, tmp_path / "peer-0.log")
+    spawner.stop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(SpawnError, match="the run is being stopped"):
+        await spawner.spawn(theirs, tmp_path / "peer-1.log")
+    assert process.returncode is None
+    await control.close()
+    assert await process.wait() == 1
+    await spawner.close()
+
+
+@warm
+async def test_a_fork_server_that_has_ended_forks_no_more_and_says_so_at_once(tmp_path: Path) -> None:
+    server = await spawn.ForkServer.start(tmp_path / "peer-0.log")
+    await server.close()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        async with asyncio.timeout(60):
+            with pytest.raises(SpawnError, match="gone"):
+                await server.fork(theirs, tmp_path / "peer-0.log")
+
+
 async def test_a_signal_never_takes_an_exit_code_from_its_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
