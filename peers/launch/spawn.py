@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from ..machine.spinning import spinning
 from ..reasons import reason
 from .control import CONTROL_VARIABLE, Control
 
@@ -132,7 +133,12 @@ async def _execute(command: list[str], control: socket.socket, log: Path) -> Pro
             stdout=out,
             stderr=out,
             # Unbuffered, so that a script's output appears in its log at once and is there when the script is killed.
-            env={**os.environ, "PYTHONUNBUFFERED": "1", CONTROL_VARIABLE: str(control.fileno())},
+            env={
+                **os.environ,
+                **spinning(os.environ),
+                "PYTHONUNBUFFERED": "1",
+                CONTROL_VARIABLE: str(control.fileno()),
+            },
             pass_fds=[control.fileno()],
             start_new_session=True,
         )
