@@ -26,6 +26,7 @@ from ..peers.script.main_script import errors_are_lines
 from ..peers.settings.fields import SettingsError
 from ..peers.settings.in_python import in_python, python_words
 from ..peers.settings.keywords import PathText, SimulateSettings
+from ..peers.settings.validators import shown
 from ..peers.task.rng import lent
 from ..peers.training.stop import Stopped
 from .run import IN_GROUPS, Play, play, play_of_scenario, play_of_task
@@ -104,7 +105,7 @@ def sweep(
     must stand under ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
     errors_are_lines()
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
-        raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {count}", "count")
+        raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {shown(count)}", "count")
     refuse_within_import("samovar.sweep")
     refuse_unguarded("samovar.sweep")
     with in_python():

@@ -465,7 +465,11 @@ def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None
 
 
 def test_a_bad_sweep_is_refused_before_it_starts_and_a_good_one_tells_its_findings() -> None:
-    for given, said in (({"count": 0}, "count must be a whole number"), ({"count": 1, "seed": -1}, "seed must be")):
+    for given, said in (
+        ({"count": 0}, "count must be a whole number from 1 to 1000000, got 0"),
+        ({"count": "two"}, "count must be .*, got 'two'"),
+        ({"count": 1, "seed": -1}, "seed must be"),
+    ):
         with pytest.raises(samovar.SettingsError, match=said):
             samovar.sweep(**given)  # type: ignore[arg-type]
     outcome = samovar.Sweep(first_seed=3, seeds=2, seconds=1.0, failures=(), never_met=(), reached={})
