@@ -15,7 +15,7 @@ from typing import TypeVar, Unpack
 import torch
 
 from ..peers.api.result import Result
-from ..peers.api.task_file import TaskFile, TaskLike, refuse_unguarded, refuse_within_import, task_file
+from ..peers.api.task_file import TaskFile, TaskLike, own_words, refuse_unguarded, refuse_within_import, task_file
 from ..peers.api.train import call_text
 from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
@@ -62,25 +62,27 @@ def simulate(
     `task`: the path of a task file, but not of a script; a module; a class or namespace with the task's functions;
     None: the functions of the running script or notebook. `scenario`: TOML file with peers, links and faults, and
     perhaps a task, which `task` replaces; with it promises are checked, and `result.broken` names the first that did
-    not hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`:
-    show nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed
-    gives the same run, to the last bit; `result.digest` is then equal. The caller's random generators are not changed.
+    not hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``, as a list.
+    `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same
+    seed gives the same run, to the last bit; `result.digest` is then equal. The caller's random generators are not
+    changed.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; then the errors of the task and,
     without a scenario, those of a peer; RunFailed when the result cannot be written; Stopped on Ctrl-C.
     """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
-    own = None if config is None else Path(config)
+    own, words = None if config is None else Path(config), own_words(arguments)
 
     def asked() -> Collection[str]:
         return () if scenario is not None else Settings.read(own, settings, silently).own.asks_of_task()
 
     with in_python(), _wished(task, scenario, asked) as file, _left_alone():
         named = "" if file is None else file.named
-        command = call_text("simulate", named, {**settings, "scenario": scenario, "config": config})
+        options = {"arguments": words or None, **settings, "scenario": scenario, "config": config}
+        command = call_text("simulate", named, options)
         path = None if file is None else file.path
-        given = {**settings, "arguments": shlex.join(map(str, arguments)) or None}
+        given = {**settings, "arguments": shlex.join(words) or None}
         if scenario is not None:
             if twice := [name for name in IN_GROUPS if {**settings, "config": config}.get(name) is not None]:
                 raise SettingsError(f"scenario says it in the file: leave out {twice[0]}")

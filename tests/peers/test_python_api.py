@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,25 @@ def test_a_script_with_a_loop_of_its_own_is_trained_with_its_arguments(here: Pat
     assert [peer.steps for peer in result.peers] == [6, 6]
     with pytest.raises(samovar.TaskError, match=r"^loop\.py is a training script: leave out steps: a script "):
         samovar.train("loop.py", steps=6)
+
+
+@pytest.mark.parametrize("call", [samovar.train, samovar.simulate])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--width 64", r"such as \['--width', '64'\], got '--width 64'"),
+        (64, "such as .*, got 64"),
+        (b"-w", "got a bytes"),
+    ],
+)
+def test_arguments_that_are_no_list_of_words_are_refused_before_anything_starts(
+    here: Path, call: Callable[..., samovar.Result], given: object, said: str
+) -> None:
+    """A text is a sequence too: the task would find each letter of it as a word."""
+    (here / "line.py").write_text(TASK)
+    with pytest.raises(samovar.SettingsError, match=f"^arguments must be a list of the words, .*{said}$"):
+        call("line.py", arguments=given, quiet=True)
+    assert not (here / "runs").exists()
 
 
 def test_within_a_peer_nothing_is_started(here: Path) -> None:
