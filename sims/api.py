@@ -104,7 +104,8 @@ def sweep(
     promise. `protocol`: the conversation of all of them; None: they are divided among the registered ones. `minimise`:
     for the first failure of each promise, write the smallest scenario found that breaks it to ``minimal-SEED.toml`` in
     the working folder, but for the promise that a seed repeats its run. `quiet`: show no progress. In a script the call
-    must stand under ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
+    must stand under ``if __name__ == "__main__":``. Raises SettingsError, TaskError for a script without that, and
+    Stopped on Ctrl-C."""
     errors_are_lines()
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
         raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {shown(count)}", "count")
@@ -116,7 +117,12 @@ def sweep(
         chosen = None if protocol is None else settings.protocol.text
         # Never in this process, whose event loop may be running.
         workers = max(2, min(count, os.cpu_count() or 1))
-        return swept(seed, count, chosen, smallest=minimise, quiet=quiet, workers=workers)
+        try:
+            return swept(seed, count, chosen, smallest=minimise, quiet=quiet, workers=workers)
+        except KeyboardInterrupt:
+            if not quiet:
+                aloud("stopped")  # Python ends a script without the exception's text
+            raise Stopped("stopped", STOPPED) from None
 
 
 @contextmanager

@@ -309,6 +309,19 @@ def test_a_simulation_that_is_interrupted_says_so(here: Path, interrupted: None)
         in_a_notebook().send(None)
 
 
+def test_a_sweep_that_is_interrupted_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupts(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("samovar.sims.api.swept", interrupts)
+    with pytest.raises(samovar.Stopped) as stopped:
+        samovar.sweep(2)
+    assert (stopped.value.code, str(stopped.value)) == (130, "stopped")
+    assert capsys.readouterr().err == "samovar: stopped\n"
+
+
 class Tied(nn.Module):
     def __init__(self, *, tied: bool = True, width: int = 4) -> None:
         super().__init__()
