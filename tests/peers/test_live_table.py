@@ -106,7 +106,7 @@ def test_bytes_of_a_resumed_run_are_counted_from_its_beginning() -> None:
 
 def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
     found = board(happened("a", "started"), committed("a", 1))
-    why = "its 5.00 MB a day are used up for now; it leaves, and is back in 9 h 31 min"
+    why = "only 256 kB are there for now, of 5.00 MB a day; it leaves, and is back in 9 h 31 min"
     found.update(happened("a", "asleep", why=why))
     text = drawn(found.render(1, 80), 80)
     assert "asleep" in row(text, "a")
@@ -122,7 +122,7 @@ def test_a_newcomer_that_sleeps_does_not_catch_up() -> None:
     found = board()
     found.joins()
     found.update(happened("a", "joined"))
-    found.update(happened("a", "asleep", why="its 1.00 MB a day are used up for now"))
+    found.update(happened("a", "asleep", why="only 125 kB are there for now, of 1.00 MB a day"))
     assert "joined a running run   1 peer" in found.headline(1)
     found.update(happened("a", "awake"))
     assert "joined a running run, catching up" in found.headline(2)

@@ -131,7 +131,7 @@ def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told
     folder.joinpath("result.json").unlink()
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    assert "not all of the result could be written" in output.end(result)
+    assert output.end(result) == f"{folder}: not all of the result could be written: file exists"
     assert capsys.readouterr().out.strip() == dataclasses.replace(result, report=None).to_json()
 
 
