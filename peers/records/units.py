@@ -59,6 +59,11 @@ def peers_text(peers: int, servers: int) -> str:
     return ", ".join([*workers, count_text(servers, "server")])
 
 
+def lost_text(lost: int, back: int) -> str:
+    """The number of peers that were lost as text, with how many of them came back: '3 lost, 2 of them back'."""
+    return f"{lost:,} lost" + (f", {back:,} of them back" if back else "")
+
+
 def peer_label(peer: PeerSummary) -> str:
     """The peer's name, and its role if it has one: '3 (server)'."""
     return f"{peer.peer} ({peer.role})" if peer.role else peer.peer
@@ -91,11 +96,13 @@ def metric_label(name: str) -> str:
 
 
 def metric_text(value: float, scale: Scale) -> str:
-    """A metric's value with its unit: '92.22%' for a share, '12.5 ms'; the number as `loss_text` gives it."""
+    """A metric's value with its unit: '92.22%' for a share, '12.50 ms', '4 patients' for an int; any other number as
+    `loss_text` gives it."""
     if scale.unit == "%" and math.isfinite(value):
         return f"{value:.2%}"
     unit = "" if scale.unit == "%" else scale.unit
-    return f"{loss_text(value)} {plain(unit, 12)}".rstrip()
+    number = number_text(value) if isinstance(value, int) else loss_text(value)
+    return f"{number} {plain(unit, 12)}".rstrip()
 
 
 def metric_texts(
