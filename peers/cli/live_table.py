@@ -65,11 +65,10 @@ class Board:
         self._events = 0
         self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
-        self._members = (0, 0, 0)
+        self._members = (0, 0, 0, 0)
         """Number of the latest exchange, of the run's members then, some of which may be unknown here, and of the peers
-        that were known to be lost or to have left."""
-        self._ends_at: int | None = None
-        """The local step at which the run ends, as far as the latest exchange tells; None: it does not."""
+        that were known to be lost or to have left; and the local step at which the run ends by that exchange's record,
+        0: unknown."""
         self._silent: list[PeerState] = []
         """The members that do not answer while too few do."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -132,8 +131,8 @@ class Board:
         peer.bytes_received += record.bytes_received
         latest = (record.version, round(record.details.get(KNOWN, record.members)))
         if latest > self._members[:2]:
-            self._members = (*latest, sum(self._absent().values()))
-            self._ends_at = None if record.steps_left is None else record.step + record.steps_left
+            ends_at = 0 if record.steps_left is None else record.step + record.steps_left
+            self._members = (*latest, sum(self._absent().values()), ends_at)
         if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
             self._evaluated = record
         for absent in record.missing:
@@ -212,7 +211,7 @@ class Board:
     def _left_s(self, elapsed_s: float) -> float:
         """An estimate of the remaining seconds, at the recent speed; 0 while it is too early for one."""
         active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
-        steps = self.steps if self._ends_at is None else self._ends_at
+        steps = self._members[3] or self.steps
         if not active or not steps:
             return 0.0
         step = fmean(active)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from .columns import Noun
 from .elsewhere import Elsewhere
 from .metrics import Scale, scale_of
 from .records import EventRecord
 from .result import PeerSummary
+
+if TYPE_CHECKING:
+    from ...protocols.conversation import End
 
 T = TypeVar("T")
 MOST_NAMED: Final = 3
@@ -145,6 +148,14 @@ def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:
     names = ", ".join(there)
     without = "; a run that is resumed here begins without such peers" if resumable else ""
     return names and f"{names} joined from elsewhere and may train on{without}"
+
+
+def over_before_text(end: End | None, steps: int | None) -> str:
+    """The line for a run that was resumed and had no work left. `end`: why it is over; `steps`: each peer's local
+    steps; None: it does not end by them."""
+    if end is None or end.by == "steps":
+        return f"all {steps or 0:,} steps were taken before; for more give --steps"
+    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
 
 
 def capital(text: str) -> str:
