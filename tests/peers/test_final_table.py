@@ -6,14 +6,16 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
+import torch
 from boards import committed, drawn
 
 from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import SLOWEST
 from samovar.peers.records.losses import with_known
-from samovar.peers.records.metrics import scale_of
-from samovar.peers.records.records import EventName, EventRecord
+from samovar.peers.records.metrics import numbers_of, scale_of
+from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
 from samovar.peers.records.result import Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import bytes_text, clock_text, loss_text, metric_text, moment_text, plain, seconds_text
@@ -197,6 +199,13 @@ def test_a_peer_was_lost_when_it_was_first_seen_to_be() -> None:
         EventRecord(peer=f"{s}", time_s=s, event="lost", about="carl", why=f"silent at {s:g}") for s in (3.0, 2.0, 4.0)
     ]
     assert Tally(seen).lost == (Lost(peer="carl", when=2.0, why="silent at 2"),)
+
+
+def test_a_metric_that_a_task_gives_as_an_integer_is_one_in_its_record() -> None:
+    told = numbers_of({"n": torch.tensor(4), "m": np.int64(5), "o": 6, "p": 7.0, "q": True, "r": 10**30}, None, "")
+    read = read_record(committed("a", 1, metrics=told).to_json())
+    assert isinstance(read, ExchangeRecord)
+    assert [repr(value) for value in read.metrics.values()] == ["4", "5", "6", "7.0", "1.0", "1e+30"]
 
 
 def happened(event: EventName, time_s: float, generation: int, about: str = "", peer: str = "a") -> EventRecord:
