@@ -254,6 +254,7 @@ class Worker:
             waited_for=late or None,
             details=options.details(moved, held),
             model_bytes=moved.nbytes,
+            at_s=self._now(),
             last=self._is_over,
         )
         try:

@@ -160,6 +160,15 @@ def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
     assert "about 40.0 s left" in found.headline(12)
 
 
+def test_the_time_that_is_left_is_told_where_a_run_ends_by_epochs() -> None:
+    found = board(committed("alice", 1, steps_left=990), steps=0)
+    found.headline(0)
+    found.update(committed("alice", 5, steps_left=150))
+    assert "about 375 ms left" in found.headline(0.1), "150 steps at 40 in 0.1 s"
+    found.update(committed("alice", 6, steps_left=None))
+    assert "left" not in found.headline(0.2)
+
+
 def test_a_newcomer_is_told_the_time_that_is_left_by_its_share_of_the_steps() -> None:
     found = board(happened("late", "joined"), committed("late", 90, caught_up=True), steps=1000)
     assert "left" not in found.headline(1.0)
