@@ -93,11 +93,16 @@ class ParameterServerSettings(OwnSettings):
         each other's values. Others have no such values: in hogwild there are no servers, and map and reduce holds sums
         by partitions."""
         assert isinstance(before, ParameterServerSettings)
-        line, earlier = another_algorithm(before.algorithm.text, self.algorithm.text), before.algorithm
-        if line and any(isinstance(one.value, MapReduce | Shared) for one in (earlier, self.algorithm)):
-            why = f"must be {earlier.text} again: its checkpoints hold other values, got {self.algorithm.text}"
+        line = another_algorithm(before.algorithm.text, self.algorithm.text)
+        earlier, now = before.algorithm.value, self.algorithm.value
+        if not line:
+            return ""
+        if isinstance(earlier, MapReduce | Shared) or isinstance(now, MapReduce | Shared):
+            own = before.algorithm.text
+            why = f"must be {own} again: its checkpoints hold other values, got {self.algorithm.text}"
             raise SettingsError(why, "algorithm", "--algorithm")
-        return line
+        left = earlier.meets and not now.meets
+        return f"{line}: from the servers' model, which the workers take in place of their own" if left else line
 
     def check(self, common: CommonSettings) -> None:
         servers = self.servers

@@ -119,8 +119,7 @@ class Worker:
         if self._is_over:
             return await self._last_work()
         if state.outcome is not None:
-            await self._load_whole(state.clock)
-            return self._evaluation()
+            return self._evaluation(await self._load_whole(state.clock))
         if options.tables and state.needed is None:
             self._job = Foresee(self._left())
             return Work(Keep(), self._job)
@@ -139,9 +138,9 @@ class Worker:
         self._job = Steps(self._left(), total=self._left(), step=state.step)
         return Work(self._begin, self._job)
 
-    def _evaluation(self) -> Work:
-        self._job = Evaluate(self.state.model)
-        return Work(self._begin, self._job)
+    def _evaluation(self, whole: Load) -> Work:
+        self._job = Evaluate(whole.vector)
+        return Work(whole, self._job)
 
     @property
     def _pulls_next(self) -> bool:
@@ -154,12 +153,14 @@ class Worker:
         period, steps = self._options.algorithm.period, self._options.steps
         return period if steps is None else min(period, steps - self.state.step)
 
-    async def _load_whole(self, clock: int) -> None:
-        """Begin from the whole model as a read at `clock` finds it, all rows of its tables included. The turn that is
-        to be evaluated has waited for that."""
+    async def _load_whole(self, clock: int) -> Load:
+        """Begin from the whole model as a read at `clock` finds it, all rows of its tables included, and return it. A
+        worker with a model of its own goes on from that, unless it has ended. The turn that is to be evaluated has
+        waited for that."""
         state, pulled = self.state, await self._pull(self._options.every_row(), clock, exact=True)
-        state.model = pulled.vector
-        self._begin = Load(pulled.vector, rows=pulled.rows)
+        whole = Load(pulled.vector, rows=pulled.rows)
+        self._begin = Load(state.model) if self._options.algorithm.meets and clock < FOREVER else whole
+        state.model = self._begin.vector
         if state.outcome is not None:
             waited_s, late = self._waited
             state.outcome = replace(
@@ -167,6 +168,7 @@ class Worker:
                 wait_s=state.outcome.wait_s + waited_s,
                 waited_for=late or state.outcome.waited_for,
             )
+        return whole
 
     async def _first_pull(self) -> Values:
         """The values from which this worker begins. If the algorithm has a warm start and this is not the first worker,
@@ -185,9 +187,8 @@ class Worker:
         if self._done:
             return None
         await self._client.enlist(FOREVER)
-        await self._load_whole(FOREVER)
-        self._done = True
-        return self._evaluation() if self._options.evaluate_every else None
+        whole, self._done = await self._load_whole(FOREVER), True
+        return self._evaluation(whole) if self._options.evaluate_every else None
 
     async def _come_back(self) -> None:
         """The others have gone on without this worker: wait until its pushes are in the model, and take part anew."""
