@@ -247,7 +247,7 @@ def test_a_result_says_of_which_round_its_accuracy_is(tmp_path: Path) -> None:
         ({"perplexity": "lower"}, 12.25, {"perplexity": (12.25, "12.25")}),
         ({"took": "lower ms"}, torch.tensor(3.0), {"took": (3.0, "3.000 ms")}),
         ({"recall": "higher %"}, np.float32(0.25), {"recall": (0.25, "25.00%")}),
-        (None, {"bleu": 31.5, "loss": 2}, {"bleu": (31.5, "31.50"), "loss": (2.0, "2.000")}),
+        (None, {"bleu": 31.5, "loss": 2}, {"bleu": (31.5, "31.50"), "loss": (2, "2")}),
         (
             {"perplexity": "lower", "accuracy": "higher %"},
             {"accuracy": 0.125, "perplexity": 8.0},

@@ -136,8 +136,10 @@ def test_a_line_and_a_result_have_the_keys_of_schema_1_still(gossip: Path) -> No
     again = read_run(SCHEMA_1).result
     assert again is not None
     told = json.loads(again.to_json())
-    for before, now in [(result, told), *zip(result["peers"], told["peers"], strict=True)]:
-        assert now | {"peers": []} == now | before | {"peers": []}
+    parts = [*zip(result["peers"], told["peers"], strict=True), *zip(result["lost"], told["lost"], strict=True)]
+    for before, now in [(result, told), *parts]:
+        apart: dict[str, object] = {"peers": [], "lost": []}
+        assert now | apart == now | before | apart
 
 
 def test_each_process_says_its_schema_before_its_records(tmp_path: Path) -> None:
