@@ -19,9 +19,9 @@ from samovar.sims.world.world import World
 
 
 def of_five(*faults: Fault) -> Scenario:
-    settings = Settings(device="cpu", link="100mbit,5ms", peers=5, period="2", steps=300, patience_s=1.0, report=False)
+    settings = Settings(device="cpu", link="100mbit,5ms", peers=5, period="2", steps=100, patience_s=1.0, report=False)
     plain = Scenario.plain(settings)
-    return replace(plain, groups=(replace(plain.groups[0], peers=5, step_s=0.05),), faults=faults)
+    return replace(plain, groups=(replace(plain.groups[0], peers=5, step_s=0.12),), faults=faults)
 
 
 def played(scenario: Scenario, folder: Path) -> Result:

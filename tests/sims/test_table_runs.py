@@ -210,6 +210,7 @@ def test_the_plain_parameter_server_is_as_before() -> None:
     assert all(not isinstance(e.event, Entered) or e.event.rows is None for e in world.log.entries)
 
 
+@pytest.mark.soak
 def test_filters_keep_rows_back_and_fewer_bytes_of_rows_are_pushed_for_as_good_a_model() -> None:
     def trained(filters: str | None) -> tuple[float, int, float]:
         """The mean loss of the last steps, the bytes of rows that were pushed, and the elements that were held back."""
