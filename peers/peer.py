@@ -103,10 +103,13 @@ class Peer:
         return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
-        """Write the event `how`, such as "joined", by which this peer has entered the run, and write events about other
-        members from now on. Called once, when it has entered for the first time."""
+        """Write the event `how`, such as "joined", by which this peer has entered the run, events that name the
+        members, if its place wants these, and events about other members from now on. Called once, when it has entered
+        for the first time."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
+        if self._place.names_members:
+            self._comings.name_members()
 
     def note(self, outcome: Outcome) -> ExchangeRecord:
         """Write the record of a finished exchange, with the bytes that this peer sent and received since the last

@@ -83,7 +83,7 @@ def _peer_table(result: Result) -> Folded:
 
 
 def _elsewhere(result: Result) -> list[Text]:
-    """A line for each peer that joined from another machine and has its records there."""
+    """A line for each peer on another machine, which has its records there."""
     lines = [
         Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
     ]

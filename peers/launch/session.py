@@ -97,6 +97,7 @@ class Session:
     def place(self) -> Place:
         """The peer's place in the run, by its orders and settings."""
         orders, settings = self.orders, self.settings
+        waits_for_others = orders.founder and bool(orders.role)
         return Place(
             name=orders.name,
             data_shard=orders.data_shard,
@@ -106,6 +107,7 @@ class Session:
             role=orders.role,
             invitation=self.invitation,
             store=self.store,
+            names_members=self.control is None or waits_for_others,
         )
 
     def ready(self, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""The events about other members in a peer's records: joined, left, lost, back, unreachable, stalled."""
+"""The events about other members in a peer's records: present, joined, left, lost, back, unreachable, stalled."""
 
 from __future__ import annotations
 
@@ -45,6 +45,12 @@ class Comings:
     def begin(self) -> None:
         """Begin to follow the members: from now on `follow` writes events."""
         self._known = self._membership.view
+
+    def name_members(self) -> None:
+        """Write an event for each other member that is there now."""
+        for member in self._membership.view.members:
+            if member.id != self._own:
+                self._tell("present", about=member.name, key=member.id)
 
     def missing(self) -> tuple[Missing, ...]:
         """The peers that were lost, and did not leave, since the last call."""

@@ -121,7 +121,8 @@ class Result:
     """The peers that were lost: first those that other peers recorded, in order of time, then those that only the
     launcher knows."""
     elsewhere: tuple[Elsewhere, ...] = ()
-    """The peers that joined from other machines."""
+    """The peers on other machines, which have their records there: those that joined, and, where this run's folder is
+    that of a peer that joined, those that it found there."""
     run: str
     """The run folder."""
     report: str | None = None

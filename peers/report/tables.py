@@ -65,7 +65,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
         at_once = "a round" if run.noun == "round" else "an exchange"
         fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
     elif result and result.elsewhere:
-        fate += f"; {len(result.elsewhere):,} more joined from elsewhere"
+        fate += f"; {len(result.elsewhere):,} more elsewhere"
     trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
     wall_s = result.wall_s if result else trained_s
     ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
@@ -214,7 +214,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
 
 
 def elsewhere_table(run: Run) -> str:
-    """The table of the peers that joined from other machines, with its heading; "" when none did."""
+    """The table of the peers on other machines, with its heading; "" when there are none."""
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""

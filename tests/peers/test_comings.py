@@ -36,6 +36,30 @@ def test_a_member_that_was_held_off_is_back_and_has_not_joined_anew() -> None:
     assert told == [("lost", "p1"), ("back", "p1"), ("joined", "p3"), ("lost", "p2")]
 
 
+def test_a_newcomer_names_the_members_that_it_finds_and_then_those_that_join() -> None:
+    told = list[tuple[str, str]]()
+
+    def tell(event: str, *, about: str = "", **more: str) -> None:
+        told.append((event, about))
+
+    async def main() -> None:
+        town = Town(2)
+        for name in ("p0", "p1", "p2"):
+            await town.come(name)
+        await town.all_have("p0", "p1", "p2")
+        members = town.members["p2"]
+        comings = Comings(town.endpoints["p2"], members, RunClock(0.0), tell)
+        members.on_view.append(comings.follow)
+        comings.begin()
+        comings.name_members()
+        await town.come("p3")
+        await town.all_have("p0", "p1", "p2", "p3")
+        town.over()
+
+    simulate(main())
+    assert told == [("present", "p0"), ("present", "p1"), ("joined", "p3")]
+
+
 def test_a_peer_whose_lives_follow_each_other_from_view_to_view_is_lost_and_joins_anew() -> None:
     told = list[tuple[str, str]]()
 

@@ -68,9 +68,12 @@ def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while
     more = Live(tmp_path, "serve", *way, "--name", "more", "--run", "more", *quiet, run="more")
     more.until(lambda: any(row["kind"] != "event" for row in more.records()), "its first updates")
     worker.signal(signal.SIGINT)
-    assert worker.end().code == 130
+    ended_worker = worker.end()
+    assert ended_worker.code == 130
+    assert [one["peer"] for one in ended_worker.result["elsewhere"]] == ["1", "more"], "it found one, and saw one join"
     for server in (first, more):
         ended = server.end()
+        assert "w" in [one["peer"] for one in ended.result["elsewhere"]], "a worker that was there before"
         assert ended.code == 0, ended.err
         assert all(peer["role"] == "server" for peer in ended.result["peers"])
         assert max(row.get("updates", 0) for row in server.records()) > 0
