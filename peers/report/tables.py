@@ -95,8 +95,9 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
     texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
     if run.result and (best := run.result.best) and best.metric == name:
-        value = metric_text(best.value, scale_of(name, _scales(run)))
-        texts.append(f"best {value}{after_text(best.at, told.exchanges, run.noun)}")
+        scale = scale_of(name, _scales(run))
+        word = "best kept" if scale.improves(told.metrics[name], best.value) else "best"
+        texts.append(f"{word} {metric_text(best.value, scale)}{after_text(best.at, told.exchanges, run.noun)}")
     return "; ".join(filter(None, texts))
 
 
