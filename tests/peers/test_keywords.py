@@ -89,7 +89,7 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
         assert f"Settings of protocol={protocol!r}:" in told
         for name, field in fields_of(Settings(protocol=protocol).protocol).items():
             assert f"{name} = {field.default!r}" in told
-            assert python_words(f"must be {field.metadata['rule'].said}").split()[2] in told
+            assert python_words(f"It must be {field.metadata['rule'].said}").split()[3] in told
     assert not re.findall(r"--[a-z]\S*", told), "arguments, not flags"
     assert "Local steps between two averages. It must be a whole number" in told
 
