@@ -193,6 +193,9 @@ class EventRecord:
     empty. Names may be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
+    clock_s: float | None = None
+    """At `time_s`, the monotonic clock of the peer's machine, where the peer enters a run (`started`, `joined`,
+    `resumed`): by it, times of peers on one machine can be compared, whose own begin some ms apart. Null: not told."""
 
     @property
     def subject(self) -> str:
@@ -204,6 +207,8 @@ class EventRecord:
         return line({"kind": "event"} | dataclasses.asdict(self))
 
 
+ENTRIES: Final = ("started", "joined", "resumed")
+"""The events by which a peer enters a run."""
 Record = ExchangeRecord | EventRecord
 
 

@@ -34,6 +34,9 @@ def test_workers_and_servers_learn_and_the_run_is_resumed_with_more_servers(tmp_
     again = samovar(tmp_path, "train", DIGITS, "--resume", "run", "--servers", 3, "--steps", 180, "--json")
     assert again.code == 0, again.err
     run = read_run(tmp_path / "run")
+    entries = [event for event in run.events if event.event in ("started", "resumed")]
+    assert len(entries) == 11
+    assert all(event.clock_s is not None for event in entries)
     last = {record.peer: record for record in run.exchanges if record.step == 180}
     assert {*last} == {"0", "1", "2"}, "servers take no steps"
     assert min(record.metrics["accuracy"] for record in last.values()) >= 0.85
