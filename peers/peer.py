@@ -169,13 +169,22 @@ class Peer:
         values do not matter."""
         return scales_told(metrics, self._facts.scales)
 
-    def tell(self, event: EventName, **said: str) -> None:
-        """Write an event to this peer's records, with the present time and view. `said`: of `about`, the name of the
-        peer that it concerns (left out: this peer), `why`, the reason, `work`, the work of a stalled peer, and `key`,
-        the public key of `about`."""
-        now_s, generation = self.clock.elapsed_s, self.membership.view.generation
-        role = self._place.role
-        self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, role=role, **said))
+    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
+        """Write an event to this peer's records, with the present time and view. `about`: the name of the peer that it
+        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`: the public key of
+        `about`."""
+        record = EventRecord(
+            peer=self.name,
+            time_s=self.clock.elapsed_s,
+            event=event,
+            about=about,
+            why=why,
+            work=work,
+            generation=self.membership.view.generation,
+            key=key,
+            role=self._place.role,
+        )
+        self._record(record)
 
     def tell_once(self, event: EventName, why: str) -> None:
         """Write an event for the reason `why`, unless this method has written one of that name before."""

@@ -107,7 +107,7 @@ class Comings:
         came, restarted = self._comers(known, view)
         self._came(came)
         for removal in self._membership.removals.since(self._events_told):
-            event = "left" if removal.left else "lost"
+            event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
                 self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
