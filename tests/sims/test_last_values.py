@@ -126,7 +126,7 @@ class _Pulls:
     async def enlist(self, clock: int, *, resumed: bool) -> int:
         return clock
 
-    async def pull(self, clock: int, wanted: object, *, exact: bool) -> Any:
+    async def pull(self, clock: int, wanted: object, *, exact: bool = False) -> Any:
         return cast(
             Any, type("Values", (), {"vector": torch.ones(2), "rows": {}, "updates": (0,), "clock": 0, "late": ""})
         )
