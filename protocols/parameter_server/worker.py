@@ -238,6 +238,7 @@ class Worker:
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
+        pushes_s = self._now()  # before: others may go on as soon as the push has gone
         self._client.push(
             state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
         )
@@ -253,7 +254,7 @@ class Worker:
             waited_for=late or None,
             details=options.details(moved, held),
             model_bytes=moved.nbytes,
-            at_s=self._now(),
+            at_s=pushes_s,
             last=self._is_over,
         )
         try:
