@@ -1,9 +1,15 @@
 """The command line, put together from the verbs that `peers` and `sims` define."""
 
-import click
+import sys
 
-from . import __version__
-from .peers.cli.command_line import CommandLine, Verb
+try:
+    import click
+
+    from . import __version__
+    from .peers.cli.command_line import CommandLine, Verb
+except KeyboardInterrupt:  # later ones are caught by the command line
+    print("samovar: stopped", file=sys.stderr)
+    sys.exit(130)
 
 _VERBS = {
     "train": Verb(f"{__package__}.peers.cli.train", "Train a task, or run a script, with peers on this machine."),

@@ -103,10 +103,13 @@ class Peer:
         return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
-        """Write the event `how`, such as "joined", by which this peer has entered the run, and write events about other
-        members from now on. Called once, when it has entered for the first time."""
+        """Write the event `how`, such as "joined", by which this peer has entered the run, events that name the
+        members, if its place wants these, and events about other members from now on. Called once, when it has entered
+        for the first time."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
+        if self._place.names_members:
+            self._comings.name_members()
 
     def note(self, outcome: Outcome) -> ExchangeRecord:
         """Write the record of a finished exchange, with the bytes that this peer sent and received since the last
@@ -166,13 +169,22 @@ class Peer:
         values do not matter."""
         return scales_told(metrics, self._facts.scales)
 
-    def tell(self, event: EventName, **said: str) -> None:
-        """Write an event to this peer's records, with the present time and view. `said`: of `about`, the name of the
-        peer that it concerns (left out: this peer), `why`, the reason, `work`, the work of a stalled peer, and `key`,
-        the public key of `about`."""
-        now_s, generation = self.clock.elapsed_s, self.membership.view.generation
-        role = self._place.role
-        self._record(EventRecord(peer=self.name, time_s=now_s, event=event, generation=generation, role=role, **said))
+    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
+        """Write an event to this peer's records, with the present time and view. `about`: the name of the peer that it
+        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`: the public key of
+        `about`."""
+        record = EventRecord(
+            peer=self.name,
+            time_s=self.clock.elapsed_s,
+            event=event,
+            about=about,
+            why=why,
+            work=work,
+            generation=self.membership.view.generation,
+            key=key,
+            role=self._place.role,
+        )
+        self._record(record)
 
     def tell_once(self, event: EventName, why: str) -> None:
         """Write an event for the reason `why`, unless this method has written one of that name before."""

@@ -17,7 +17,8 @@ class Place:
     `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
     not. `site`: name of its site; "": none. `role`: its role in the run, as "server"; "": it trains. `invitation`: the
     run's, given by a founding peer; None: there is none, or the peer joins later. `store`: keeps the peer's Paxos votes
-    on disk; None: they are not kept. `memories`: opens memory that it shares with other peers of its machine.
+    on disk; None: they are not kept. `names_members`: the peer records which members it finds, because their own
+    records are not where its are. `memories`: opens memory that it shares with other peers of its machine.
     """
 
     name: str
@@ -28,4 +29,5 @@ class Place:
     role: str = ""
     invitation: Invitation | None = None
     store: Store | None = None
+    names_members: bool = False
     memories: Memories = MachineMemory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -43,12 +44,14 @@ def load(
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
     are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
     text that names the first difference, or says that the folder has no such file or several models, TypeError when
-    `model` is no module, and ValueError when `best` is given with `peer` or `mean`. Scripts and simulations leave no
-    files.
+    `model` is no module or `run` no folder, and ValueError when `best` is given with `peer` or `mean`. Scripts and
+    simulations leave no files.
     """
     errors_are_lines()
     if not isinstance(model, nn.Module):
         raise TypeError(f"load() takes an nn.Module, got {model!r:.80}" + (": call it" if callable(model) else ""))
+    if not isinstance(run, Result | str | os.PathLike):
+        raise TypeError(f"load() takes a run folder or the result of a run, got {run!r:.80}")
     folder = run.folder if isinstance(run, Result) else Path(run)
     if best and (mean or peer is not None):
         raise ValueError("best=True loads one model, that of no peer in particular: leave out peer and mean")

@@ -26,8 +26,8 @@ _NESTED = ("metrics", "metric_scales", "details", "received_from", "counts")
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result(written.Result):
     """The result of a run. Its fields are those of `result.json` and `--json`: `metrics`, `loss`, `exchanges`, `peers`,
-    `lost`, `report` (path of the report, or None), ... Its records are read from the run's folder when they are asked
-    for; this raises CheckpointError when the folder is gone or damaged."""
+    `lost`, `report` (path of the report as text, or None), ... `folder` is a `Path`. Its records are read from the
+    run's folder when they are asked for; this raises CheckpointError when the folder is gone or damaged."""
 
     @classmethod
     def of(cls, result: written.Result) -> Self:

@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from ..reasons import article, reason
+from ..whole_file import replaced
 from .file import read_file, read_numbers, write_file
 from .pytree import from_plain, to_plain
 
@@ -45,16 +46,10 @@ def save(path: Path, snapshot: Snapshot) -> None:
     they must not change meanwhile. Raises CheckpointError when that fails: the previous file at `path` is then
     untouched, and no temporary file is left. Raises it also when the new file is in place, but may not outlive a power
     failure."""
-    beside = path.parent / f"{path.name}.tmp"
     try:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(path) as beside:
             write_file(beside, snapshot.tensors, snapshot.numbers)
-            os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
     except (OSError, *_UNFIT) as error:
         before = "the previous checkpoint is untouched" if os.path.lexists(path) else "there is no previous one"
         raise CheckpointError(f"cannot save checkpoint {path}: {reason(error)}; {before}") from None

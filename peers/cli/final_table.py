@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 
 from rich.console import Group, RenderableType
 from rich.table import Column
 from rich.text import Text
 
+from ..records.metrics import scale_of
 from ..records.result import PeerSummary, Result
 from ..records.units import (
     bytes_text,
@@ -36,7 +38,7 @@ def headline(result: Result) -> list[str]:
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
-        *([f"best {told}" for told in _best(result)]),
+        *_best(result),
         f"loss {loss_text(result.loss)}",
         count_text(result.exchanges, result.noun) + _here(result),
         peers_text(len(result.peers), sum(bool(peer.role) for peer in result.peers))
@@ -57,9 +59,13 @@ def _here(result: Result) -> str:
 
 
 def _best(result: Result) -> list[str]:
-    if (best := result.best) is None or best.value == result.metrics.get(best.metric):
+    """'best accuracy 93.2% after round 10', for a model other than the last; 'best kept' where the last is better, and
+    could not be written."""
+    if (best := result.best) is None or best.value == (last := result.metrics.get(best.metric, math.nan)):
         return []
-    return metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
+    word = "best kept" if scale_of(best.metric, result.metric_scales).improves(last, best.value) else "best"
+    told = metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
+    return [f"{word} {text}" for text in told]
 
 
 def _peer_table(result: Result) -> Folded:
@@ -83,7 +89,7 @@ def _peer_table(result: Result) -> Folded:
 
 
 def _elsewhere(result: Result) -> list[Text]:
-    """A line for each peer that joined from another machine and has its records there."""
+    """A line for each peer on another machine, which has its records there."""
     lines = [
         Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
     ]

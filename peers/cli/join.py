@@ -175,6 +175,8 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
         report=settings.report,
     )
     unwritten = output.end(result)
+    if ended.unkept:
+        output.say(ended.unkept)
     if wrong := ended.unsaved or unwritten:
         return fail(wrong)
     if not ended.finished:

@@ -13,8 +13,9 @@ from typing import Final
 from ..records.records import EventRecord
 from ..records.units import event_text
 
-ROUTINE: Final = ("started", "checkpoint", "silent")
-"""Events that are not printed. Silent members are named by the reason of the event `waiting`, which is printed."""
+ROUTINE: Final = ("started", "present", "checkpoint", "silent")
+"""Events that are not printed. Silent members are named by the reason of the event `waiting`, which is printed, and
+members that a newcomer finds by the result."""
 _ENDS: Final = ("error", "left", "lost")
 _NUMBER: Final = re.compile(r"\d+")
 

@@ -10,6 +10,7 @@ from typing import Final
 STATES: Final[Mapping[str, str]] = {
     "started": "training",
     "joined": "training",
+    "present": "training",
     "asleep": "asleep",
     "awake": "catching up",
     "resumed": "training",

@@ -237,8 +237,8 @@ class LocalRun:
         )
         wrong += filter(None, [display.end(result)])
         for peer in launch.peers:
-            if forgot := (peer.ended or {}).get("forgot"):
-                display.say(f"peer {peer.name}: {forgot}")
+            for told in filter(None, map((peer.ended or {}).get, ("unkept", "forgot"))):
+                display.say(f"peer {peer.name}: {told}")
             if peer.late:
                 display.say(f"peer {peer.name}: {peer.killed}")
         return Ended(result, "; ".join(wrong))

@@ -22,6 +22,7 @@ from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
 from ..run_settings.settings import Settings
+from ..whole_file import write_whole
 
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
@@ -85,7 +86,7 @@ def command_line() -> str:
 
 def keep_settings(folder: Path, settings: Settings) -> None:
     """Write the run's settings to its folder, from which `--resume` and the user read them. Raises OSError."""
-    (folder / SETTINGS_FILE).write_text(settings.to_json() + "\n", encoding="utf-8")
+    write_whole(folder / SETTINGS_FILE, settings.to_json() + "\n")
 
 
 def keep_failure(folder: Path, error: str) -> None:
@@ -233,10 +234,10 @@ def _best_in(folder: Path) -> Best | None:
 
 
 def keep_result(result: Result, heard: Tally) -> None:
-    """Write a result, the trace, and the report if the result names one, to the run's folder. Raises OSError;
-    ValueError when the folder lacks records that the launcher has `heard`, or has damaged ones; ModuleNotFoundError
-    when only the report cannot be made. After the last two the written result names no report. The report's modules are
-    imported here, so that they take no memory while peers train."""
+    """Write a result, the trace, and the report if the result names one, to the run's folder. Each file is written
+    whole, or left as it was. Raises OSError; ValueError when the folder lacks records that the launcher has `heard`, or
+    has damaged ones; ModuleNotFoundError when only the report cannot be made. The written result then names no report.
+    The report's modules are imported here, so that they take no memory while peers train."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     _write_result(result)
@@ -248,10 +249,11 @@ def keep_result(result: Result, heard: Tally) -> None:
             raise ValueError(f"{folder} holds {count:,} of {heard.records:,} records")
         if result.report is not None:
             report.write_report(run, Path(result.report))
-    except (ValueError, ModuleNotFoundError):
-        _write_result(replace(result, report=None))  # it names no report that is not there
+    except (OSError, ValueError, ModuleNotFoundError):
+        with contextlib.suppress(OSError):
+            _write_result(replace(result, report=None))  # it names no report that is not there
         raise
 
 
 def _write_result(result: Result) -> None:
-    (Path(result.run) / RESULT_FILE).write_text(result.to_json() + "\n", encoding="utf-8")
+    write_whole(Path(result.run) / RESULT_FILE, result.to_json() + "\n")

@@ -8,8 +8,9 @@ import os
 import random
 import secrets
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from ..machine.process_memory import limit_memory
 from ..peer import Peer
 from ..place import Place
 from ..records.record_file import RecordFile
-from ..records.records import EventRecord, Record
+from ..records.records import ENTRIES, EventRecord, Record
 from ..run_settings.settings import Settings
 from ..settings.edge import budget_of
 from ..settings.link_text import parse_link
@@ -97,6 +98,7 @@ class Session:
     def place(self) -> Place:
         """The peer's place in the run, by its orders and settings."""
         orders, settings = self.orders, self.settings
+        waits_for_others = orders.founder and bool(orders.role)
         return Place(
             name=orders.name,
             data_shard=orders.data_shard,
@@ -106,6 +108,7 @@ class Session:
             role=orders.role,
             invitation=self.invitation,
             store=self.store,
+            names_members=self.control is None or waits_for_others,
         )
 
     def ready(self, peer: Peer) -> None:
@@ -172,6 +175,8 @@ class Session:
         def record(what: Record) -> None:
             while first:
                 file.append(first.pop())
+            if isinstance(what, EventRecord) and what.event in ENTRIES and not what.about:
+                what = replace(what, clock_s=time.monotonic())
             failed = file.append(what)
             tell(what)
             if failed is not None:

@@ -1,8 +1,9 @@
-"""The events about other members in a peer's records: joined, left, lost, back, unreachable, stalled."""
+"""The events about other members in a peer's records: present, joined, left, lost, back, unreachable, stalled."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Protocol
 
 from ...protocols.clock import RunClock
@@ -44,6 +45,12 @@ class Comings:
     def begin(self) -> None:
         """Begin to follow the members: from now on `follow` writes events."""
         self._known = self._membership.view
+
+    def name_members(self) -> None:
+        """Write an event for each other member that is there now."""
+        for member in self._membership.view.members:
+            if member.id != self._own:
+                self._tell("present", about=member.name, key=member.id)
 
     def missing(self) -> tuple[Missing, ...]:
         """The peers that were lost, and did not leave, since the last call."""
@@ -89,23 +96,40 @@ class Comings:
     def follow(self, view: View) -> None:
         """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
         each pair of members that can no longer reach each other or can again, and for a change of the run's invite.
-        Nothing before `begin`."""
+        Of a member that was restarted since then it writes the loss of the former life first. Nothing before
+        `begin`."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return
         self._follow_edges(known, view)
         if why := reinvited(known.invitation, view.invitation):
             self._tell("invite", why=why)
-        for member in view.members if known.started and self._membership.knows_all else ():
-            if known.member(member.id) is None and member.id != self._own:
-                event: EventName = "back" if self._membership.removals.gave_up(member) else "joined"
-                self._tell(event, about=member.name, key=member.id)
+        came, restarted = self._comers(known, view)
+        self._came(came)
         for removal in self._membership.removals.since(self._events_told):
-            event = "left" if removal.left else "lost"
+            event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
                 self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
+        self._came(restarted)  # after the loss of their former lives
+
+    def _comers(self, known: View, view: View) -> tuple[list[Member], list[Member]]:
+        """The other members that `view` has and `known` has not, where all of them are to be told: those of which this
+        peer knew no other life, and those that were restarted."""
+        came, restarted = list[Member](), list[Member]()
+        for member in view.members if known.started and self._membership.knows_all else ():
+            before = known.anybody(member.id)
+            if member.id != self._own and before is not None and before.life != member.life:
+                restarted.append(member)
+            elif member.id != self._own and known.member(member.id) is None:
+                came.append(member)
+        return came, restarted
+
+    def _came(self, members: Iterable[Member]) -> None:
+        for member in members:
+            event: EventName = "back" if self._membership.removals.gave_up(member) else "joined"
+            self._tell(event, about=member.name, key=member.id)
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

@@ -1,4 +1,4 @@
-"""Peers that joined from other machines, as seen by the peers whose records are here."""
+"""Peers on other machines, as seen by the peers whose records are here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ class Elsewhere:
     peer: str
     """Its name."""
     exchanges: int
-    """The number of exchanges, e.g. rounds, of which it was a member. In the first of them it fetches the run's model
-    and contributes nothing."""
+    """The number of exchanges, e.g. rounds, of which it was a member, since a peer with records here has known of it.
+    In the first of them a peer that joins fetches the run's model and contributes nothing."""
     joined_s: float
-    """When it joined."""
+    """When it joined; of a peer that was there before those with records here: when the first of these entered the
+    run."""
     gone: str = ""
     """"left" or "lost"; empty: it was a member at the end."""
     gone_s: float | None = None

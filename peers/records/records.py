@@ -19,6 +19,7 @@ SCHEMA: Final = 2
 EventName = Literal[
     "started",
     "joined",
+    "present",
     "left",
     "lost",
     "back",
@@ -177,7 +178,8 @@ class EventRecord:
     time_s: float
     """Seconds since the run started, on the recording peer's monotonic clock."""
     event: EventName
-    """Kind of the event: `started`, `joined`, `left`, `lost`, ..."""
+    """Kind of the event: `started`, `joined`, `left`, `lost`, ... `present`: the peer `about` was a member already when
+    the recording peer, whose records are apart from the others', had entered the run."""
     about: str = ""
     """The peer to which the event happened; empty: the recording peer itself."""
     why: str = ""
@@ -187,10 +189,13 @@ class EventRecord:
     generation: int = 0
     """Number of the recording peer's membership view at the time; 0: it had none yet."""
     key: str = ""
-    """The public key of the peer `about`, where it joined, left, was lost, is back or is silent; else empty. Names may
-    be equal, keys not."""
+    """The public key of the peer `about`, where it joined, was present, left, was lost, is back or is silent; else
+    empty. Names may be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
+    clock_s: float | None = None
+    """At `time_s`, the monotonic clock of the peer's machine, where the peer enters a run (`started`, `joined`,
+    `resumed`): by it, times of peers on one machine can be compared, whose own begin some ms apart. Null: not told."""
 
     @property
     def subject(self) -> str:
@@ -202,6 +207,8 @@ class EventRecord:
         return line({"kind": "event"} | dataclasses.asdict(self))
 
 
+ENTRIES: Final = ("started", "joined", "resumed")
+"""The events by which a peer enters a run."""
 Record = ExchangeRecord | EventRecord
 
 

@@ -98,8 +98,9 @@ class Result:
     """The peer that reported these metrics, where peers reported different ones of the same exchange, as they do where
     each has a model of its own; empty: there is one model."""
     best: Best | None = None
-    """The best evaluated model by the task's headline metric. None: no model was evaluated, the task does not say which
-    values are better, or the run writes no checkpoints, as that of a script or a simulation."""
+    """The best evaluated model by the task's headline metric, of those that could be written. None: no model was
+    evaluated, the task does not say which values are better, or the run writes no checkpoints, as that of a script or a
+    simulation."""
     ended_by: str | None = None
     """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or the conversation, one of the
     user's own, does not report it."""
@@ -121,7 +122,8 @@ class Result:
     """The peers that were lost: first those that other peers recorded, in order of time, then those that only the
     launcher knows."""
     elsewhere: tuple[Elsewhere, ...] = ()
-    """The peers that joined from other machines."""
+    """The peers on other machines, which have their records there: those that joined, and, where this run's folder is
+    that of a peer that joined, those that it found there."""
     run: str
     """The run folder."""
     report: str | None = None

@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Final, Literal
 
+from ..whole_file import write_whole
 from .consensus import Consensus
 from .json_lines import build, line, parse
 
@@ -85,7 +86,7 @@ class Scene:
 
     def write(self, folder: Path) -> None:
         """Write the scene to `SCENE_FILE` in `folder`. Raises OSError."""
-        (folder / SCENE_FILE).write_text(line(dataclasses.asdict(self)) + "\n", encoding="utf-8")
+        write_whole(folder / SCENE_FILE, line(dataclasses.asdict(self)) + "\n")
 
 
 def read_scene(folder: Path) -> Scene | None:

@@ -27,8 +27,9 @@ _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 
 
 class _Comer:
-    """A peer that other peers saw join. `joined`: the first record of that; `since`: the generation in which it joined
-    last; `exchanges`: the number of exchanges of which it was a member; `gone`: the record of its end."""
+    """A peer that other peers saw join, or that was there when one joined. `joined`: the first record of that;
+    `since`: the generation in which it joined last; `exchanges`: the number of exchanges of which it was a member;
+    `gone`: the record of its end."""
 
     def __init__(self, joined: EventRecord) -> None:
         self.joined, self.since, self.exchanges = joined, joined.generation, 0
@@ -102,10 +103,10 @@ class Tally:
 
     def _follow(self, event: EventRecord) -> None:
         comer = self._came.get(event.subject)
-        if event.event in ("joined", "back") and event.about:
-            if comer is None and event.event == "joined":
+        if event.event in ("joined", "present", "back") and event.about:
+            if comer is None and event.event != "back":
                 self._came[event.about] = _Comer(event)
-            elif comer is not None and comer.gone is not None and event.generation > comer.gone.generation:
+            elif comer is not None and comer.gone is not None and event.generation >= comer.gone.generation:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation > comer.since else None
@@ -116,7 +117,8 @@ class Tally:
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
-        """The peers that others saw join and that have no records of their own, in natural order of their names."""
+        """The peers that others saw join or found there, and that have no records of their own, in natural order of
+        their names."""
         names = sorted(self._came.keys() - self._peers.keys(), key=natural)
         return tuple(self._came[name].told() for name in names)
 

@@ -65,7 +65,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
         at_once = "a round" if run.noun == "round" else "an exchange"
         fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
     elif result and result.elsewhere:
-        fate += f"; {len(result.elsewhere):,} more joined from elsewhere"
+        fate += f"; {len(result.elsewhere):,} more elsewhere"
     trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
     wall_s = result.wall_s if result else trained_s
     ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
@@ -95,8 +95,9 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
     texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
     if run.result and (best := run.result.best) and best.metric == name:
-        value = metric_text(best.value, scale_of(name, _scales(run)))
-        texts.append(f"best {value}{after_text(best.at, told.exchanges, run.noun)}")
+        scale = scale_of(name, _scales(run))
+        word = "best kept" if scale.improves(told.metrics[name], best.value) else "best"
+        texts.append(f"{word} {metric_text(best.value, scale)}{after_text(best.at, told.exchanges, run.noun)}")
     return "; ".join(filter(None, texts))
 
 
@@ -214,7 +215,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
 
 
 def elsewhere_table(run: Run) -> str:
-    """The table of the peers that joined from other machines, with its heading; "" when none did."""
+    """The table of the peers on other machines, with its heading; "" when there are none."""
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ..records.columns import shown
 from ..records.run import Run
 from ..records.units import metric_label
+from ..whole_file import write_whole
 from .overview import absences, curve
 from .timeline import Slot, slots
 
@@ -31,7 +32,7 @@ def write_trace(run: Run, target: Path) -> Path:
     `target`. Makes missing folders and overwrites an older file."""
     trace = {"traceEvents": list(_events(run)), "displayTimeUnit": "ms", "otherData": {"run": run.folder.name}}
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(trace, separators=(",", ":"), allow_nan=False), encoding="ascii")
+    write_whole(target, json.dumps(trace, separators=(",", ":"), allow_nan=False))
     return target
 
 

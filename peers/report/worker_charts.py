@@ -1,4 +1,8 @@
-"""The charts of the workers of a parameter server: their clocks over time, and who waited for whom."""
+"""The charts of the workers of a parameter server: their clocks over time, and who waited for whom.
+
+Each worker's times begin when it enters the run, some ms before or after the others. A worker would seem ahead of
+others by more than the consistency allows, so clocks are drawn by the machine's monotonic clock where records tell it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from ..records.records import ExchangeRecord
+from ..records.records import ENTRIES, ExchangeRecord
 from ..records.run import Run, natural
 from ..records.units import moment_text, plain, seconds_text
 from .charts import (
@@ -29,6 +33,8 @@ from .scene_charts import name_axis
 MOST_WORKERS: Final = 40
 """The most workers that are drawn: of more, so many, evenly spaced in the order of their names."""
 MOST_AWAITED: Final = 24
+_TOGETHER_S: Final = 10.0
+"""The most seconds between the beginnings of two clocks of one start of the run. A resumed run has others."""
 NOBODY: Final = "nobody"
 """The name of a column in the chart of who waited for whom: the waits for servers and messages, and not for a worker's
 push."""
@@ -42,7 +48,11 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
     for record in run.exchanges:
         if not record.counts:  # those with counts are a server's
             turns[record.peer].append(record)
-    clocks = {worker: [(_made_s(one), one.version) for one in turns[worker]] for worker in turns}
+    later = _later(run)
+    clocks = {
+        worker: [(_made_s(one) + _at(later.get(worker, ()), one.time_s), one.version) for one in turns[worker]]
+        for worker in turns
+    }
     lead, drawn = _ahead(clocks), _some(sorted(turns, key=natural), MOST_WORKERS)
     found = {
         "worker clocks-time": (
@@ -61,6 +71,24 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
 def _made_s(record: ExchangeRecord) -> float:
     """When the worker pushed. After an evaluation its record comes later, when others may have pushed again."""
     return record.time_s if record.made_s is None else record.made_s
+
+
+def _later(run: Run) -> dict[str, list[tuple[float, float]]]:
+    """By peer, its entries into the run: the time of each, and by how many seconds the peer's clock began later there
+    than the first of those that began with it. Empty for peers whose records do not tell."""
+    entries = [(one.peer, one.time_s, one.clock_s) for one in run.events if one.event in ENTRIES and not one.about]
+    zeros = [clock_s - time_s for _, time_s, clock_s in entries if clock_s is not None]
+    found = defaultdict[str, list[tuple[float, float]]](list)
+    for peer, time_s, clock_s in entries:
+        if clock_s is not None:
+            zero_s = clock_s - time_s
+            found[peer].append((time_s, zero_s - min(one for one in zeros if abs(one - zero_s) < _TOGETHER_S)))
+    return found
+
+
+def _at(entries: Sequence[tuple[float, float]], time_s: float) -> float:
+    """Of `_later`, the seconds at `time_s`."""
+    return next((later_s for entry_s, later_s in reversed(entries) if entry_s <= time_s), 0.0)
 
 
 def _ahead(clocks: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, list[tuple[float, int]]]:

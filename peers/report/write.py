@@ -16,6 +16,7 @@ from pathlib import Path
 from ..records.result import PeerSummary
 from ..records.run import Run
 from ..records.scene import Scene
+from ..whole_file import write_whole
 from .charts import Figure, bytes_axis, curve_chart, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .overview import Absence, Point, absences, curve, standstills, totals
@@ -50,7 +51,7 @@ def write_report(run: Run, target: Path) -> Path:
     except ImportError:
         raise ModuleNotFoundError("a report needs plotly: pip install 'samovar[report]'") from None
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page(run, get_plotlyjs()), encoding="utf-8", newline="\n")
+    write_whole(target, page(run, get_plotlyjs()))
     return target
 
 

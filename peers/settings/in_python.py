@@ -12,14 +12,18 @@ _TASKS_OWN = r"(?<!\w)'--[^']*'"  # arguments of a task, which messages quote
 _FLAG = re.compile(
     rf"({_COMMAND}|{_TASKS_OWN})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?"
 )
+_OF_FILE = re.compile(r"\A\S.*, line \d+: ")  # it has TOML's own words for values
+_BOOL = re.compile(r"(?<= must be )true or false\b|(?<=, got )(?:true|false)\Z")
 
 
 def python_words(text: str) -> str:
-    """A message for a user of the command line in words for a caller of Python: `--period 16` becomes `period=16`.
-    Whole commands, which are to be typed in a shell, stay as they are, and so do a task's own arguments in quotes."""
+    """A message for a user of the command line in words for a caller of Python: `--period 16` becomes `period=16`,
+    and `true` is `True`, unless the message is about a line of a file. Whole commands, which are to be typed in a
+    shell, stay as they are, and so do a task's own arguments in quotes."""
     text = _UNKNOWN.sub(
         "no such argument", text.replace("samovar train --help tells all", "help(samovar.Settings) tells all")
     )
+    text = text if _OF_FILE.match(text) else _BOOL.sub(lambda found: found[0].replace("t", "T").replace("f", "F"), text)
     return _FLAG.sub(_argument, text)
 
 

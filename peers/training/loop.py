@@ -29,15 +29,17 @@ from .stop import Stop
 class Ended:
     """The end of a peer's training. `finished`: the peer has done all works of its conversation; False: it was stopped
     before. `metrics`: metrics of the final model by name; empty on a peer that did not evaluate it, or was stopped.
-    `unsaved`: why the last checkpoint could not be written; "": it was written, or none was to be. `scales`: the scales
-    of these metrics, by name. `end`: why the run is over; None: this peer was stopped, or the run goes on without it,
-    or its conversation does not report it."""
+    `unsaved`: why the last checkpoint could not be written; "": it was written, or none was to be. `unkept`: why the
+    best model that this peer has evaluated could not be kept, though the kept one is worse; "": it could. `scales`: the
+    scales of these metrics, by name. `end`: why the run is over; None: this peer was stopped, or the run goes on
+    without it, or its conversation does not report it."""
 
     finished: bool
     metrics: Mapping[str, float]
     unsaved: str = ""
     scales: Mapping[str, str] = field(default_factory=dict)
     end: End | None = None
+    unkept: str = ""
 
 
 class Training:
@@ -66,6 +68,8 @@ class Training:
         self._saving: tuple[weakref.ref[Tensor], asyncio.Task[str]] | None = None
         """The agreed vector in the checkpoint that was last begun while this peer waited for others, as long as it is
         held elsewhere, and the task that writes this checkpoint."""
+        self._unkept: tuple[Mapping[str, float], str] = {}, ""
+        """The metrics of the last best model that could not be written, and the reason; "": each could be."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
 
     async def run(self, contact: Awaitable[PeerId | None]) -> Ended:
@@ -101,12 +105,12 @@ class Training:
         unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")
-            return Ended(False, {}, unsaved)
+            return Ended(False, {}, unsaved, unkept=self._why_unkept())
         end = await conversation.finish()
         await self._work()
         if end is not None and end.by != "steps":
             peer.tell("ended", why=end.why)
-        return Ended(True, self._metrics, unsaved, peer.scales(self._metrics), end)
+        return Ended(True, self._metrics, unsaved, peer.scales(self._metrics), end, self._why_unkept())
 
     async def _enter(self, contact: Awaitable[PeerId | None]) -> bool:
         self.peer.came(await self._conversation.enter(await contact, self._replica.steps_taken))
@@ -173,7 +177,13 @@ class Training:
             with self.peer.stalls.at_work("writing the best model"):
                 await self._replica.write_model(vector, lambda model: best.write(model, metrics, version))
         except Exception as error:
-            self.peer.tell_once("checkpoint_failed", why=one_line(error))
+            self._unkept = metrics, f"the best model could not be kept: {one_line(error)}"
+            self.peer.tell_once("checkpoint_failed", why=self._unkept[1])
+
+    def _why_unkept(self) -> str:
+        """`Ended.unkept`: a better model may have been kept since one could not be, by this peer or another."""
+        metrics, why = self._unkept
+        return why if self._best is not None and self._best.improved(metrics) else ""
 
     async def _after(self, outcome: Outcome) -> None:
         """Write the record of the exchange, and a checkpoint if one is due. The task's hook for the exchange comes

@@ -13,10 +13,11 @@ from .filtering import Residual
 
 @dataclass(slots=True)
 class State:
-    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
-    number of updates in its last pull. `residual`: what filters have held back. `needed`: by table,
-    the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
-    own, and no newcomer's. `over`: it takes no more steps."""
+    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n], which is its own after its
+    end too, where workers have models of their own. `read`: by range, the number of updates in its last pull.
+    `residual`: what filters have held back. `needed`: by table, the rows that the next steps need; None: the replica
+    has not told yet. `own`: the model is that after a turn of its own, and no newcomer's. `over`: it takes no more
+    steps."""
 
     clock: int
     step: int

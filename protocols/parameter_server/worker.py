@@ -105,7 +105,8 @@ class Worker:
         numbers: dict[str, Any] = {"parameter_server": [state.clock, state.step]}
         tensors = {"parameter_server/model": state.model}
         tensors |= state.residual.tensors()
-        return Position(state.clock, state.model, tensors, numbers, self._begin)
+        last = self._begin.vector if self._done and isinstance(self._begin, Load) else state.model
+        return Position(state.clock, last, tensors, numbers, self._begin)
 
     def close(self) -> None:
         self._client.close()
@@ -155,19 +156,16 @@ class Worker:
 
     async def _load_whole(self, clock: int) -> Load:
         """Begin from the whole model as a read at `clock` finds it, all rows of its tables included, and return it. A
-        worker with a model of its own goes on from that, unless it has ended. The turn that is to be evaluated has
-        waited for that."""
+        worker with a model of its own keeps that, and goes on from it unless it has ended. The turn that is to be
+        evaluated has waited for that."""
         state, pulled = self.state, await self._pull(self._options.every_row(), clock, exact=True)
         whole = Load(pulled.vector, rows=pulled.rows)
-        self._begin = Load(state.model) if self._options.algorithm.meets and clock < FOREVER else whole
-        state.model = self._begin.vector
-        if state.outcome is not None:
+        own = self._options.algorithm.meets and state.own
+        self._begin = Load(state.model) if own and clock < FOREVER else whole
+        state.model = state.model if own else whole.vector
+        if (turn := state.outcome) is not None:
             waited_s, late = self._waited
-            state.outcome = replace(
-                state.outcome,
-                wait_s=state.outcome.wait_s + waited_s,
-                waited_for=late or state.outcome.waited_for,
-            )
+            state.outcome = replace(turn, wait_s=turn.wait_s + waited_s, waited_for=late or turn.waited_for)
         return whole
 
     async def _first_pull(self) -> Values:
@@ -240,6 +238,7 @@ class Worker:
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
+        pushes_s = self._now()  # before: others may go on as soon as the push has gone
         self._client.push(
             state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
         )
@@ -255,7 +254,7 @@ class Worker:
             waited_for=late or None,
             details=options.details(moved, held),
             model_bytes=moved.nbytes,
-            at_s=self._now(),
+            at_s=pushes_s,
             last=self._is_over,
         )
         try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -98,3 +101,11 @@ def test_a_line_for_the_user_is_broken_between_words_too(monkeypatch: pytest.Mon
     said = "the run was over before: each peer has gone through its data 1706 times; for more give another --epochs"
     Output(steps=1, columns={}).say(said)
     assert screen.getvalue().splitlines() == [said[: said.index(" more")], said[said.index("more") :]]
+
+
+def test_a_stop_while_the_command_line_itself_is_imported_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    way = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "samovar", "--help"]
+    ended = subprocess.run(command, env=way, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (STOPPED, "", "samovar: stopped\n")

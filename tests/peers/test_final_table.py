@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from boards import committed, drawn
 
-from samovar.peers.cli.final_table import final_table
+from samovar.peers.cli.final_table import final_table, headline
 from samovar.peers.cli.live_table import SLOWEST
 from samovar.peers.records.losses import with_known
 from samovar.peers.records.metrics import numbers_of, scale_of
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
-from samovar.peers.records.result import Lost, PeerSummary, Result
+from samovar.peers.records.result import Best, Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import bytes_text, clock_text, loss_text, metric_text, moment_text, plain, seconds_text
 
@@ -38,6 +39,15 @@ def test_a_newcomers_result_tells_how_many_of_the_runs_exchanges_it_was_in() -> 
     result = Result(loss=1.0, wall_s=1.0, exchanges=113, peers=(newcomer,), run="runs/x")
     assert "113 rounds, 33 of them here" in drawn(final_table(result))
     assert "here" not in drawn(final_table(dataclasses.replace(result, exchanges=33)))
+
+
+@pytest.mark.parametrize(("kept", "said"), [(0.95, "best accuracy 95"), (0.7, "best kept accuracy 70")])
+def test_a_kept_model_that_is_worse_than_the_last_one_is_not_called_the_best(kept: float, said: str) -> None:
+    best = Best(metric="accuracy", value=kept, at=1, file="best.safetensors")
+    made: dict[str, Any] = {"metrics": {"accuracy": 0.9}, "metric_scales": {"accuracy": "higher %"}, "exchanges": 4}
+    (told,) = [one for one in headline(Result(**made, loss=0.1, wall_s=1.0, run="run", best=best)) if "best" in one]
+    assert told.startswith(said)
+    assert told.endswith(" after round 1")
 
 
 def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:

@@ -89,7 +89,7 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
         assert f"Settings of protocol={protocol!r}:" in told
         for name, field in fields_of(Settings(protocol=protocol).protocol).items():
             assert f"{name} = {field.default!r}" in told
-            assert field.metadata["rule"].said.split()[0] in told
+            assert python_words(f"It must be {field.metadata['rule'].said}").split()[3] in told
     assert not re.findall(r"--[a-z]\S*", told), "arguments, not flags"
     assert "Local steps between two averages. It must be a whole number" in told
 
@@ -101,6 +101,9 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
         ("leave out --outer, --fragments", "leave out outer, fragments"),
         ("give --key FILE and --peer-key KEY", "give key=FILE and peer_key=KEY"),
         ("go on with --resume runs/x-001", "go on with resume='runs/x-001'"),
+        ("--report must be true or false, got 1", "report must be True or False, got 1"),
+        ("--peers must be a whole number, got true", "peers must be a whole number, got True"),
+        ("a.toml, line 3: report must be true or false, got 1", "a.toml, line 3: report must be true or false, got 1"),
         ("--no-report is given", "report=False is given"),
         ("known are a ... (samovar train --help tells all)", "known are a ... (help(samovar.Settings) tells all)"),
         ("make one with samovar invite runs/x --new", "make one with samovar invite runs/x --new"),

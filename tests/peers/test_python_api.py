@@ -397,6 +397,11 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
         samovar.load(Tied(width=6), "odd", mean=True)
 
 
+def test_a_run_to_load_is_a_folder_or_a_result(here: Path) -> None:
+    with pytest.raises(TypeError, match=r"^load\(\) takes a run folder or the result of a run, got 3$"):
+        samovar.load(Tied(), 3)  # type: ignore[arg-type]
+
+
 def test_of_peers_with_models_of_their_own_one_model_must_be_chosen(here: Path) -> None:
     models, mine = [Tied(), Tied()], Tied()
     saved(here / "run", *models, own_model=True)

@@ -12,7 +12,7 @@ from synthetic import HOSTILE, in_memory, synthetic_records
 from test_report import Page
 from test_simulated_runs import DIGITS, TASKS
 
-from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import Run, read_run
 from samovar.peers.report.charts import numbers
 from samovar.peers.report.server_charts import range_table
@@ -90,6 +90,26 @@ def test_a_worker_is_drawn_at_its_push_and_not_after_its_evaluation(tmp_path: Pa
     figures = Page(page(run, "")).figures
     lead = [value for line in figures["worker lead-time"]["data"] for value in line["y"]]
     assert 0 == min(lead) < max(lead) == 1
+
+
+@pytest.mark.parametrize(("clock_s", "most"), [(50.0, 1), (None, 3)])
+def test_workers_whose_own_times_begin_apart_are_drawn_by_their_machines_clock(
+    clock_s: float | None, most: int
+) -> None:
+    """Three that step together every 2 ms, under bsp. The times of the last began 5 ms later."""
+    plain = synthetic_records(names=("a", "b", "c"), rounds=20, lost=None)
+    files = dict[str, list[Record]]()
+    for name, later_s in (("a", 0.0), ("b", 0.0001), ("c", 0.005)):
+        at_s = None if clock_s is None else clock_s + later_s + 1.0
+        files[name] = [EventRecord(peer=name, time_s=1.0, event="started", clock_s=at_s)]
+        told = [one for one in plain[name] if isinstance(one, ExchangeRecord)]
+        for number, one in enumerate(told, 1):
+            made_s = 1.1 + 0.002 * number - later_s
+            files[name].append(dataclasses.replace(one, version=number, time_s=made_s, made_s=made_s, counts={}))
+    served = dataclasses.replace(told[0], peer="s", version=1, counts={"pushed": {"0": 1}, "pulled": {}})
+    figures = Page(page(in_memory({**files, "s": [served]}), "")).figures
+    lead = [value for line in figures["worker lead-time"]["data"] for value in line["y"]]
+    assert max(lead) == most
 
 
 def test_the_report_draws_clocks_waits_staleness_and_bytes(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -199,6 +200,7 @@ def test_a_best_model_that_cannot_be_written_ends_no_training(tmp_path: Path) ->
     assert ended.result["peers"][0]["steps"] == 20
     lines = (tmp_path / "run/peer-0.jsonl").read_text() + (tmp_path / "run/peer-1.jsonl").read_text()
     assert "checkpoint_failed" in lines
+    assert len(re.findall(r"peer [01]: the best model could not be kept: \S.*", ended.err)) == 1
 
 
 def test_a_simulation_tells_why_it_ended(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def test_workers_and_servers_learn_and_the_run_is_resumed_with_more_servers(tmp_
     again = samovar(tmp_path, "train", DIGITS, "--resume", "run", "--servers", 3, "--steps", 180, "--json")
     assert again.code == 0, again.err
     run = read_run(tmp_path / "run")
+    entries = [event for event in run.events if event.event in ("started", "resumed")]
+    assert len(entries) == 11
+    assert all(event.clock_s is not None for event in entries)
     last = {record.peer: record for record in run.exchanges if record.step == 180}
     assert {*last} == {"0", "1", "2"}, "servers take no steps"
     assert min(record.metrics["accuracy"] for record in last.values()) >= 0.85
@@ -68,9 +71,12 @@ def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while
     more = Live(tmp_path, "serve", *way, "--name", "more", "--run", "more", *quiet, run="more")
     more.until(lambda: any(row["kind"] != "event" for row in more.records()), "its first updates")
     worker.signal(signal.SIGINT)
-    assert worker.end().code == 130
+    ended_worker = worker.end()
+    assert ended_worker.code == 130
+    assert [one["peer"] for one in ended_worker.result["elsewhere"]] == ["1", "more"], "it found one, and saw one join"
     for server in (first, more):
         ended = server.end()
+        assert "w" in [one["peer"] for one in ended.result["elsewhere"]], "a worker that was there before"
         assert ended.code == 0, ended.err
         assert all(peer["role"] == "server" for peer in ended.result["peers"])
         assert max(row.get("updates", 0) for row in server.records()) > 0

@@ -119,6 +119,8 @@ def test_a_fifth_peer_joins_in_the_middle_by_any_of_the_peers(tmp_path: Path) ->
     fifth.signal(signal.SIGINT)
     joined = fifth.end()
     assert (joined.code, joined.left) == (130, []), joined.err
+    assert {one["peer"]: one["gone"] for one in joined.result["elsewhere"]} == dict.fromkeys("0123", "left")
+    assert all(one["rounds"] > 0 for one in joined.result["elsewhere"])
 
 
 WAN = """

@@ -135,6 +135,29 @@ def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told
     assert capsys.readouterr().out.strip() == dataclasses.replace(result, report=None).to_json()
 
 
+def test_a_disk_that_fills_up_while_files_are_written_leaves_those_of_before_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    heard, rooms = heard_run(folder), [math.inf]
+    result, write = conclude(folder, heard, wall_s=1.0, report=False), Path.write_text
+
+    def fills_up(path: Path, text: str, **way: str) -> int:
+        written = write(path, text[: int(min(rooms[-1], len(text)))], **way)
+        if written < len(text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written
+
+    monkeypatch.setattr(Path, "write_text", fills_up)
+    keep_result(result, heard)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for room in (0, 100, len(result.to_json()) + 1):  # in the last there is room for the result, and not for the trace
+        rooms.append(room)
+        with pytest.raises(OSError, match="No space left on device"):
+            keep_result(result, heard)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
 def test_a_tally_counts_the_furthest_checkpoint_too() -> None:
     tally = Tally(EventRecord(peer="a", time_s=0.0, event="checkpoint", why=f"round {n}") for n in (3, 41, 7))
     assert tally.saved == 41

@@ -1,5 +1,6 @@
 """Simulated peers that are members of something, and do nothing else, for tests of memberships."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from simulated import LINK, endpoint_in
@@ -33,9 +34,11 @@ class Village:
     def __init__(self) -> None:
         self.network = Network(parse_link(LINK), 1)
         self.endpoints = dict[str, Endpoint]()
+        self._lives = Counter[str]()
 
     async def opened(self, name: str) -> Endpoint:
-        endpoint = self.endpoints[name] = endpoint_in(self.network, name)
+        self._lives[name] += 1
+        endpoint = self.endpoints[name] = endpoint_in(self.network, name, self._lives[name])
         await endpoint.open()
         for other in NAMES:
             endpoint.admit(other)

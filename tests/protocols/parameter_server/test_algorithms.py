@@ -54,6 +54,22 @@ def test_elastic_averaging_goes_on_from_the_workers_own_models_after_a_resume() 
         assert not torch.allclose(one, first, atol=1e-2)
 
 
+def test_elastic_averaging_goes_on_from_the_workers_own_models_after_an_end_too() -> None:
+    """The elastic force is all but nothing, so the center stays at the initial model."""
+    own = {"algorithm": "easgd:0.000001:2", "peers": 2}
+    longer, ended = (
+        Settings(**{**TWO_SERVERS, **own, "steps": steps, "checkpoint_every_s": 0.0}) for steps in (36, 24)
+    )
+    unbroken, stopped = TwoPeers(load_task(UNION), longer), TwoPeers(load_task(UNION), ended)
+    resumed = TwoPeers(load_task(UNION), longer, begun=stopped.kept)
+    for worker in range(2):
+        center = stopped.ends[worker].model
+        assert torch.equal(center, stopped.ends[0].model), "the model of the run is the servers'"
+        one, other = (run.snapshots[13][worker].tensors["parameter_server/model"] for run in (unbroken, resumed))
+        assert torch.allclose(one, other, atol=1e-4)
+        assert not torch.allclose(center, other, atol=1e-2)
+
+
 def test_a_worker_of_elastic_averaging_that_evaluates_the_center_goes_on_from_its_own_model() -> None:
     """The elastic force is all but nothing: whoever went on from the center would be back at the initial model."""
     own = {"algorithm": "easgd:0.000001:2", "steps": 24, "peers": 2, "checkpoint_every_s": 0.0}

@@ -286,6 +286,23 @@ def test_a_worker_that_was_alone_and_claimed_to_be_far_ahead_stops_no_records() 
     with_server(large(3), scene)
 
 
+def test_a_worker_that_claimed_to_be_far_ahead_and_is_gone_leaves_its_clock_to_no_other() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.enlisted = set()
+        claimed = await server.asked("a", lambda ask: Enlist(ask, 1, FOREVER - 1, (0,)), Enlisted)
+        assert claimed.clocks == (FOREVER - 1,)
+        copy.enlisted.discard("a")  # as in the view that lacks it
+        for resumed, asked, first in ((False, 0, copy.updates), (True, 0, copy.updates), (True, 5, 5)):
+            copy.enlisted.discard("b")
+            copy.clocks.pop("b", None)
+            enlist = lambda ask, asked=asked, resumed=resumed: Enlist(ask, 1, asked, (0,), resumed)  # noqa: E731
+            assert (await server.asked("b", enlist, Enlisted)).clocks == (first,)
+
+    with_server(large(3), scene)
+
+
 async def pushed(server: Server, worker: str, seq: int) -> None:
     values = torch.ones(3).numpy().tobytes()
     push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False, 0)  # noqa: E731

@@ -89,6 +89,7 @@ def test_a_server_that_is_slow_to_enter_forgets_no_worker_that_takes_part_meanwh
     [
         ({"a": 28}, set(), 28),  # `a` may come back
         ({"a": FOREVER}, set(), 9),
+        ({"a": 40}, set(), 30),  # as far as the updates tell
         ({"a": 28, "c": 12}, {"c"}, 12),
         ({"a": 28, "c": 5}, {"c"}, 9),
     ],
