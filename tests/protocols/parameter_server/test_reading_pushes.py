@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 import torch
 from conformance import eventually
-from one_server import Present, Server, copy_of, with_server
+from one_server import Present, Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.presence import Presence
+from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER, NotTaken, Pulled, Push
 from samovar.protocols.parameter_server.shares import Pushes
@@ -108,3 +109,36 @@ def test_a_push_for_a_partition_reads_nothing() -> None:
         assert "does not" in answer.why
 
     with_server(copy_of({}, set(), updates=0), scene, partitions=("one",))
+
+
+class Overtaken(Present):
+    """The presence of a worker that has waited for the first view, and learns of the second one before it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = None
+
+    def has_left(self, view: View) -> bool:
+        return view.generation != self.present.generation
+
+    async def view(self) -> View:
+        found = self.present
+        if self.now is None:
+            asyncio.get_running_loop().call_soon(self._change)
+        return found
+
+    def _change(self) -> None:
+        self.present = self.now = view(2)
+        for told in self.on_change:
+            told()
+
+
+def test_a_worker_asks_in_the_present_view_also_if_that_came_when_it_had_waited_for_another() -> None:
+    async def scene(server: Server) -> None:
+        channel, presence = Channel(server.endpoints["a"], PARAMETER_SERVER), Overtaken()
+        client = Client(channel, cast(Presence, presence), server.parts.store.keys, 1)
+        server.parts.tenure.begin(view(2))
+        server.parts.tenure.settle([0])
+        assert (await client.pull(0)).vector.tolist() == [0.0] * 3
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene)
