@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from samovar.aggregation.codecs.cast import FP16
-from samovar.aggregation.filters.pulls import PullFilters, parse_pull_filters
+from samovar.aggregation.filters.pulls import PullFilters, parse_pull_filters, shown
 from samovar.aggregation.server.adam import Adam
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.server.showing import SHOWN, showing
@@ -24,18 +24,24 @@ def test_a_value_is_shown_once_it_is_off_by_more_than_the_share() -> None:
     assert state[SHOWN].tolist() == pytest.approx([11.25, -10, 0.01])
 
 
+def test_a_value_that_comes_back_from_infinity_is_shown() -> None:
+    before = torch.tensor([float("inf"), float("-inf"), float("nan"), 3e38])
+    assert shown(torch.ones(4), before, 100.0).tolist() == [1.0] * 4
+    assert shown(before, torch.ones(4), 0.5)[:2].isinf().all()
+
+
 def test_the_exact_values_and_states_are_as_without_filters() -> None:
     plain, filtered = Adam(0.01), showing(Adam(0.01), PullFilters(0.05))
     values = other = torch.randn(50, generator=torch.Generator().manual_seed(0))
-    state, shown = plain.start(values), filtered.start(other)
+    state, own = plain.start(values), filtered.start(other)
     for step in range(20):
         pushed = torch.randn(50, generator=torch.Generator().manual_seed(step))
         values, state = plain.step(values, pushed, state)
-        other, shown = filtered.step(other, pushed, shown)
+        other, own = filtered.step(other, pushed, own)
         assert torch.equal(values, other)
-        assert all(torch.equal(tensor, shown[name]) for name, tensor in state.items())
-        assert bool(((values - shown[SHOWN]).abs() <= 0.0501 * shown[SHOWN].abs()).all())
-    assert not torch.equal(shown[SHOWN], values)
+        assert all(torch.equal(tensor, own[name]) for name, tensor in state.items())
+        assert bool(((values - own[SHOWN]).abs() <= 0.0501 * own[SHOWN].abs()).all())
+    assert not torch.equal(own[SHOWN], values)
 
 
 def test_without_a_threshold_no_values_are_kept_for_readers() -> None:
