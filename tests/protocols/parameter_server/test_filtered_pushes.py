@@ -279,6 +279,13 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     assert not state.residual, "nothing waits any more, and the second end pushes nothing"
 
 
+def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
+    keys = Keys([Part(0, 4)], 4, torch.float64, [Table("words", 5, 2)])
+    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, last=True)
+    assert not any(Sparse.of(keys, last).counts(range(1, len(keys))))
+
+
 SPARSE_TASK = """
 import torch
 from torch import nn
