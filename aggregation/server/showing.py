@@ -11,8 +11,8 @@ from torch import Tensor
 from ..filters.pulls import PullFilters, shown
 from .function import ServerFunction, State, Takes
 
-SHOWN = "shown"
-"""The name of the shown values in a state."""
+SHOWN = "pulls/shown"
+"""The name of the shown values in a state, which no server function has."""
 
 
 @dataclass(frozen=True, slots=True)
