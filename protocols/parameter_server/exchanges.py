@@ -213,7 +213,7 @@ class Exchange:
             now = asyncio.get_running_loop().time()
             since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
             if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
-                self._end(LostRange("no server is left, and none has come back: go on from the checkpoints with --resume"))
+                self._end(LostRange("no server is left, and none came back: go on from the checkpoints with --resume"))
                 return
         else:
             self._serverless_s = None

@@ -10,6 +10,8 @@ from conformance import eventually
 from one_server import Present, Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
+from samovar.aggregation.filters.pulls import PullFilters
+from samovar.aggregation.server.showing import SHOWN
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.members.view import View
@@ -109,6 +111,23 @@ def test_a_push_for_a_partition_reads_nothing() -> None:
         assert "does not" in answer.why
 
     with_server(copy_of({}, set(), updates=0), scene, partitions=("one",))
+
+
+def test_an_evaluation_has_the_exact_values_also_after_a_push_that_reads_what_is_shown() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.store.copies[0].state[SHOWN] = torch.ones(3)
+        server.parts.tenure.settle([0])
+        clients = [client_of(server, worker) for worker in ("a", "b")]
+        for client in clients:
+            assert (await client.pull(0)).vector.tolist() == [1.0] * 3
+            client.push(1, Pushes(torch.full((3,), 0.25), {}), (0,), reads=True)
+        for client in clients:
+            assert (await client.pull(1, exact=True)).vector.tolist() == [1.25] * 3
+            assert (await client.pull(1)).vector.tolist() == [1.0] * 3, "what the push has read"
+
+    copy = copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0)
+    copy.values += 1.0
+    with_server(copy, scene, pulls=PullFilters(0.5))
 
 
 class Overtaken(Present):
