@@ -166,7 +166,7 @@ def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_kn
     tells of a later update than there is, all."""
     made, history = store(PullFilters()), [torch.ones(3000)]
     for update in range(60):
-        push(made, 100, update)
+        push(made, 30, update)
         history.append(made.copies[0].shown)
         since = [patch(made.keys, made.copies, (0,), (1 + one,), {}) for one in range(len(history))]
         for values, one in zip(history, since, strict=True):
