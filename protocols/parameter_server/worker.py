@@ -30,6 +30,7 @@ from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .client import Client
 from .evaluations import is_evaluated
+from .filtering import Residual
 from .messages import FOREVER
 from .options import Options
 from .reading import Values
@@ -76,18 +77,21 @@ class Worker:
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
         self.state.own &= not late
-        await self._enlist(resumed=resumed and not late)
+        saved = self.state.clock
+        if await self._enlist(resumed=resumed and not late) > saved:  # some of what waited has been pushed since
+            self.state.residual = Residual()
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
-    async def _enlist(self, *, resumed: bool = False) -> None:
+    async def _enlist(self, *, resumed: bool = False) -> int:
         """Have the servers count this worker, from a later clock than its own if the others are ahead of it. `resumed`:
-        it goes on with the others from their checkpoints."""
-        clock = await self._client.enlist(self.state.clock, resumed=resumed)
+        it goes on with the others from their checkpoints. Returns its clock with the servers before."""
+        clock, before = await self._client.enlist(self.state.clock, resumed=resumed)
         if clock > self.state.clock:
             self.state.step += (clock - self.state.clock) * self._options.algorithm.period
             self.state.clock = clock
         self._pulled = None
+        return before
 
     async def finish(self) -> End | None:
         await self._presence.finish()
@@ -161,13 +165,9 @@ class Worker:
         whole = Load(pulled.vector, rows=pulled.rows)
         self._begin = Load(state.model) if self._options.algorithm.meets and clock < FOREVER else whole
         state.model = self._begin.vector
-        if state.outcome is not None:
+        if (told := state.outcome) is not None:
             waited_s, late = self._waited
-            state.outcome = replace(
-                state.outcome,
-                wait_s=state.outcome.wait_s + waited_s,
-                waited_for=late or state.outcome.waited_for,
-            )
+            state.outcome = replace(told, wait_s=told.wait_s + waited_s, waited_for=late or told.waited_for)
         return whole
 
     async def _first_pull(self) -> Values:

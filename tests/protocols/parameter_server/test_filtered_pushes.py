@@ -25,6 +25,8 @@ from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.client import Enlistment
 from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
@@ -224,6 +226,27 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert torch.equal(state.residual.rows["words"], waits)
     none = resumed({}).residual
     assert (none.vector, none.rows) == (None, {})
+
+
+@pytest.mark.parametrize(("before", "waits"), [(0, True), (3, True), (4, False)])
+def test_a_restarted_worker_that_has_pushed_since_its_checkpoint_pushes_nothing_of_it_twice(
+    before: int, waits: bool
+) -> None:
+    """The others are at 5. `before`: the number of its last push."""
+
+    class Enlisting:
+        async def enlist(self, clock: int, *, resumed: bool) -> Enlistment:
+            return Enlistment(5, before)
+
+    async def enter(contact: str) -> bool:
+        return True
+
+    state, clock = State(3, 3, torch.ones(4), residual=Residual(torch.ones(4))), SimpleNamespace(before_s=1.0)
+    clock.start = lambda: None
+    presence, options = SimpleNamespace(enter=enter, returns=0), SimpleNamespace(algorithm=parse_algorithm("downpour"))
+    worker = Worker(*(cast(Any, one) for one in (Enlisting(), presence, clock, options, state)))
+    assert asyncio.run(worker.enter("contact", 0)) == "resumed"
+    assert (state.clock, bool(state.residual)) == (5, waits)
 
 
 @pytest.mark.parametrize("filters", ["int8", "significant:0.5,fp16", "skip:0.5,sign", "top_k:0.3:fp16"])
