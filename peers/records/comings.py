@@ -96,16 +96,17 @@ class Comings:
         self._follow_edges(known, view)
         if why := reinvited(known.invitation, view.invitation):
             self._tell("invite", why=why)
-        for member in view.members if known.started and self._membership.knows_all else ():
-            if known.member(member.id) is None and member.id != self._own:
-                event: EventName = "back" if self._membership.removals.gave_up(member) else "joined"
-                self._tell(event, about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
-            event = "left" if removal.left else "lost"
+            event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
                 self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
+        for member in view.members if known.started and self._membership.knows_all else ():
+            before = known.member(member.id)
+            if (before is None or before.life != member.life) and member.id != self._own:
+                event = "back" if self._membership.removals.gave_up(member) else "joined"
+                self._tell(event, about=member.name, key=member.id)
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

@@ -1,5 +1,7 @@
 """The events that a peer records of the others."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -42,31 +44,39 @@ def test_a_member_that_was_held_off_is_back_and_has_not_joined_anew() -> None:
     assert told == [("lost", "p1"), ("back", "p1"), ("joined", "p3"), ("lost", "p2")]
 
 
-def test_a_member_that_was_told_to_be_lost_is_not_told_so_again_when_it_is_removed_but_that_it_left() -> None:
-    one, other = (Member(name, name, "", Attributes(), 1, life=at) for at, name in enumerate("ab", 1))
-    told, neighbours, removals = list[tuple[str, str]](), Neighbours(lambda peer: "it went silent"), RemovalLog()
-    neighbours.become([one, other], lambda member: "")
-    members = SimpleNamespace(
-        view=View(1, (one, other), True),
-        neighbours=neighbours,
-        removals=removals,
-        knows_all=True,
-        leaders=(),
-        on_waiting=[],
+def followed(
+    *members: Member, away: str = "", removals: Sequence[tuple[Member, bool]] = (), then: Sequence[Member]
+) -> list[tuple[str, str]]:
+    """The events of a peer that knows `members`, of which those of `away` are away while too few are left to remove
+    them, and then takes a view of the members `then`. `removals`: who was removed, and whether it left."""
+    told, neighbours, log = list[tuple[str, str]](), Neighbours(lambda peer: "it went silent"), RemovalLog()
+    neighbours.become(members, lambda member: "")
+    membership = SimpleNamespace(
+        view=View(1, members, True), neighbours=neighbours, removals=log, knows_all=True, leaders=(), on_waiting=[]
     )
     endpoint = SimpleNamespace(id="me", on_refused=[])
 
     def tell(event: str, *, about: str = "", **more: str) -> None:
         told.append((event, about))
 
-    comings = Comings(cast(Endpoint, endpoint), cast(RunMembers, members), cast(RunClock, None), tell)
+    comings = Comings(cast(Endpoint, endpoint), cast(RunMembers, membership), cast(RunClock, None), tell)
     comings.begin()
-    neighbours.look("ab")
+    neighbours.look(away)
     neighbours.stay_away()
-    assert told == [("lost", "a"), ("lost", "b")]
-    for member, left in ((one, False), (other, True)):
-        removals.add(
-            Removal(member.id, member.name, "", 0.0, "left: it is done" if left else "", "", left, member.life)
-        )
-    comings.follow(View(2, (), True))
-    assert told[2:] == [("left", "b")]
+    for member, left in removals:
+        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life))
+    comings.follow(View(3, tuple(then), True))
+    return told
+
+
+ONE, OTHER = (Member(name, name, "", Attributes(), 1, life=at) for at, name in enumerate("ab", 1))
+
+
+def test_a_member_that_was_told_to_be_lost_is_not_told_so_again_when_it_is_removed_but_that_it_left() -> None:
+    told = followed(ONE, OTHER, away="ab", removals=[(ONE, False), (OTHER, True)], then=())
+    assert told == [("lost", "a"), ("lost", "b"), ("left", "b")]
+
+
+def test_a_member_that_was_lost_and_restarted_before_the_next_view_is_told_to_be_lost_and_then_to_come() -> None:
+    told = followed(ONE, OTHER, removals=[(ONE, False)], then=[replace(ONE, life=7), OTHER])
+    assert told == [("lost", "a"), ("joined", "a")]
