@@ -105,10 +105,10 @@ class Tally:
         if event.event in ("joined", "back") and event.about:
             if comer is None and event.event == "joined":
                 self._came[event.about] = _Comer(event)
-            elif comer is not None and comer.gone is not None and event.generation > comer.gone.generation:
+            elif comer is not None and comer.gone is not None and event.generation >= comer.gone.generation:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
-            comer.gone = event if event.generation > comer.since else None
+            comer.gone = event if event.generation >= comer.since else None
         elif event.event == "resumed":
             for other in self._came.values():
                 if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again
