@@ -1,5 +1,6 @@
-"""Another server function, and beside its values those that readers are shown (`filters.pulls`). They are a state, so
-all copies of a range show the same, and whoever takes a range over goes on from what its readers hold.
+"""Another server function, and beside its values those that readers are shown (`filters.pulls`). They are part of the
+state, so all copies of a range show the same values, and a server that takes a range over goes on from the values that
+its readers hold.
 """
 
 from __future__ import annotations

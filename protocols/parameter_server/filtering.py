@@ -1,5 +1,5 @@
-"""A worker's filters of pushes (`aggregation.filters`): what they keep back of the vector and of the rows of tables
-waits here until it is sent.
+"""A worker's filters of pushes (`aggregation.filters`), and the changes of the vector and of rows of tables that they
+keep back until they are sent.
 
     corrected = what the steps have changed + what waits of it      sent = what the filters let pass of that
 
