@@ -20,6 +20,7 @@ from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.filters.registry import parse_filters
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
+from samovar.peers.conversations.parameter_server import _options as options_of
 from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
@@ -226,6 +227,23 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert torch.equal(state.residual.rows["words"], waits)
     none = resumed({}).residual
     assert (none.vector, none.rows) == (None, {})
+
+
+def test_a_run_resumed_without_filters_pushes_what_they_had_held_back() -> None:
+    facts = SimpleNamespace(parameters=None, layout=SimpleNamespace(size=4), defined={})
+    setup = SimpleNamespace(settings=Settings(protocol="parameter-server"), facts=facts, steps=10)
+    keys, algorithm, residual = (
+        Keys([Part(0, 4)], 4, torch.float32),
+        parse_algorithm("downpour"),
+        Residual(torch.ones(4)),
+    )
+    assert options_of(cast(Setup, setup), algorithm, keys, 0, Residual()).filters is None
+    filters = options_of(cast(Setup, setup), algorithm, keys, 0, residual).filters
+    assert filters is not None
+    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    for due in (3.0, 2.0):
+        sent, held = filters.apply(change, pulled, residual, 1.0, 0, last=False)
+        assert (sent.vector.tolist(), held) == ([due] * 4, 0)
 
 
 @pytest.mark.parametrize(("before", "waits"), [(0, True), (3, True), (4, False)])
