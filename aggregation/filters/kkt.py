@@ -8,7 +8,7 @@ estimate.
 
 What does not pass is forgotten: the same gradient comes again at the next step, and small ones must not add up to a
 large one. A row passes if one of its elements does. It is for a server function that takes gradients and shrinks values
-towards 0, which the task file defines.
+towards 0, which the task file defines. NaN passes, so that a server refuses it at once.
 """
 
 from __future__ import annotations
@@ -40,4 +40,4 @@ class KKT:
         return where(self._marks(rows, push).any(dim=1), rows)
 
     def _marks(self, values: Tensor, push: Push) -> Tensor:
-        return (push.weights != 0) | (values.abs() > self.threshold)
+        return (push.weights != 0) | ~(values.abs() <= self.threshold)

@@ -43,8 +43,9 @@ class PullFilters:
 
 def shown(values: Tensor, before: Tensor, threshold: float) -> Tensor:
     """The values [n] that are shown to readers, where those `before` [n] were shown and the exact ones are `values`
-    [n]. Numbers that are not finite are shown."""
-    return torch.where((values - before).abs() <= threshold * before.abs(), before, values)
+    [n]. Numbers that are not finite are shown, and what follows on them."""
+    most = threshold * before.abs()
+    return torch.where(((values - before).abs() <= most) & most.isfinite(), before, values)
 
 
 def parse_pull_filters(text: str) -> PullFilters:

@@ -7,7 +7,7 @@ synchronization"); Hsieh et al., "Gaia", NSDI 2017, section 3.2: the threshold i
 
 Of rows the norms are compared: of the row's change, and of the row. A weight of 0 passes with any change. Small changes
 wait in the residual until they add up, so no element is lost, but many are late: with a threshold of 0.01 a value may
-be 1 % off for each worker.
+be 1 % off for each worker. NaN passes, so that a server refuses it at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Significant:
             raise ValueError(f"the threshold is a share above 0, got {self.threshold:g}")
 
     def passed(self, values: Tensor, push: Push) -> Tensor:
-        return where((values * push.rate).abs() > self.threshold * push.weights.abs(), values)
+        return where(~((values * push.rate).abs() <= self.threshold * push.weights.abs()), values)
 
     def passed_rows(self, rows: Tensor, push: Push) -> Tensor:
-        return where((rows * push.rate).norm(dim=1) > self.threshold * push.weights.norm(dim=1), rows)
+        return where(~((rows * push.rate).norm(dim=1) <= self.threshold * push.weights.norm(dim=1)), rows)

@@ -1,5 +1,6 @@
-"""Another server function, and beside its values those that readers are shown (`filters.pulls`). They are a state, so
-all copies of a range show the same, and whoever takes a range over goes on from what its readers hold.
+"""Another server function, and beside its values those that readers are shown (`filters.pulls`). They are part of the
+state, so all copies of a range show the same values, and a server that takes a range over goes on from the values that
+its readers hold.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from torch import Tensor
 from ..filters.pulls import PullFilters, shown
 from .function import ServerFunction, State, Takes
 
-SHOWN = "shown"
-"""The name of the shown values in a state."""
+SHOWN = "pulls/shown"
+"""The name of the shown values in a state, which no server function has."""
 
 
 @dataclass(frozen=True, slots=True)

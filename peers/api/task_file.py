@@ -83,7 +83,7 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
 
 def own_words(arguments: Sequence[str]) -> list[str]:
     """The `arguments` of a task or script, each as text. Raises SettingsError for a text, whose letters would be the
-    words, and for what is no sequence."""
+    words, and for a value that is no sequence."""
     if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
         example = shlex.split(arguments) if isinstance(arguments, str) and arguments else ["--width", "64"]
         said = f"must be a list of the words, such as {example!r:.80}, got {shown(arguments)}"

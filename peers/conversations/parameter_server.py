@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from ...aggregation.filters.filter import Filters
 from ...aggregation.rows import Table
 from ...protocols.channel import Channel
 from ...protocols.conversation import Conversation
@@ -59,7 +60,9 @@ def build(setup: Setup) -> Conversation:
     if isinstance(rule, MapReduce):
         taker = Taker(channel, wished.held) if rule.coordinated else None
         return Mapper(client, presence, setup.clock, _mapping(setup, rule, evaluate_every, taker), facts.vector)
-    return Worker(client, presence, setup.clock, _options(setup, rule, keys, evaluate_every), _state(setup))
+    state = _state(setup)
+    options = _options(setup, rule, keys, evaluate_every, state.residual)
+    return Worker(client, presence, setup.clock, options, state)
 
 
 def _present(setup: Setup) -> tuple[Membership, Presence]:
@@ -110,9 +113,13 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
     return keys, Model(facts.vector, facts.tables)
 
 
-def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:
+def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int, residual: Residual) -> Options:
+    """`residual`: what the filters of the run that is resumed have held back. Without filters now, all of it passes."""
     wished, facts = ParameterServerSettings.of(setup.settings), setup.facts
     parameters = facts.layout.size if facts.parameters is None else facts.parameters
+    filters = None if wished.filters is None else wished.filters.value
+    if filters is None and residual and not algorithm.meets:
+        filters = Filters(())
     return Options(
         algorithm=algorithm,
         consistency=wished.bound,
@@ -121,7 +128,7 @@ def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int
         steps=setup.steps,
         evaluate_every=evaluate_every,
         tables=keys.tables,
-        filters=None if wished.filters is None else Filtering(wished.filters.value, keys, parameters),
+        filters=None if filters is None else Filtering(filters, keys, parameters),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Protocol
 
 from ...protocols.clock import RunClock
@@ -104,32 +103,17 @@ class Comings:
         self._follow_edges(known, view)
         if why := reinvited(known.invitation, view.invitation):
             self._tell("invite", why=why)
-        came, restarted = self._comers(known, view)
-        self._came(came)
         for removal in self._membership.removals.since(self._events_told):
             event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
                 self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
-        self._came(restarted)  # after the loss of their former lives
-
-    def _comers(self, known: View, view: View) -> tuple[list[Member], list[Member]]:
-        """The other members that `view` has and `known` has not, where all of them are to be told: those of which this
-        peer knew no other life, and those that were restarted."""
-        came, restarted = list[Member](), list[Member]()
         for member in view.members if known.started and self._membership.knows_all else ():
-            before = known.anybody(member.id)
-            if member.id != self._own and before is not None and before.life != member.life:
-                restarted.append(member)
-            elif member.id != self._own and known.member(member.id) is None:
-                came.append(member)
-        return came, restarted
-
-    def _came(self, members: Iterable[Member]) -> None:
-        for member in members:
-            event: EventName = "back" if self._membership.removals.gave_up(member) else "joined"
-            self._tell(event, about=member.name, key=member.id)
+            before = known.member(member.id)
+            if (before is None or before.life != member.life) and member.id != self._own:
+                event = "back" if self._membership.removals.gave_up(member) else "joined"
+                self._tell(event, about=member.name, key=member.id)
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

@@ -8,6 +8,8 @@ from dataclasses import replace
 from .records import EventRecord
 from .result import Lost
 
+_COMES = ("joined", "back", "resumed", "awake")
+
 
 class Losses:
     """The last loss of each peer, from the events given to `update` in order of time. Several peers record one loss:
@@ -15,28 +17,14 @@ class Losses:
 
     def __init__(self) -> None:
         self._lost: dict[str, Lost] = {}
-        self._returned: dict[tuple[str, str], int] = {}
-        """(recording peer, peer) -> the generation in which the one saw the other come or come back last."""
 
     def update(self, event: EventRecord) -> None:
         """Take an event of any peer into account."""
-        peer = event.subject
-        if event.event == "lost":
-            self._loses(event)
-        elif event.event in ("joined", "back", "resumed", "awake"):
-            self._returned[event.peer, peer] = event.generation
-            if (known := self._lost.get(peer)) is not None and event.time_s >= known.when:
-                self._lost[peer] = replace(known, back=True)
-
-    def _loses(self, event: EventRecord) -> None:
-        """A peer that was away for a while writes in one view that another one came back, and then its loss before."""
-        known, now = self._lost.get(event.subject), Lost(peer=event.subject, when=event.time_s, why=event.why)
-        if known is not None and known.back:
-            counts = event.generation > self._returned.get((event.peer, event.subject), -1)
-        else:
-            counts = known is None or now.when < known.when
-        if counts:
-            self._lost[event.subject] = now
+        peer, known = event.subject, self._lost.get(event.subject)
+        if event.event == "lost" and (known is None or known.back or event.time_s < known.when):
+            self._lost[peer] = Lost(peer=peer, when=event.time_s, why=event.why)
+        elif event.event in _COMES and known is not None and event.time_s >= known.when:
+            self._lost[peer] = replace(known, back=True)
 
     @property
     def lost(self) -> tuple[Lost, ...]:

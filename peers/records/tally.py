@@ -109,7 +109,7 @@ class Tally:
             elif comer is not None and comer.gone is not None and event.generation >= comer.gone.generation:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
-            comer.gone = event if event.generation > comer.since else None
+            comer.gone = event if event.generation >= comer.since else None
         elif event.event == "resumed":
             for other in self._came.values():
                 if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again

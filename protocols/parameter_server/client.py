@@ -17,6 +17,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -39,6 +40,13 @@ Before = tuple[tuple[int, ...], tuple[int, ...]]
 """By range, the acknowledged pushes and the updates that a worker knew of when it asked."""
 
 
+class Enlistment(NamedTuple):
+    """The `clock` from which a worker takes part, and the highest that it had in a range `before`."""
+
+    clock: int
+    before: int
+
+
 class Client:
     """One worker's pushes and pulls of the ranges `keys`, each held in `copies` copies."""
 
@@ -58,13 +66,15 @@ class Client:
         self._news = asyncio.Event()
         """Set when an exchange is over."""
 
-    async def enlist(self, clock: int, *, resumed: bool = False) -> int:
+    async def enlist(self, clock: int, *, resumed: bool = False) -> Enlistment:
         """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
         it a later clock, so that none has to wait for it; if the run is `resumed`, only where the consistency bounds
-        how far the others may be ahead. Returns the clock from which it takes part. Raises as `at_most`."""
+        how far the others may be ahead. Raises as `at_most`."""
         self._reading = None
         first = await self._enlisted(clock, resumed)
-        return first if first == clock else await self._enlisted(first, resumed)
+        return (
+            first if first.clock == clock else first._replace(clock=(await self._enlisted(first.clock, resumed)).clock)
+        )
 
     def received(self) -> Mapping[PeerId, int]:
         """By server, the bytes of values that were pulled from it since the last call."""
@@ -223,8 +233,8 @@ class Client:
             exchange.cancel()
         self._exchanges.parcels.close()
 
-    async def _enlisted(self, clock: int, resumed: bool) -> int:
-        clocks = [clock]
+    async def _enlisted(self, clock: int, resumed: bool) -> Enlistment:
+        clocks, before_it = [clock], [0]
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             answers, taking = (Enlisted, NotTaken), partial(take, ranges, self._told(ranges))
@@ -234,9 +244,10 @@ class Client:
             enlisted = taken(answer.message)
             check(ranges, before, enlisted.before)
             clocks.extend(enlisted.clocks)
+            before_it.extend(enlisted.before)
 
         await self._made(self._exchanges.begin(ask, self._no_rows, self._news.set, tail=False))
-        return max(clocks)
+        return Enlistment(max(clocks), max(before_it))
 
     def _told(self, ranges: Sequence[int]) -> tuple[int, ...]:
         """By range, the number of the last push that is acknowledged: a server that is asked from now on has it."""

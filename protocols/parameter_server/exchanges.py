@@ -99,9 +99,8 @@ class Exchanges:
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
         """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
-        placement = self.placement(view)
         for number in sorted(left):
-            if chain := placement.chain(number):
+            if chain := self.placement(view).chain(number):
                 of[chain[-1 if tail else 0]].append(number)
         return of
 
@@ -202,8 +201,10 @@ class Exchange:
         self._waiting = None
         if (error := waiting.exception()) is not None:
             self._end(error)
+        elif self._exchanges.presence.has_left(view := waiting.result()):
+            self._await_view()  # `look` did not know that this exchange goes on in that one
         else:
-            self._go_on(waiting.result())
+            self._go_on(view)
 
     def _go_on(self, view: View) -> None:
         """Ask about the ranges that are left, in `view`."""
@@ -212,8 +213,7 @@ class Exchange:
             now = asyncio.get_running_loop().time()
             since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
             if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
-                why = "no server is left, and none has come back"
-                self._end(LostRange(f"{why}: go on from the checkpoints with --resume"))
+                self._end(LostRange("no server is left, and none came back: go on from the checkpoints with --resume"))
                 return
         else:
             self._serverless_s = None

@@ -1,5 +1,5 @@
-"""A worker's filters of pushes (`aggregation.filters`): what they keep back of the vector and of the rows of tables
-waits here until it is sent.
+"""A worker's filters of pushes (`aggregation.filters`), and the changes of the vector and of rows of tables that they
+keep back until they are sent.
 
     corrected = what the steps have changed + what waits of it      sent = what the filters let pass of that
 
@@ -86,7 +86,7 @@ class Filtering:
         rows = dict(pushed.rows)
         for table in self._keys.tables:
             if last:
-                rows[table.name] = _all(table, rows.get(table.name), residual)
+                rows[table.name] = self._all(table, rows.get(table.name), residual)
             elif table.name in rows:
                 push = Push(pulled.rows[table.name].values, rate, seed_of(seed, table.name))
                 rows[table.name], kept = self._filtered(table, rows[table.name], residual, push, coded)
@@ -124,13 +124,12 @@ class Filtering:
         values[order] = found
         return Rows(rows.ids, values)
 
-
-def _all(table: Table, pushed: Rows | None, residual: Residual) -> Rows:
-    """The rows `pushed` of a table, and all that waits of it. Afterwards nothing waits."""
-    none = Rows(torch.empty(0, dtype=INDEX), torch.empty(0, table.width))
-    waits = residual.rows.pop(table.name, None)
-    waiting = none if waits is None else _waiting(waits)
-    return waiting if pushed is None else pushed.plus(waiting)
+    def _all(self, table: Table, pushed: Rows | None, residual: Residual) -> Rows:
+        """The rows `pushed` of a table, and all that waits of it. Afterwards nothing waits."""
+        none = Rows(torch.empty(0, dtype=INDEX), torch.empty(0, table.width, dtype=self._keys.dtype))
+        waits = residual.rows.pop(table.name, None)
+        waiting = none if waits is None else _waiting(waits)
+        return waiting if pushed is None else pushed.plus(waiting)
 
 
 def _waiting(values: Tensor) -> Rows:

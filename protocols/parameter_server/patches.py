@@ -1,5 +1,5 @@
-"""Filtered pulls as messages: what of its ranges a worker does not hold yet, given the updates of the values that it
-holds from an earlier pull (`messages.Pull.held`).
+"""Filtered pulls as messages: of its ranges, the elements that a worker does not hold yet. It tells the updates of the
+values that it holds from an earlier pull (`messages.Pull.held`).
 
 By range a form stands in the answer's header. Of a range of the vector: 0, all elements; 1 + k, the k elements that
 have changed, after their int32 numbers in the range; 2 + the number of all its elements, the codec's encoding of all;

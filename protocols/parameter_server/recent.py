@@ -1,5 +1,5 @@
-"""Which elements of a range's values the last updates have changed, so that a worker that pulled before them is sent
-only those.
+"""The elements of a range's values that the last updates have changed: a worker that pulled before them is sent only
+those.
 
 Cost: 4 bytes for each changed element, and some for an update, together at most a quarter of the values' bytes (or
 16 KiB, if that is more). Older updates are forgotten: a worker that pulled before them is sent the whole range.

@@ -30,6 +30,7 @@ from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .client import Client
 from .evaluations import is_evaluated
+from .filtering import Residual
 from .messages import FOREVER
 from .options import Options
 from .reading import Values
@@ -76,18 +77,21 @@ class Worker:
         late = await self._presence.enter(contact)
         self._returns = self._presence.returns
         self.state.own &= not late
-        await self._enlist(resumed=resumed and not late)
+        saved = self.state.clock
+        if await self._enlist(resumed=resumed and not late) > saved:  # some of what waited has been pushed since
+            self.state.residual = Residual()
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
-    async def _enlist(self, *, resumed: bool = False) -> None:
+    async def _enlist(self, *, resumed: bool = False) -> int:
         """Have the servers count this worker, from a later clock than its own if the others are ahead of it. `resumed`:
-        it goes on with the others from their checkpoints."""
-        clock = await self._client.enlist(self.state.clock, resumed=resumed)
+        it goes on with the others from their checkpoints. Returns its clock with the servers before."""
+        clock, before = await self._client.enlist(self.state.clock, resumed=resumed)
         if clock > self.state.clock:
             self.state.step += (clock - self.state.clock) * self._options.algorithm.period
             self.state.clock = clock
         self._pulled = None
+        return before
 
     async def finish(self) -> End | None:
         await self._presence.finish()
@@ -179,9 +183,8 @@ class Worker:
             await self._presence.pause()
 
     async def _last_work(self) -> Work | None:
-        """End this worker's steps: no peer waits for its clock any more, even if the last step went on without it. Its
-        last model is the one that it pulls now, when all others have pushed their last. Returns the evaluation of that
-        model; None: it is done, or this replica cannot evaluate."""
+        """End this worker's steps: no peer waits for its clock any more. Its last model is the one that it pulls now, when
+        all others have pushed their last. Returns its evaluation; None: it is done, or this replica cannot evaluate."""
         if self._done:
             return None
         await self._client.enlist(FOREVER)
@@ -238,10 +241,8 @@ class Worker:
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
-        pushes_s = self._now()  # before: others may go on as soon as the push has gone
-        self._client.push(
-            state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=options.filters is not None
-        )
+        pushes_s, sparse = self._now(), options.filters is not None  # others may go on as soon as the push has gone
+        self._client.push(state.clock, pushed, state.read, last=self._is_over, reads=reads, sparse=sparse)
         (wait_s, late), self._waited = self._waited, (0.0, "")  # the next turn may begin without a pull
         outcome = Outcome(
             version=state.clock,

@@ -122,6 +122,14 @@ def test_kkt_forgets_small_gradients_of_zeros_alone() -> None:
     assert found.held == 1
 
 
+@pytest.mark.parametrize("text", ["significant:0.1", "kkt:0.1"])
+def test_a_number_that_is_none_is_sent_and_so_refused_and_does_not_wait_until_the_last_push(text: str) -> None:
+    filters, change = parse_filters(text), torch.tensor([[float("nan"), 0.0], [0.0, 0.0]])
+    assert filters.apply(change[0], None, push(torch.zeros(2))).sent.isnan().tolist() == [True, False]
+    passed, _ = filters.passed(change, push(torch.zeros(2, 2)))
+    assert passed.isnan().any(dim=1).tolist() == [True, False]
+
+
 def test_filters_act_in_the_order_in_which_they_are_named() -> None:
     weights, change = torch.zeros(4), torch.tensor([0.01, 0.02, 0.5, 0.4])
     kkt_first = parse_filters("kkt:0.1,top_k:0.25").apply(change, None, push(weights))

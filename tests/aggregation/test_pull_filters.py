@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from torch import Tensor
 
 from samovar.aggregation.codecs.cast import FP16
-from samovar.aggregation.filters.pulls import PullFilters, parse_pull_filters
+from samovar.aggregation.filters.pulls import PullFilters, parse_pull_filters, shown
 from samovar.aggregation.server.adam import Adam
 from samovar.aggregation.server.add import Add
+from samovar.aggregation.server.function import State, Takes
 from samovar.aggregation.server.showing import SHOWN, showing
+from samovar.protocols.parameter_server.store import Copy
 
 
 def test_a_value_is_shown_once_it_is_off_by_more_than_the_share() -> None:
@@ -24,18 +29,46 @@ def test_a_value_is_shown_once_it_is_off_by_more_than_the_share() -> None:
     assert state[SHOWN].tolist() == pytest.approx([11.25, -10, 0.01])
 
 
+def test_a_value_that_comes_back_from_infinity_is_shown() -> None:
+    before = torch.tensor([float("inf"), float("-inf"), float("nan"), 3e38])
+    assert shown(torch.ones(4), before, 100.0).tolist() == [1.0] * 4
+    assert shown(before, torch.ones(4), 0.5)[:2].isinf().all()
+
+
 def test_the_exact_values_and_states_are_as_without_filters() -> None:
     plain, filtered = Adam(0.01), showing(Adam(0.01), PullFilters(0.05))
     values = other = torch.randn(50, generator=torch.Generator().manual_seed(0))
-    state, shown = plain.start(values), filtered.start(other)
+    state, own = plain.start(values), filtered.start(other)
     for step in range(20):
         pushed = torch.randn(50, generator=torch.Generator().manual_seed(step))
         values, state = plain.step(values, pushed, state)
-        other, shown = filtered.step(other, pushed, shown)
+        other, own = filtered.step(other, pushed, own)
         assert torch.equal(values, other)
-        assert all(torch.equal(tensor, shown[name]) for name, tensor in state.items())
-        assert bool(((values - shown[SHOWN]).abs() <= 0.0501 * shown[SHOWN].abs()).all())
-    assert not torch.equal(shown[SHOWN], values)
+        assert all(torch.equal(tensor, own[name]) for name, tensor in state.items())
+        assert bool(((values - own[SHOWN]).abs() <= 0.0501 * own[SHOWN].abs()).all())
+    assert not torch.equal(own[SHOWN], values)
+
+
+@dataclass
+class _Counting:
+    """A user's function, whose own state has the name of the shown values' attribute."""
+
+    takes: Takes = "change"
+
+    def start(self, values: Tensor) -> State:
+        return {"shown": torch.zeros_like(values)}
+
+    def step(self, values: Tensor, pushed: Tensor, state: State) -> tuple[Tensor, State]:
+        return values + pushed, {"shown": state["shown"] + 1}
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_a_users_function_may_name_its_state_as_it_likes(threshold: float) -> None:
+    function, values = showing(_Counting(), PullFilters(threshold)), torch.ones(2)
+    copy = Copy(values, function.start(values))
+    copy.values, copy.state = function.step(values, torch.ones(2), copy.state)
+    assert copy.shown.tolist() == [2, 2]
+    assert copy.state["shown"].tolist() == [1, 1]
 
 
 def test_without_a_threshold_no_values_are_kept_for_readers() -> None:

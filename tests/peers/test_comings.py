@@ -1,5 +1,10 @@
 """The events that a peer records of the others."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 from simulated import simulate
 from villages import Swarm, Town
 
@@ -7,6 +12,11 @@ from samovar.peers.records.comings import Comings
 from samovar.peers.records.records import EventName, EventRecord
 from samovar.peers.records.tally import Tally
 from samovar.protocols.clock import RunClock
+from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.members.neighbours import Neighbours
+from samovar.protocols.members.port import RunMembers
+from samovar.protocols.members.removals import Removal, RemovalLog
+from samovar.protocols.members.view import Attributes, Member, View
 
 
 def test_a_member_that_was_held_off_is_back_and_has_not_joined_anew() -> None:
@@ -92,3 +102,41 @@ def test_a_peer_elsewhere_that_was_restarted_within_one_view_is_a_member_at_the_
     ]
     (one,) = Tally(events).elsewhere
     assert (one.gone, one.joined_s) == ("", 0.0)
+
+
+def followed(
+    *members: Member, away: str = "", removals: Sequence[tuple[Member, bool]] = (), then: Sequence[Member]
+) -> list[tuple[str, str]]:
+    """The events of a peer that knows `members`, of which those of `away` are away while too few are left to remove
+    them, and then takes a view of the members `then`. `removals`: who was removed, and whether it left."""
+    told, neighbours, log = list[tuple[str, str]](), Neighbours(lambda peer: "it went silent"), RemovalLog()
+    neighbours.become(members, lambda member: "")
+    membership = SimpleNamespace(
+        view=View(1, members, True), neighbours=neighbours, removals=log, knows_all=True, leaders=(), on_waiting=[]
+    )
+    endpoint = SimpleNamespace(id="me", on_refused=[])
+
+    def tell(event: str, *, about: str = "", **more: str) -> None:
+        told.append((event, about))
+
+    comings = Comings(cast(Endpoint, endpoint), cast(RunMembers, membership), cast(RunClock, None), tell)
+    comings.begin()
+    neighbours.look(away)
+    neighbours.stay_away()
+    for member, left in removals:
+        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life))
+    comings.follow(View(3, tuple(then), True))
+    return told
+
+
+ONE, OTHER = (Member(name, name, "", Attributes(), 1, life=at) for at, name in enumerate("ab", 1))
+
+
+def test_a_member_that_was_told_to_be_lost_is_not_told_so_again_when_it_is_removed_but_that_it_left() -> None:
+    told = followed(ONE, OTHER, away="ab", removals=[(ONE, False), (OTHER, True)], then=())
+    assert told == [("lost", "a"), ("lost", "b"), ("left", "b")]
+
+
+def test_a_member_that_was_lost_and_restarted_before_the_next_view_is_told_to_be_lost_and_then_to_come() -> None:
+    told = followed(ONE, OTHER, removals=[(ONE, False)], then=[replace(ONE, life=7), OTHER])
+    assert told == [("lost", "a"), ("joined", "a")]

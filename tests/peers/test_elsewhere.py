@@ -115,3 +115,13 @@ def test_the_line_of_peers_that_are_left_behind_names_three() -> None:
 def test_nothing_is_said_of_resuming_the_run_of_a_script() -> None:
     one = Elsewhere(peer="late", exchanges=1, joined_s=1.0)
     assert left_behind_text([one], resumable=False) == "late joined from elsewhere and may train on"
+
+
+def test_a_peer_is_gone_and_back_also_where_too_few_are_left_for_another_view() -> None:
+    """All is told in one view, and so it is where a view has the peer in another life."""
+    events: tuple[EventName, ...] = ("joined", "lost", "back", "lost", "joined", "lost")
+    tally, gone = Tally(), list[str]()
+    for at, event in enumerate(events):
+        tally.update(EventRecord(peer="0", time_s=float(at), event=event, about="far", generation=2, why="silent"))
+        gone.append(tally.elsewhere[0].gone)
+    assert gone == ["", "lost", "", "lost", "", "lost"]

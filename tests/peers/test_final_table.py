@@ -235,8 +235,10 @@ def test_a_lost_peer_that_came_back_is_told_as_back() -> None:
         happened("lost", 6.5, 4, "b", "c"),
     ]
     assert Tally(again).lost == (Lost(peer="b", when=6.0, why="at 6"),), "it is lost anew"
-    late = [*lost, happened("joined", 4.0, 3, "b", "d"), happened("lost", 4.1, 3, "b", "d")]
-    assert Tally(late).lost[0].back, "d tells in one view that b is back, and was lost before"
+    late = [*lost, happened("lost", 4.0, 3, "b", "d"), happened("joined", 4.0, 3, "b", "d")]
+    assert Tally(late).lost[0].back, "d tells in one view that b was lost, and is back"
+    away = [happened(event, at, 3, "b") for event, at in (("lost", 2.0), ("back", 4.0), ("lost", 6.0))]
+    assert Tally(away).lost == (Lost(peer="b", when=6.0, why="at 6"),), "too few were left for another view"
     assert not Tally([happened("joined", 1.0, 1, "b"), *lost]).lost[0].back
     result = Result(loss=1.0, wall_s=1.0, exchanges=1, run="runs/x", lost=(*Tally(late).lost, *Tally(again).lost))
     text = drawn(final_table(result))

@@ -10,6 +10,7 @@ import torch
 from simulated import LINK, endpoint_in, simulate
 
 from samovar.aggregation.consistency import parse_consistency
+from samovar.aggregation.filters.pulls import PullFilters
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import parts
 from samovar.peers.settings.link_text import parse_link
@@ -54,17 +55,18 @@ def view(generation: int) -> View:
 class Server:
     """A server that holds `ranges` ranges, with `copy` of them, in a view with the workers a and b. The stranger is in
     no view. `partitions`: the names of those whose pushes make updates, each after a coordinator's order; none:
-    workers' own do."""
+    workers' own do. `pulls`: the filters of pulls."""
 
     copy: Copy
     partitions: tuple[str, ...] = ()
     ranges: int = 1
+    pulls: PullFilters | None = None
     network: Network = field(default_factory=lambda: Network(parse_link(LINK), 1))
 
     def __post_init__(self) -> None:
         self.endpoints = {name: endpoint_in(self.network, name) for name in NAMES}
         channel, size = Channel(self.endpoint, PARAMETER_SERVER), self.copy.values.numel()
-        keys = Keys(parts(size, self.ranges), size, torch.float32)
+        keys = Keys(parts(size, self.ranges), size, torch.float32, pulls=self.pulls)
         store = Store(keys, Add(), self.partitions, coordinated=bool(self.partitions))
         for number, part in enumerate(keys.parts):
             own, copy = self.copy.values[part.start : part.stop].clone(), self.copy
@@ -99,10 +101,14 @@ class Server:
 
 
 def with_server(
-    copy: Copy, scene: Callable[[Server], Awaitable[None]], partitions: tuple[str, ...] = (), ranges: int = 1
+    copy: Copy,
+    scene: Callable[[Server], Awaitable[None]],
+    partitions: tuple[str, ...] = (),
+    ranges: int = 1,
+    pulls: PullFilters | None = None,
 ) -> None:
     async def main() -> None:
-        server = Server(copy, partitions, ranges)
+        server = Server(copy, partitions, ranges, pulls)
         await server.open()
         try:
             await scene(server)

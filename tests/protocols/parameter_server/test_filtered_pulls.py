@@ -161,6 +161,21 @@ def test_what_a_server_keeps_for_pulls_does_not_grow_with_workers_and_updates() 
         assert copy.recent.changed(190) is not None
 
 
+def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_know() -> None:
+    """After each update, a worker that pulled after any update before is sent all that has changed since; one that
+    tells of a later update than there is, all."""
+    made, history = store(PullFilters()), [torch.ones(3000)]
+    for update in range(60):
+        push(made, 30, update)
+        history.append(made.copies[0].shown)
+        since = [patch(made.keys, made.copies, (0,), (1 + one,), {}) for one in range(len(history))]
+        for values, one in zip(history, since, strict=True):
+            due = torch.cat((values, torch.zeros(3100)))
+            assert torch.equal(read(made, (0,), one, due)[:3000], made.copies[0].shown)
+    assert {one.forms for one in since} > {(0,), (1,)}
+    assert sent(made, (62, -1, 2)).forms == (0, 0, 0)
+
+
 def test_values_that_are_not_finite_are_shown_and_not_encoded() -> None:
     made = store(PullFilters(0.5, Int8()), rows=True)
     change = torch.zeros(6000)

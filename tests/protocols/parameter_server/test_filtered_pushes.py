@@ -20,11 +20,14 @@ from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.filters.registry import parse_filters
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
+from samovar.peers.conversations.parameter_server import _options as options_of
 from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.client import Enlistment
 from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
@@ -226,6 +229,44 @@ def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
     assert (none.vector, none.rows) == (None, {})
 
 
+def test_a_run_resumed_without_filters_pushes_what_they_had_held_back() -> None:
+    facts = SimpleNamespace(parameters=None, layout=SimpleNamespace(size=4), defined={})
+    setup = SimpleNamespace(settings=Settings(protocol="parameter-server"), facts=facts, steps=10)
+    keys, algorithm, residual = (
+        Keys([Part(0, 4)], 4, torch.float32),
+        parse_algorithm("downpour"),
+        Residual(torch.ones(4)),
+    )
+    assert options_of(cast(Setup, setup), algorithm, keys, 0, Residual()).filters is None
+    filters = options_of(cast(Setup, setup), algorithm, keys, 0, residual).filters
+    assert filters is not None
+    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    for due in (3.0, 2.0):
+        sent, held = filters.apply(change, pulled, residual, 1.0, 0, last=False)
+        assert (sent.vector.tolist(), held) == ([due] * 4, 0)
+
+
+@pytest.mark.parametrize(("before", "waits"), [(0, True), (3, True), (4, False)])
+def test_a_restarted_worker_that_has_pushed_since_its_checkpoint_pushes_nothing_of_it_twice(
+    before: int, waits: bool
+) -> None:
+    """The others are at 5. `before`: the number of its last push."""
+
+    class Enlisting:
+        async def enlist(self, clock: int, *, resumed: bool) -> Enlistment:
+            return Enlistment(5, before)
+
+    async def enter(contact: str) -> bool:
+        return True
+
+    state, clock = State(3, 3, torch.ones(4), residual=Residual(torch.ones(4))), SimpleNamespace(before_s=1.0)
+    clock.start = lambda: None
+    presence, options = SimpleNamespace(enter=enter, returns=0), SimpleNamespace(algorithm=parse_algorithm("downpour"))
+    worker = Worker(*(cast(Any, one) for one in (Enlisting(), presence, clock, options, state)))
+    assert asyncio.run(worker.enter("contact", 0)) == "resumed"
+    assert (state.clock, bool(state.residual)) == (5, waits)
+
+
 @pytest.mark.parametrize("filters", ["int8", "significant:0.5,fp16", "skip:0.5,sign", "top_k:0.3:fp16"])
 def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> None:
     """Each push touches other rows; the last one has what waits of all."""
@@ -277,6 +318,13 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     assert pushed.vector.tolist() == [0.5, 0, 0, 1]
     assert pushed.rows["words"].ids.tolist() == [3]
     assert not state.residual, "nothing waits any more, and the second end pushes nothing"
+
+
+def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
+    keys = Keys([Part(0, 4)], 4, torch.float64, [Table("words", 5, 2)])
+    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, last=True)
+    assert not any(Sparse.of(keys, last).counts(range(1, len(keys))))
 
 
 SPARSE_TASK = """

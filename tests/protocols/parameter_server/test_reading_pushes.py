@@ -7,11 +7,14 @@ from typing import Any, cast
 import pytest
 import torch
 from conformance import eventually
-from one_server import Present, Server, copy_of, with_server
+from one_server import Present, Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
+from samovar.aggregation.filters.pulls import PullFilters
+from samovar.aggregation.server.showing import SHOWN
 from samovar.protocols.channel import Channel
 from samovar.protocols.members.presence import Presence
+from samovar.protocols.members.view import View
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.messages import PARAMETER_SERVER, NotTaken, Pulled, Push
 from samovar.protocols.parameter_server.shares import Pushes
@@ -108,3 +111,53 @@ def test_a_push_for_a_partition_reads_nothing() -> None:
         assert "does not" in answer.why
 
     with_server(copy_of({}, set(), updates=0), scene, partitions=("one",))
+
+
+def test_an_evaluation_has_the_exact_values_also_after_a_push_that_reads_what_is_shown() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.store.copies[0].state[SHOWN] = torch.ones(3)
+        server.parts.tenure.settle([0])
+        clients = [client_of(server, worker) for worker in ("a", "b")]
+        for client in clients:
+            assert (await client.pull(0)).vector.tolist() == [1.0] * 3
+            client.push(1, Pushes(torch.full((3,), 0.25), {}), (0,), reads=True)
+        for client in clients:
+            assert (await client.pull(1, exact=True)).vector.tolist() == [1.25] * 3
+            assert (await client.pull(1)).vector.tolist() == [1.0] * 3, "what the push has read"
+
+    copy = copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0)
+    copy.values += 1.0
+    with_server(copy, scene, pulls=PullFilters(0.5))
+
+
+class Overtaken(Present):
+    """The presence of a worker that has waited for the first view, and learns of the second one before it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = None
+
+    def has_left(self, view: View) -> bool:
+        return view.generation != self.present.generation
+
+    async def view(self) -> View:
+        found = self.present
+        if self.now is None:
+            asyncio.get_running_loop().call_soon(self._change)
+        return found
+
+    def _change(self) -> None:
+        self.present = self.now = view(2)
+        for told in self.on_change:
+            told()
+
+
+def test_a_worker_asks_in_the_present_view_also_if_that_came_when_it_had_waited_for_another() -> None:
+    async def scene(server: Server) -> None:
+        channel, presence = Channel(server.endpoints["a"], PARAMETER_SERVER), Overtaken()
+        client = Client(channel, cast(Presence, presence), server.parts.store.keys, 1)
+        server.parts.tenure.begin(view(2))
+        server.parts.tenure.settle([0])
+        assert (await client.pull(0)).vector.tolist() == [0.0] * 3
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene)
