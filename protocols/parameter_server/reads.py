@@ -96,6 +96,8 @@ class Reads:
             missing, late = self._missing(one.envelope.sender, one.clock, sorted(again))
             one.missing -= again.difference(missing)
             one.late = late or one.late
+            if not one.missing:  # in a range that was enough before, a worker may have begun to take part since
+                one.missing |= {*self._missing(one.envelope.sender, one.clock, one.envelope.message.ranges)[0]}
             if not one.missing:
                 self._parked.remove(one)
                 one.seen(one.late)

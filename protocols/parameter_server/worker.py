@@ -183,7 +183,7 @@ class Worker:
             await self._presence.pause()
 
     async def _last_work(self) -> Work | None:
-        """End this worker's steps: no peer waits for its clock any more. Its last model is the one that it pulls now, when
+        """End this worker's steps: none waits for its clock any more. Its last model is the one that it pulls now, when
         all others have pushed their last. Returns its evaluation; None: it is done, or this replica cannot evaluate."""
         if self._done:
             return None

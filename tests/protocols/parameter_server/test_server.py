@@ -57,6 +57,28 @@ def test_the_first_reads_wait_for_each_worker_to_take_part_once() -> None:
     with_server(copy_of({"b": 0}, {"b"}, updates=0), never_there)
 
 
+def test_a_last_read_waits_for_a_worker_that_takes_part_anew_in_a_range_that_was_enough_before() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0, 1])
+
+        async def reaches(clock: int, range: int) -> None:
+            await server.asked("a", lambda ask: Enlist(ask, 1, clock, (range,)), Enlisted)
+
+        await reaches(FOREVER, 1)
+        read = asyncio.create_task(
+            server.asked("b", lambda ask: Pull(ask, 1, FOREVER, (0, 1), (0, 0)), Pulled, within_s=60.0)
+        )
+        await asyncio.sleep(1.0)
+        await reaches(0, 1)
+        await reaches(FOREVER, 0)
+        await asyncio.sleep(1.0)
+        assert not read.done()
+        await reaches(FOREVER, 1)
+        await read
+
+    with_server(copy_of({"a": 0, "b": FOREVER}, {"a", "b"}, updates=1), scene, ranges=2)
+
+
 def test_a_server_that_is_slow_to_enter_forgets_no_worker_that_takes_part_meanwhile() -> None:
     """Its first view, and messages of it, come before the task that waits for that view goes on."""
 
