@@ -4,6 +4,7 @@ circle. The width of an edge shows the bytes that went along it, both ways toget
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ _NAMED: Final = 24
 """The most peers of a graph whose names are written."""
 _LETTERS: Final = 4
 """The most characters of a peer's label, which stands in its circle."""
+_NAMELESS: Final = re.compile("[0-9a-f]{12}")
+"""The form of a peer in records where its name is not known: the first letters of its key. In a simulation, whose peers
+all have records, every other name is such a one. A newcomer's folder has records of its own alone."""
 _WIDTH, _BIG, _SMALL = 1160.0, 460.0, 228.0
 _FAINT: Final = 300
 """Graphs of more edges are drawn in a fainter ink."""
@@ -103,7 +107,7 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
                 talk.ways[giver, record.peer] += size
     known = {*run.peers, *(peer.peer for peer in (run.result.elsewhere if run.result else ()))}
     for talk in (whole, *stretches):
-        for way in [way for way in talk.ways if way[0] not in known]:
+        for way in [way for way in talk.ways if way[0] not in known and (run.scene or _NAMELESS.fullmatch(way[0]))]:
             del talk.ways[way]  # it had left before its name was known
     return whole, stretches
 

@@ -213,7 +213,7 @@ class Exchange:
             since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
             if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
                 why = "no server is left, and none has come back"
-                self._end(LostRange(f"{why}: go on from the checkpoints with --resume"))
+                self._end(LostRange(f"{why}: resume the run where its servers were, by --resume, and join it anew"))
                 return
         else:
             self._serverless_s = None

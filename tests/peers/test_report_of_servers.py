@@ -14,8 +14,10 @@ from test_simulated_runs import DIGITS, TASKS
 
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.records.run import Run, read_run
+from samovar.peers.records.units import bytes_text
 from samovar.peers.report.charts import numbers
 from samovar.peers.report.server_charts import range_table
+from samovar.peers.report.talk_map import talk_map
 from samovar.peers.report.write import page
 
 WORKERS, STEPS, BOUND = ("0", "1", "2"), 24, 2
@@ -115,6 +117,23 @@ def test_the_report_draws_clocks_waits_staleness_and_bytes(run: Run) -> None:
     assert len(figures["range bytes"]["data"]) == 2
     ids = [attributes.get("id") for _, attributes in shown.tags]
     assert {*figures} <= {*ids}
+
+
+def test_the_report_of_a_worker_that_joined_is_that_of_a_worker_and_draws_the_servers_that_it_pulled_from(
+    run: Run,
+) -> None:
+    own = tuple(record for record in run.exchanges if record.peer == "1")
+    joined = dataclasses.replace(run, peers=("1",), exchanges=own, events=(), result=None, scene=None)
+    shown = Page(page(joined, ""))
+    assert "Workers and servers" in shown.seen
+    assert "Each peer's own model" not in shown.seen
+    pulled = Counter[str]()
+    for record in own:
+        pulled.update(record.received_from)
+    assert pulled.keys() == {"3", "4"}
+    drawn = talk_map(joined)
+    assert all(f"1 to {server}: 0 B, back: {bytes_text(size)}" in drawn for server, size in pulled.items())
+    assert f"the whole run: {bytes_text(pulled.total())}" in drawn
 
 
 def test_the_bytes_of_the_hottest_range_come_first(run: Run) -> None:
