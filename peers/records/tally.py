@@ -145,6 +145,11 @@ def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
     return all(repr(metrics[name]) == repr(others[name]) for name in metrics.keys() & others.keys())
 
 
+def of_servers(peers: Sequence[PeerSummary]) -> bool:
+    """Whether these are servers alone. Losses and metrics are in the folders of their workers."""
+    return bool(peers) and all(peer.role for peer in peers)
+
+
 def told_by(measured: Sequence[tuple[str, Mapping[str, float]]]) -> str:
     """`Result.metrics_of` of a result that has the metrics of the last of these peers, given as (name, its metrics)."""
     name, last = measured[-1] if measured else ("", {})

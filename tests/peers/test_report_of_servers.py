@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -134,6 +135,19 @@ def test_the_report_of_a_worker_that_joined_is_that_of_a_worker_and_draws_the_se
     drawn = talk_map(joined)
     assert all(f"1 to {server}: 0 B, back: {bytes_text(size)}" in drawn for server, size in pulled.items())
     assert f"the whole run: {bytes_text(pulled.total())}" in drawn
+
+
+def test_the_report_of_servers_alone_has_no_empty_tiles(run: Run) -> None:
+    assert run.result is not None
+    servers = tuple(peer for peer in run.result.peers if peer.role)
+    result = dataclasses.replace(run.result, peers=servers, metrics={}, loss=math.nan)
+    exchanges, events = of_servers(run), [event for event in run.events if event.peer in ("3", "4")]
+    own = {"peers": ("3", "4"), "exchanges": tuple(exchanges), "events": tuple(events), "scene": None}
+    served = dataclasses.replace(run, result=result, **own)
+    assert "Training loss" in Page(page(run, "")).seen
+    seen = Page(page(served, "")).seen
+    assert "Training loss" not in seen
+    assert "Evaluation" not in seen
 
 
 def test_the_bytes_of_the_hottest_range_come_first(run: Run) -> None:
