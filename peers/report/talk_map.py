@@ -65,7 +65,7 @@ def talk_map(run: Run) -> str:
     notes = ["the wider an edge, the more bytes of models went along it; point at it for more"]
     if len(names) > len(shown):
         notes.append(f"{count_text(len(names) - len(shown), 'more peer')} not drawn")
-    if any(len(talk.there) < len(whole.there) for talk in stretches):
+    if any(len(_names(talk)) < len(names) for talk in stretches):
         notes.append("dashed: a peer that made no exchange in that time")
     return (
         f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="messages between peers">'
@@ -112,8 +112,8 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
     return whole, stretches
 
 
-def _names(whole: _Talk) -> list[str]:
-    return sorted({*whole.there, *(name for way in whole.ways for name in way)}, key=natural)
+def _names(talk: _Talk) -> list[str]:
+    return sorted({*talk.there, *(name for way in talk.ways for name in way)}, key=natural)
 
 
 def _edges(ways: Ways) -> Counter[tuple[str, str]]:

@@ -43,7 +43,10 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
         if not record.counts:  # those with counts are a server's
             turns[record.peer].append(record)
     clocks = {worker: [(_made_s(one), one.version) for one in turns[worker]] for worker in turns}
-    lead, drawn = _ahead(clocks), _some(sorted(turns, key=natural), MOST_WORKERS)
+    drawn = _some(sorted(turns, key=natural), MOST_WORKERS)
+    lead = (
+        _ahead(clocks) if len(turns) > 1 else {}
+    )  # the folder of a worker that joined does not know the others' clocks
     found = {
         "worker clocks-time": (
             "Clocks of the workers",
@@ -51,7 +54,7 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
         ),
         "worker lead-time": (
             "Clocks ahead of the slowest worker",
-            _lines(axis, missing, {one: lead[one] for one in drawn}, "clocks ahead"),
+            _lines(axis, missing, {one: lead[one] for one in drawn if lead}, "clocks ahead"),
         ),
         "awaited": ("Who waited for whom", _waits(turns)),
     }

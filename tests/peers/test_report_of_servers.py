@@ -128,6 +128,8 @@ def test_the_report_of_a_worker_that_joined_is_that_of_a_worker_and_draws_the_se
     shown = Page(page(joined, ""))
     assert "Workers and servers" in shown.seen
     assert "Each peer's own model" not in shown.seen
+    assert "worker clocks-time" in shown.figures
+    assert "worker lead-time" not in shown.figures, "it does not know the others' clocks"
     pulled = Counter[str]()
     for record in own:
         pulled.update(record.received_from)
@@ -135,6 +137,10 @@ def test_the_report_of_a_worker_that_joined_is_that_of_a_worker_and_draws_the_se
     drawn = talk_map(joined)
     assert all(f"1 to {server}: 0 B, back: {bytes_text(size)}" in drawn for server, size in pulled.items())
     assert f"the whole run: {bytes_text(pulled.total())}" in drawn
+    assert "dashed: " not in drawn
+    half = own[len(own) // 2].time_s
+    later = [dataclasses.replace(one, received_from={"3": 5}) if one.time_s > half else one for one in own]
+    assert "dashed: " in talk_map(dataclasses.replace(joined, exchanges=tuple(later))), "a server that is gone by then"
 
 
 def test_the_report_of_servers_alone_has_no_empty_tiles(run: Run) -> None:
