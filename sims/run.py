@@ -172,6 +172,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         output.heard,
         wall_s=time.monotonic() - began,
         metrics=simulated.metrics,
+        metrics_of=simulated.metrics_of,
         scales=simulated.scales,
         end=simulated.end,
         lost=lost_in(scene),

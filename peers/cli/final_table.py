@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..records.metrics import scale_of
 from ..records.result import PeerSummary, Result
+from ..records.tally import of_servers
 from ..records.units import (
     bytes_text,
     count_text,
@@ -39,7 +40,7 @@ def headline(result: Result) -> list[str]:
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
         *_best(result),
-        f"loss {loss_text(result.loss)}",
+        *([f"loss {loss_text(result.loss)}"] if not of_servers(result.peers) else []),
         count_text(result.exchanges, result.noun) + _here(result),
         peers_text(len(result.peers), sum(bool(peer.role) for peer in result.peers))
         + ("" if result.virtual_s is not None else " on this machine")

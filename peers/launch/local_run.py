@@ -18,7 +18,7 @@ from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, PeerSummary, Result
-from ..records.tally import Tally, alike
+from ..records.tally import Tally, told_by
 from ..records.units import MOST_NAMED, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
@@ -213,8 +213,7 @@ class LocalRun:
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         measured = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
-        name, last = measured[-1] if measured else ("", {})
-        one_model = all(alike(end["metrics"], last["metrics"]) for _, end in measured)
+        last = measured[-1][1] if measured else {}
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -229,7 +228,7 @@ class LocalRun:
             display.heard,
             wall_s=wall_s,
             metrics=last.get("metrics"),
-            metrics_of="" if one_model else name,
+            metrics_of=told_by([(name, end["metrics"]) for name, end in measured]),
             scales=last.get("scales"),
             end=_end(launch),
             lost=failed,

@@ -60,7 +60,10 @@ def scales_told(names: Mapping[str, float], declared: Mapping[str, str]) -> dict
 
 def fault(value: object) -> str:
     """The fault in the METRICS that a task declares, as the words that follow "must be"; "": there is none."""
-    wanted = 'a dict of scales by name, as in {"perplexity": "lower", "accuracy": "higher %"}, each lower or higher'
+    wanted = (
+        'a dict of scales by name, as in {"perplexity": "lower", "accuracy": "higher %"}, each lower or higher'
+        " and perhaps a unit, one word"
+    )
     if not isinstance(value, Mapping) or not value:
         return wanted
     names = all(isinstance(name, str) and 0 < len(name) <= 60 and name.isprintable() for name in value)

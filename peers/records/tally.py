@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -145,6 +145,17 @@ class Tally:
 def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
     """Whether the metrics that both mappings have are equal; NaN counts as equal to NaN."""
     return all(repr(metrics[name]) == repr(others[name]) for name in metrics.keys() & others.keys())
+
+
+def of_servers(peers: Sequence[PeerSummary]) -> bool:
+    """Whether these are servers alone. Losses and metrics are in the folders of their workers."""
+    return bool(peers) and all(peer.role for peer in peers)
+
+
+def told_by(measured: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+    """`Result.metrics_of` of a result that has the metrics of the last of these peers, given as (name, its metrics)."""
+    name, last = measured[-1] if measured else ("", {})
+    return "" if all(alike(metrics, last) for _, metrics in measured) else name
 
 
 def saved_text(version: int, noun: Noun = "round") -> str:

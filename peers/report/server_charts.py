@@ -12,6 +12,7 @@ from ..records.run import Run, natural
 from ..records.units import bytes_text, count_text, plain
 from .charts import Figure, base_layout, legend, plain_layout, size_axis
 from .scene_charts import RECEIVED_INK, SENT_INK, name_axis
+from .talk_map import talked
 
 MOST_BARS: Final = 60
 """Bars of the histogram: more values of staleness are drawn together, some to a bar."""
@@ -21,8 +22,9 @@ _STALE_INK, _COPIED_INK = "#7a5ea8", "#b6924a"
 
 
 def served(run: Run) -> bool:
-    """Whether the run had a parameter server, whose records count the bytes that were pushed to it."""
-    return any("pushed" in record.counts for record in run.exchanges)
+    """Whether the run had a parameter server. The folder of a worker that joined has no records of servers: there the
+    columns tell it, and the values that the worker pulled."""
+    return any("pushed" in record.counts for record in run.exchanges) or ("updates" in run.columns and talked(run))
 
 
 def server_charts(run: Run) -> Mapping[str, tuple[str, Figure]]:

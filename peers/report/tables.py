@@ -12,7 +12,7 @@ from typing import Final
 from ..records.metrics import scale_of
 from ..records.result import PeerSummary, Result
 from ..records.run import Run
-from ..records.tally import Tally
+from ..records.tally import Tally, of_servers
 from ..records.units import (
     after_text,
     bytes_text,
@@ -71,11 +71,12 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
     if result and result.virtual_s is not None:
         ending = f"{seconds_text(result.virtual_s)} of virtual time"
+    metrics = metrics or [_tile("Evaluation", "-", "not measured")]
+    metrics += [_tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss))]
     return '<div class="tiles">{}</div>'.format(
         "".join(
             (
-                *(metrics or [_tile("Evaluation", "-", "not measured")]),
-                _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
+                *([] if of_servers(peers) else metrics),
                 _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=away),
                 _tile(capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
                 _tile("Sent by all peers", bytes_text(sent), more),

@@ -4,6 +4,7 @@ circle. The width of an edge shows the bytes that went along it, both ways toget
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ _NAMED: Final = 24
 """The most peers of a graph whose names are written."""
 _LETTERS: Final = 4
 """The most characters of a peer's label, which stands in its circle."""
+_NAMELESS: Final = re.compile("[0-9a-f]{12}")
+"""The form of a peer in records where its name is not known: the first letters of its key. In a simulation, whose peers
+all have records, every other name is such a one. A newcomer's folder has records of its own alone."""
 _WIDTH, _BIG, _SMALL = 1160.0, 460.0, 228.0
 _FAINT: Final = 300
 """Graphs of more edges are drawn in a fainter ink."""
@@ -61,7 +65,7 @@ def talk_map(run: Run) -> str:
     notes = ["the wider an edge, the more bytes of models went along it; point at it for more"]
     if len(names) > len(shown):
         notes.append(f"{count_text(len(names) - len(shown), 'more peer')} not drawn")
-    if any(len(talk.there) < len(whole.there) for talk in stretches):
+    if any(len(_names(talk)) < len(names) for talk in stretches):
         notes.append("dashed: a peer that made no exchange in that time")
     return (
         f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="messages between peers">'
@@ -103,13 +107,13 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
                 talk.ways[giver, record.peer] += size
     known = {*run.peers, *(peer.peer for peer in (run.result.elsewhere if run.result else ()))}
     for talk in (whole, *stretches):
-        for way in [way for way in talk.ways if way[0] not in known]:
+        for way in [way for way in talk.ways if way[0] not in known and (run.scene or _NAMELESS.fullmatch(way[0]))]:
             del talk.ways[way]  # it had left before its name was known
     return whole, stretches
 
 
-def _names(whole: _Talk) -> list[str]:
-    return sorted({*whole.there, *(name for way in whole.ways for name in way)}, key=natural)
+def _names(talk: _Talk) -> list[str]:
+    return sorted({*talk.there, *(name for way in talk.ways for name in way)}, key=natural)
 
 
 def _edges(ways: Ways) -> Counter[tuple[str, str]]:

@@ -53,7 +53,9 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
         worker: [(_made_s(one) + _at(later.get(worker, ()), one.time_s), one.version) for one in turns[worker]]
         for worker in turns
     }
-    lead, drawn = _ahead(clocks), _some(sorted(turns, key=natural), MOST_WORKERS)
+    # The folder of a worker that joined does not have the others' clocks.
+    lead = _ahead(clocks) if len(turns) > 1 else {}
+    drawn = _some(sorted(turns, key=natural), MOST_WORKERS)
     found = {
         "worker clocks-time": (
             "Clocks of the workers",
@@ -61,7 +63,7 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
         ),
         "worker lead-time": (
             "Clocks ahead of the slowest worker",
-            _lines(axis, missing, {one: lead[one] for one in drawn}, "clocks ahead"),
+            _lines(axis, missing, {one: lead[one] for one in drawn if lead}, "clocks ahead"),
         ),
         "awaited": ("Who waited for whom", _waits(turns)),
     }

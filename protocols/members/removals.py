@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..channel import Channel
 from ..transport import PeerId
+from .attributes import SERVER
 from .backoff import Backoff
 from .messages import Stale
 from .roster import Roster
@@ -99,5 +100,6 @@ def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
 
 def removal_of(member: Member, since_s: float, why: str, *, left: bool) -> Removal:
     """The record of the removal of `member`, with advice to the user unless it has left of its own will."""
-    advice = "" if left else "if it lives, it joins again by itself; else start it anew with the join line"
+    line = "the join line, with serve in place of join" if member.attributes.role == SERVER else "the join line"
+    advice = "" if left else f"if it lives, it joins again by itself; else start it anew with {line}"
     return Removal(member.id, member.name, member.address, since_s, why, advice, left, member.life)

@@ -27,8 +27,9 @@ from ..members.presence import Presence
 from ..testpoints import witness, witnessed
 from ..transport import PeerId
 from .events import Holds
-from .exchanges import Exchange, Exchanges, Question, check, taken
+from .exchanges import Exchange, Exchanges, Question
 from .keys import Keys
+from .lost_range import check, taken
 from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import packed
 from .reading import Held, Reading, Values

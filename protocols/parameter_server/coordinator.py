@@ -21,7 +21,7 @@ from ..link.link import PeerLost
 from ..transfer.elements import of_bytes
 from ..transport import PeerId
 from .coordination import Measure, Measured, Obey, Obeyed
-from .exchanges import LostRange, taken
+from .lost_range import LostRange, taken
 from .messages import NotTaken
 from .orders import MEASURES, Orders
 from .tenure import Tenure

@@ -11,12 +11,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..channel import Channel, Envelope
 from ..link.asking import Asking, Told
 from ..link.link import PeerLost
-from ..members.errors import MembershipError
 from ..members.presence import Presence
 from ..members.view import View
 from ..transport import PeerId
@@ -24,18 +23,11 @@ from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from ..wire.schema import ITEMS_MAX
 from .keys import Keys
 from .known import Known
-from .messages import NotTaken
+from .lost_range import LostRange
 from .parcels import Parcels
 from .placement import Placement
 from .shares import Shares
 from .tenure import placement_of, workers_of
-
-T = TypeVar("T")
-
-
-class LostRange(MembershipError):
-    """Raised when a worker cannot go on, because all copies of a range of the model's values are gone."""
-
 
 SERVERLESS_PATIENCES = 8
 """When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
@@ -160,8 +152,8 @@ class Exchange:
             raise self._error
 
     def cancel(self) -> None:
-        """End the exchange, if it is not over: `over` is not called, `done` is true, `result` raises nothing. Answers
-        that are still to come are dropped; servers keep the pushes that they have taken."""
+        """End the exchange, if it is not over: `over` is not called, `done` is true, `result` raises nothing. Answers to
+        come are dropped; servers keep the pushes that they have taken."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:
@@ -196,7 +188,7 @@ class Exchange:
         return await presence.view()
 
     def _has_view(self, waiting: asyncio.Task[View]) -> None:
-        if waiting.cancelled() or self.done():
+        if self.done() or waiting.cancelled():
             return
         self._waiting = None
         if (error := waiting.exception()) is not None:
@@ -210,10 +202,11 @@ class Exchange:
         """Ask about the ranges that are left, in `view`."""
         exchanges = self._exchanges
         if not exchanges.placement(view).servers:
-            now = asyncio.get_running_loop().time()
-            since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
+            now, since_s = asyncio.get_running_loop().time(), self._serverless_s
+            self._serverless_s = since_s = now if since_s is None else since_s
             if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
-                self._end(LostRange("no server is left, and none came back: go on from the checkpoints with --resume"))
+                why = "no server is left, and none has come back"
+                self._end(LostRange(f"{why}: resume the run where its servers were, by --resume, and join it anew"))
                 return
         else:
             self._serverless_s = None
@@ -281,20 +274,3 @@ class Exchange:
         self._error = error
         self.cancel()
         self._over()
-
-
-def check(ranges: Sequence[int], before: Sequence[int], now: Sequence[int], what: str = "push") -> None:
-    """Raises LostRange if the number of a range's last push, or of its updates (`what`), is `now` below the one known
-    `before`: the range has gone back, because all its copies were lost."""
-    for number, known, told in zip(ranges, before, now, strict=False):
-        if told < known:
-            gone = f"range {number} of the model has gone back from {what} {known} to {told}"
-            raise LostRange(f"{gone}: its servers were lost with all copies; go on from the checkpoints")
-
-
-def taken(message: T | NotTaken) -> T:
-    """Returns `message` unless it is NotTaken: then raises LostRange if all copies of a range are lost, else
-    ValueError, because the question was wrong."""
-    if isinstance(message, NotTaken):
-        raise LostRange(message.why) if message.lost else ValueError(message.why)
-    return message

@@ -17,8 +17,8 @@ from ..link.link import PeerLost
 from ..members.view import View
 from ..transport import PeerId
 from .coordination import Portion, Take
-from .exchanges import taken
 from .intake import Intake
+from .lost_range import taken
 from .messages import COORDINATOR, NotTaken
 from .store import Copy, Store
 from .tenure import Tenure, placement_of

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ...peers.records.records import Record
+from ...peers.records.tally import told_by
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
 from ...protocols.conversation import End
@@ -33,15 +34,16 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
-    by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is
-    over; None: no peer tells."""
+    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `metrics_of`: as
+    in `Result`; `scales`: theirs, by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all
+    deliveries; `end`: why the run is over; None: no peer tells."""
 
     metrics: Mapping[str, float]
     scales: Mapping[str, str]
     virtual_s: float
     digest: str
     end: End | None = None
+    metrics_of: str = ""
 
 
 class Hung(Exception):
@@ -229,10 +231,12 @@ class World:
             life.machine.clean_up()
 
     def _simulated(self, virtual_s: float) -> Simulated:
-        ended = [life.result for life in self.lives if life.result and life.result.metrics]
+        ended = [(str(life.index), life.result) for life in self.lives if life.result and life.result.metrics]
+        last = ended[-1][1] if ended else None
         return Simulated(
-            metrics=ended[-1].metrics if ended else {},
-            scales=ended[-1].scales if ended else {},
+            metrics=last.metrics if last else {},
+            metrics_of=told_by([(name, result.metrics) for name, result in ended]),
+            scales=last.scales if last else {},
             end=next((life.result.end for life in self.lives if life.result and life.result.end), None),
             virtual_s=virtual_s,
             digest=self.network.digest,

@@ -306,13 +306,19 @@ def test_metrics_other_than_the_declared_are_told(declared: dict[str, str] | Non
     assert f"noisy.py: evaluate() {line}" in str(told.value)
 
 
-@pytest.mark.parametrize("declared", [{}, [], {"a": "up"}, {"a": "best"}, {"a": 1}, {"": "lower"}, {1: "lower"}])
+@pytest.mark.parametrize(
+    "declared",
+    [{}, [], {"a": "up"}, {"a": "best"}, {"a": "higher of 20"}, {"a": 1}, {"": "lower"}, {1: "lower"}],
+)
 def test_metrics_that_are_declared_in_another_form_are_told(tmp_path: Path, declared: object) -> None:
     file = tmp_path / "task.py"
     file.write_text(
         f"METRICS = {declared!r}\ndef model(): ...\ndef data(part, parts): ...\ndef loss(model, batch): ..."
     )
-    with pytest.raises(TaskError, match=r"METRICS must be a dict of scales by name, .*, each lower or higher, got"):
+    with pytest.raises(
+        TaskError,
+        match=r"METRICS must be a dict of scales by name, .*, each lower or higher and perhaps a unit, one word, got",
+    ):
         load_task(file)
 
 

@@ -50,6 +50,13 @@ def test_a_kept_model_that_is_worse_than_the_last_one_is_not_called_the_best(kep
     assert told.endswith(" after round 1")
 
 
+def test_a_result_of_servers_alone_tells_no_loss() -> None:
+    servers = tuple(dataclasses.replace(summary_of(name), role="server", loss=math.nan) for name in ("2", "3"))
+    result = Result(loss=math.nan, wall_s=1.0, exchanges=9, peers=servers, run="runs/x")
+    assert "loss -" not in drawn(final_table(result))
+    assert "loss -" in drawn(final_table(dataclasses.replace(result, peers=(*servers, summary_of("0")))))
+
+
 def test_the_final_table_tells_the_numbers_the_peers_and_the_lost() -> None:
     def summary(index: int) -> PeerSummary:
         return PeerSummary(

@@ -60,6 +60,13 @@ def test_records_and_result_tell_the_bytes_that_came_from_each_neighbour(run: Ru
         assert peer.received_from == {name: sum(one[name] for one in told) for name in told[0]}
 
 
+def test_a_simulation_names_the_peer_whose_model_its_metrics_are_of(run: Run) -> None:
+    last = {one.peer: one.metrics for one in run.exchanges if one.version == ROUNDS}
+    assert len({tuple(metrics.items()) for metrics in last.values()}) > 1, "the models differ"
+    assert run.result is not None
+    assert run.result.metrics == last[run.result.metrics_of]
+
+
 def test_the_edges_of_the_graph_are_drawn_for_the_whole_run_and_for_stretches_of_it(run: Run) -> None:
     drawn = talk_map(run)
     assert drawn.count("<line") == (1 + min(STRETCHES, ROUNDS // 2)) * PEERS
@@ -101,7 +108,7 @@ def test_names_from_peers_are_no_tags() -> None:
 
 def test_a_peer_without_a_known_name_is_not_drawn() -> None:
     records = {
-        name: [dataclasses.replace(one, received_from={"9f": 5}) if hasattr(one, "loss") else one for one in told]
+        name: [dataclasses.replace(one, received_from={"9f" * 6: 5}) if hasattr(one, "loss") else one for one in told]
         for name, told in synthetic_records().items()
     }
     assert "<line" not in talk_map(in_memory(records))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from test_simulated_runs import DIGITS, TASKS
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import Run, read_run
+from samovar.peers.records.units import bytes_text
 from samovar.peers.report.charts import numbers
 from samovar.peers.report.server_charts import range_table
+from samovar.peers.report.talk_map import talk_map
 from samovar.peers.report.write import page
 
 WORKERS, STEPS, BOUND = ("0", "1", "2"), 24, 2
@@ -135,6 +138,42 @@ def test_the_report_draws_clocks_waits_staleness_and_bytes(run: Run) -> None:
     assert len(figures["range bytes"]["data"]) == 2
     ids = [attributes.get("id") for _, attributes in shown.tags]
     assert {*figures} <= {*ids}
+
+
+def test_the_report_of_a_worker_that_joined_is_that_of_a_worker_and_draws_the_servers_that_it_pulled_from(
+    run: Run,
+) -> None:
+    own = tuple(record for record in run.exchanges if record.peer == "1")
+    joined = dataclasses.replace(run, peers=("1",), exchanges=own, events=(), result=None, scene=None)
+    shown = Page(page(joined, ""))
+    assert "Workers and servers" in shown.seen
+    assert "Each peer's own model" not in shown.seen
+    assert "worker clocks-time" in shown.figures
+    assert "worker lead-time" not in shown.figures, "it does not know the others' clocks"
+    pulled = Counter[str]()
+    for record in own:
+        pulled.update(record.received_from)
+    assert pulled.keys() == {"3", "4"}
+    drawn = talk_map(joined)
+    assert all(f"1 to {server}: 0 B, back: {bytes_text(size)}" in drawn for server, size in pulled.items())
+    assert f"the whole run: {bytes_text(pulled.total())}" in drawn
+    assert "dashed: " not in drawn
+    half = own[len(own) // 2].time_s
+    later = [dataclasses.replace(one, received_from={"3": 5}) if one.time_s > half else one for one in own]
+    assert "dashed: " in talk_map(dataclasses.replace(joined, exchanges=tuple(later))), "a server that is gone by then"
+
+
+def test_the_report_of_servers_alone_has_no_empty_tiles(run: Run) -> None:
+    assert run.result is not None
+    servers = tuple(peer for peer in run.result.peers if peer.role)
+    result = dataclasses.replace(run.result, peers=servers, metrics={}, loss=math.nan)
+    exchanges, events = of_servers(run), [event for event in run.events if event.peer in ("3", "4")]
+    own = {"peers": ("3", "4"), "exchanges": tuple(exchanges), "events": tuple(events), "scene": None}
+    served = dataclasses.replace(run, result=result, **own)
+    assert "Training loss" in Page(page(run, "")).seen
+    seen = Page(page(served, "")).seen
+    assert "Training loss" not in seen
+    assert "Evaluation" not in seen
 
 
 def test_the_bytes_of_the_hottest_range_come_first(run: Run) -> None:

@@ -10,6 +10,7 @@ from puppet import NOTHING, Puppet, decree, with_puppet
 from simulated import PATIENCE_S, endpoint_in, no_complaints, simulate  # noqa: F401
 
 from samovar.protocols.members.admission import _Host
+from samovar.protocols.members.attributes import SERVER, Attributes
 from samovar.protocols.members.edges import Reaches
 from samovar.protocols.members.errors import Expelled
 from samovar.protocols.members.messages import (
@@ -22,6 +23,17 @@ from samovar.protocols.members.messages import (
     Suspicion,
     Uninvited,
 )
+from samovar.protocols.members.removals import removal_of
+from samovar.protocols.members.view import Member
+
+
+def test_a_lost_server_is_to_be_started_anew_by_serve_and_a_lost_worker_by_join() -> None:
+    def advice(role: str, *, left: bool = False) -> str:
+        return removal_of(Member("k", "n", "sim://k", Attributes(role=role), 1), 1.0, "why", left=left).advice
+
+    assert advice(SERVER).endswith("else start it anew with the join line, with serve in place of join")
+    assert advice("").endswith("else start it anew with the join line")
+    assert advice(SERVER, left=True) == ""
 
 
 def test_a_member_that_has_begun_a_new_life_is_not_worked_with_in_the_next_view_either() -> None:

@@ -62,6 +62,18 @@ def world_of(scenario: Scenario) -> World:
     return world
 
 
+def test_workers_whose_servers_are_gone_are_told_to_join_the_run_anew_once_it_is_resumed() -> None:
+    """A worker that joined cannot resume the run: the command that holds the servers does."""
+    crash = Fault(kind=Kind.CRASH, who=(3,), at_s=0.1)
+    scenario = replace(Scenario.plain(Settings(**{**OWN, "servers": 1, "steps": 200})), faults=(crash,))
+    world = World(toy_task(), scenario)
+    run_virtual(world.run(within_s=300), seed=0)
+    errors = {one.life: one.event.error for one in world.log.entries if isinstance(one.event, Gone)}
+    assert {*errors} == {"0.0", "1.0", "2.0", "3.0"}
+    told = "resume the run where its servers were, by --resume, and join it anew"
+    assert all(f"none has come back: {told}" in errors[worker] for worker in ("0.0", "1.0", "2.0"))
+
+
 def span(scenario: Scenario, begins: Callable[[Entry], bool]) -> range:
     """The deliveries from the one after which something `begins` to the one after which the last range was taken."""
     world, seen = World(toy_task(), scenario), list[tuple[int, int]]()

@@ -17,9 +17,9 @@ from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.presence import Presence
 from samovar.protocols.parameter_server.client import Client
 from samovar.protocols.parameter_server.events import Doubted
-from samovar.protocols.parameter_server.exchanges import LostRange
 from samovar.protocols.parameter_server.gathering import Gathering
 from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.lost_range import LostRange
 from samovar.protocols.parameter_server.messages import (
     FOREVER,
     PARAMETER_SERVER,
