@@ -240,13 +240,12 @@ class Hearsay:
         asked too, although it is gone. Members that have adopted nothing after two patiences are not waited for: the
         proposer cannot reach them. Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
-        out = {*roster.gone}.difference(roster.former)
-        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in out]
+        members = self._acceptor.echoes.hearers(roster.view)
         words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)
         late = asyncio.get_running_loop().time() > claim.since_s + 2 * self._channel.endpoint.patience_s
         left_out = {peer for peer in members if late and self._acceptor.echoes.is_silent(peer)}
         there = sum(1 for peer in members if peer in words or (peer not in left_out and self._there(peer)))
-        if len(words) + own < enough_of(there + own):
+        if len(words) + own < enough_of(there + (roster.id in roster.view.ids)):
             return False
         if self._acceptor.proposed_by(decree) in claim.hold:
             return True
