@@ -236,9 +236,11 @@ class Hearsay:
 
     def _is_adopted(self, mark: int, claim: _Claim, decree: Decree) -> bool:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
-        counts only when more than half have adopted it. A restarted member that votes on behalf of its former life is
-        asked too, although it is gone. Members that have adopted nothing after two patiences are not waited for: the
-        proposer cannot reach them. Of another decree they would have told."""
+        counts only when more than half have adopted it. This member counts among those of which enough have to agree,
+        also where it has adopted another decree: else a liar could tell each half of a view of the other half's. So do
+        members that are `gone`, as one liar's word makes them so, until they are lost, or answer that they are in no
+        view. Members that have adopted nothing after two patiences are not waited for: the proposer cannot reach them.
+        Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
         members = self._acceptor.echoes.hearers(roster.view)
         words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)

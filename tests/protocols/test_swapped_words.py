@@ -5,7 +5,6 @@ import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-import pytest
 from company import Company, Walker, assert_one_truth
 from conformance import over
 from simulated import simulate
@@ -58,13 +57,12 @@ class Crowd:
         assert_one_truth(self.company)
 
 
-@pytest.mark.parametrize("n", [5, 8])
-def test_a_member_that_tells_each_half_of_the_decree_of_the_other_moves_no_two_apart(n: int) -> None:
+def test_a_member_that_tells_each_half_of_the_decree_of_the_other_moves_no_two_apart() -> None:
     """Half of the honest members have adopted each of its two decrees, and echoed it; neither has enough adopters. The
     member that is told counts among those that have to agree, although it has adopted the other decree itself."""
 
     async def play() -> None:
-        crowd = Crowd(n)
+        crowd = Crowd(5)
         company = await crowd.gathered()
         ids = [walker.id for walker in crowd.honest]
         halves, decrees = (ids[: len(ids) // 2], ids[len(ids) // 2 :]), (crowd.decree(0), crowd.decree(1))
@@ -76,18 +74,19 @@ def test_a_member_that_tells_each_half_of_the_decree_of_the_other_moves_no_two_a
         for half, decree in zip(halves, reversed(decrees), strict=True):
             for peer in half:
                 crowd.say.post(peer, Install(decree))
+        await asyncio.sleep(0.2)
+        assert len(crowd.views[crowd.view.generation + 1]) < 2
         await crowd.stays_together()
         await company.over()
 
     simulate(play(), within_s=2_000.0)
 
 
-@pytest.mark.parametrize("n", [4, 7])
-def test_a_member_that_says_that_the_others_join_anew_moves_no_member_away(n: int) -> None:
+def test_a_member_that_says_that_the_others_join_anew_moves_no_member_away() -> None:
     """A member still counts on those that another says are started anew, until they tell so themselves."""
 
     async def play() -> None:
-        crowd = Crowd(n)
+        crowd = Crowd(4)
         company = await crowd.gathered()
         victim, *others = crowd.honest[1:] + crowd.honest[:1]
         for other in others:
