@@ -137,6 +137,8 @@ class Peer:
             members=outcome.members,
             missing=self._comings.missing(),
             waited_for="" if waited_for is None else self.membership.view.name(waited_for),
+            steps_left=outcome.steps_left,
+            made_s=None if outcome.at_s is None else outcome.at_s - self.clock.began_s,
             caught_up=outcome.caught_up,
             metrics=dict(outcome.metrics),
             metric_scales=self.scales(outcome.metrics),

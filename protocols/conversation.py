@@ -65,9 +65,11 @@ class Outcome:
     by the names of its record columns. `received_from`: bytes of models, as encoded, that came from each peer since the
     last outcome; empty: none, or the conversation does not report it. `counts`: the conversation's own counts since the
     last outcome, by name and key. `metrics`: of the model after this exchange, if this peer has evaluated it.
-    `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the values that this peer exchanged,
-    before a codec, or that it holds as a server; 0: none, or the conversation does not report it. `last`: no exchange
-    follows. `note`: for the user, reported once in a run."""
+    `steps_left`: local steps of each peer until the run ends, as far as is known; None: unknown, or the same for the
+    whole run. `at_s`: when it was made, on the loop's clock, if its record may be written much later; None: with its
+    record. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the values that this peer
+    exchanged, before a codec, or that it holds as a server; 0: none, or the conversation does not report it. `last`: no
+    exchange follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -84,6 +86,8 @@ class Outcome:
     details: Mapping[str, float] = field(default_factory=dict)
     received_from: Mapping[PeerId, int] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    steps_left: int | None = None
+    at_s: float | None = None
     caught_up: bool = False
     model_bytes: int = 0
     last: bool = False

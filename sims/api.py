@@ -15,7 +15,7 @@ from typing import TypeVar, Unpack
 import torch
 
 from ..peers.api.result import Result
-from ..peers.api.task_file import TaskFile, TaskLike, refuse_unguarded, refuse_within_import, task_file
+from ..peers.api.task_file import TaskFile, TaskLike, own_words, refuse_unguarded, refuse_within_import, task_file
 from ..peers.api.train import call_text
 from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
@@ -26,6 +26,7 @@ from ..peers.script.main_script import errors_are_lines
 from ..peers.settings.fields import SettingsError
 from ..peers.settings.in_python import in_python, python_words
 from ..peers.settings.keywords import PathText, SimulateSettings
+from ..peers.settings.validators import shown
 from ..peers.task.rng import lent
 from ..peers.training.stop import Stopped
 from .run import IN_GROUPS, Play, play, play_of_scenario, play_of_task
@@ -61,25 +62,27 @@ def simulate(
     `task`: the path of a task file, but not of a script; a module; a class or namespace with the task's functions;
     None: the functions of the running script or notebook. `scenario`: TOML file with peers, links and faults, and
     perhaps a task, which `task` replaces; with it promises are checked, and `result.broken` names the first that did
-    not hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``. `quiet`:
-    show nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same seed
-    gives the same run, to the last bit; `result.digest` is then equal. The caller's random generators are not changed.
+    not hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``, as a list.
+    `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same
+    seed gives the same run, to the last bit; `result.digest` is then equal. The caller's random generators are not
+    changed.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; then the errors of the task and,
     without a scenario, those of a peer; RunFailed when the result cannot be written; Stopped on Ctrl-C.
     """
     errors_are_lines()
     tell = silently if quiet else lambda line: aloud(python_words(line))
-    own = None if config is None else Path(config)
+    own, words = None if config is None else Path(config), own_words(arguments)
 
     def asked() -> Collection[str]:
         return () if scenario is not None else Settings.read(own, settings, silently).own.asks_of_task()
 
     with in_python(), _wished(task, scenario, asked) as file, _left_alone():
         named = "" if file is None else file.named
-        command = call_text("simulate", named, {**settings, "scenario": scenario, "config": config})
+        options = {"arguments": words or None, **settings, "scenario": scenario, "config": config}
+        command = call_text("simulate", named, options)
         path = None if file is None else file.path
-        given = {**settings, "arguments": shlex.join(map(str, arguments)) or None}
+        given = {**settings, "arguments": shlex.join(words) or None}
         if scenario is not None:
             if twice := [name for name in IN_GROUPS if {**settings, "config": config}.get(name) is not None]:
                 raise SettingsError(f"scenario says it in the file: leave out {twice[0]}")
@@ -101,10 +104,11 @@ def sweep(
     promise. `protocol`: the conversation of all of them; None: they are divided among the registered ones. `minimise`:
     for the first failure of each promise, write the smallest scenario found that breaks it to ``minimal-SEED.toml`` in
     the working folder, but for the promise that a seed repeats its run. `quiet`: show no progress. In a script the call
-    must stand under ``if __name__ == "__main__":``. Raises SettingsError, and TaskError for a script without that."""
+    must stand under ``if __name__ == "__main__":``. Raises SettingsError, TaskError for a script without that, and
+    Stopped on Ctrl-C."""
     errors_are_lines()
     if type(count) is not int or not 1 <= count <= SEEDS_MAX:
-        raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {count}", "count")
+        raise SettingsError(f"must be a whole number from 1 to {SEEDS_MAX}, got {shown(count)}", "count")
     refuse_within_import("samovar.sweep")
     refuse_unguarded("samovar.sweep")
     with in_python():
@@ -113,7 +117,12 @@ def sweep(
         chosen = None if protocol is None else settings.protocol.text
         # Never in this process, whose event loop may be running.
         workers = max(2, min(count, os.cpu_count() or 1))
-        return swept(seed, count, chosen, smallest=minimise, quiet=quiet, workers=workers)
+        try:
+            return swept(seed, count, chosen, smallest=minimise, quiet=quiet, workers=workers)
+        except KeyboardInterrupt:
+            if not quiet:
+                aloud("stopped")  # Python ends a script without the exception's text
+            raise Stopped("stopped", STOPPED) from None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ..peers.launch.local_run import Display
 from ..peers.launch.run_folder import conclude, keep_settings, make_folder
 from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile
-from ..peers.records.records import Record
+from ..peers.records.records import ExchangeRecord, Record
 from ..peers.records.result import Result
 from ..peers.run_settings.settings import Settings, Tell
 from ..peers.settings.unit_rules import MEASURED
@@ -61,7 +61,10 @@ class _Records:
         if self.began_s is None:
             self.began_s = now - record.time_s
         # A latecomer's record has an estimate of the time since the run began; here this time is known.
-        record = replace(record, time_s=max(0.0, now - self.began_s))
+        time_s = max(0.0, now - self.began_s)
+        if isinstance(record, ExchangeRecord) and record.made_s is not None:
+            record = replace(record, made_s=max(0.0, record.made_s + time_s - record.time_s))
+        record = replace(record, time_s=time_s)
         failed = self._files[record.peer].append(record)
         self._output.put(record)
         if failed is not None:

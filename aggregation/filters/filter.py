@@ -10,6 +10,8 @@ Filters are applied in the order in which the user names them, each to what the 
 last. Without a filter that forgets, what was sent and the residual add up to all pushes, exactly where filters pass
 elements as they are.
 
+Of a table's rows [k, width] each passes or waits whole, as the paper's values of one key do.
+
 Cost: no messages, and a vector of memory on each worker. An element that does not pass is 0 in the push.
 """
 
@@ -28,10 +30,10 @@ from ..vector import Part
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """The push to which filters are applied. `weights` [n]: the values that the worker had pulled before its local
-    steps; `rate`: the factor by which a pushed element is multiplied to give the change of its value; `seed`: for
-    random choices, another one for each worker and push; `parts`: the ranges that a codec encodes separately, in order,
-    which together are all of the vector; without a codec they are not used."""
+    """The push to which filters are applied. `weights` [n], or [k, width] of rows: the values that the worker had
+    pulled before its local steps; `rate`: the factor by which a pushed element is multiplied to give the change of its
+    value; `seed`: for random choices, another one for each worker and push; `parts`: the ranges that a codec encodes
+    separately, in order, which together are all of the vector; without a codec they are not used."""
 
     weights: Tensor
     rate: float
@@ -48,6 +50,11 @@ class Filter(Protocol):
     def passed(self, values: Tensor, push: Push) -> Tensor:
         """Filter the `values` [n] of `push`. Returns a new tensor [n]: an element that passes is unchanged or rounded,
         any other is 0."""
+        ...
+
+    def passed_rows(self, rows: Tensor, push: Push) -> Tensor:
+        """Filter the `rows` [k, width] of `push`. Returns a new tensor [k, width]: all elements of a row that passes
+        are unchanged or rounded, those of any other are 0."""
         ...
 
 
@@ -84,27 +91,40 @@ class Filters:
         this worker's last push, which is added to the values first; None: there is none. No tensor that is given is
         changed. Raises ValueError if their sum is not finite and there is a codec or the filter `Largest`."""
         corrected = values if residual is None else values + residual
-        passed, forgotten = corrected, None
-        for number, one in enumerate(self.chain):
-            before = passed
-            passed = one.passed(before, replace(push, seed=seed_of(push.seed, number)))
-            if one.forgets:
-                forgotten = before - passed if forgotten is None else forgotten + (before - passed)
-        sent, coded = self._coded(passed, push)
+        passed, forgotten = self.passed(corrected, push)
+        sent, coded = self.encoded(passed, push)
         left = corrected - sent
         held = int(((corrected != 0) & (passed == 0)).sum())
         return Filtered(sent, left if forgotten is None else left - forgotten, held, coded)
 
-    def _coded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
+    def passed(self, corrected: Tensor, push: Push) -> tuple[Tensor, Tensor | None]:
+        """Apply all filters, but no codec, to `corrected`: [n], or rows [k, width]. Returns two tensors of its shape:
+        what passes, and what is forgotten (None: nothing). Raises ValueError as `apply`."""
+        passed, forgotten = corrected, None
+        for number, one in enumerate(self.chain):
+            before, drawn = passed, replace(push, seed=seed_of(push.seed, number))
+            passed = one.passed(before, drawn) if before.dim() == 1 else one.passed_rows(before, drawn)
+            if one.forgets:
+                forgotten = before - passed if forgotten is None else forgotten + (before - passed)
+        return passed, forgotten
+
+    def encoded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
+        """Encode each of `push.parts` of what the filters have let `passed`, [n], or rows [k, width], of which a part
+        is some rows. Returns the decoded values, of its shape, and the bytes by the part's index; none for a part
+        without rows. Without a codec that is `passed` itself, and no bytes. Raises ValueError as `apply`."""
         if self.codec is None:
             return passed, {}
         coded, sent = dict[int, Tensor](), torch.empty_like(passed)
         for number, (start, stop) in enumerate(push.parts):
-            coded[number] = self.codec.encode(passed[start:stop], seed_of(push.seed, "codec", number))
-            sent[start:stop] = self.codec.decode(coded[number], stop - start, passed.dtype)
+            part = passed[start:stop]
+            if not part.numel():
+                continue
+            coded[number] = self.codec.encode(part.flatten(), seed_of(push.seed, "codec", number))
+            sent[start:stop] = self.codec.decode(coded[number], part.numel(), passed.dtype).view_as(part)
         return sent, coded
 
 
 def where(keeps: Tensor, values: Tensor) -> Tensor:
-    """The `values` [n] that are marked in `keeps` [n], and 0 elsewhere."""
-    return torch.where(keeps, values, torch.zeros((), dtype=values.dtype))
+    """The `values` [n] that are marked in `keeps` [n], and 0 elsewhere; of rows [k, width] those marked in [k]."""
+    marks = keeps if keeps.dim() == values.dim() else keeps[:, None]
+    return torch.where(marks, values, torch.zeros((), dtype=values.dtype))

@@ -7,7 +7,8 @@ estimate.
     passes where w_k != 0 or |g_k| > threshold
 
 What does not pass is forgotten: the same gradient comes again at the next step, and small ones must not add up to a
-large one. It is for a server function that takes gradients and shrinks values towards 0, which the task file defines.
+large one. A row passes if one of its elements does. It is for a server function that takes gradients and shrinks values
+towards 0, which the task file defines.
 """
 
 from __future__ import annotations
@@ -33,4 +34,10 @@ class KKT:
             raise ValueError(f"the threshold of a gradient is above 0, got {self.threshold:g}")
 
     def passed(self, values: Tensor, push: Push) -> Tensor:
-        return where((push.weights != 0) | (values.abs() > self.threshold), values)
+        return where(self._marks(values, push), values)
+
+    def passed_rows(self, rows: Tensor, push: Push) -> Tensor:
+        return where(self._marks(rows, push).any(dim=1), rows)
+
+    def _marks(self, values: Tensor, push: Push) -> Tensor:
+        return (push.weights != 0) | (values.abs() > self.threshold)

@@ -5,8 +5,9 @@ synchronization"); Hsieh et al., "Gaia", NSDI 2017, section 3.2: the threshold i
 
     passes where |change| > threshold |weight|
 
-A weight of 0 passes with any change. Small changes wait in the residual until they add up, so no element is lost, but
-many are late: with a threshold of 0.01 a value may be 1 % off for each worker.
+Of rows the norms are compared: of the row's change, and of the row. A weight of 0 passes with any change. Small changes
+wait in the residual until they add up, so no element is lost, but many are late: with a threshold of 0.01 a value may
+be 1 % off for each worker.
 """
 
 from __future__ import annotations
@@ -33,3 +34,6 @@ class Significant:
 
     def passed(self, values: Tensor, push: Push) -> Tensor:
         return where((values * push.rate).abs() > self.threshold * push.weights.abs(), values)
+
+    def passed_rows(self, rows: Tensor, push: Push) -> Tensor:
+        return where((rows * push.rate).norm(dim=1) > self.threshold * push.weights.norm(dim=1), rows)

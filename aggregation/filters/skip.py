@@ -1,4 +1,4 @@
-"""Random skip: each element is kept back with a given probability.
+"""Random skip: each element, or each row of a table, is kept back with a given probability.
 
 Source: Li et al., OSDI 2014, section 5.1 (the random skip filter subsamples entries before they are sent). Here what is
 skipped waits in the residual, so the sum of pushes is not biased: an element waits 1 / (1 - probability) pushes in the
@@ -30,4 +30,7 @@ class Skip:
 
     def passed(self, values: Tensor, push: Push) -> Tensor:
         chance = torch.Generator().manual_seed(push.seed)
-        return where(torch.rand(values.shape, generator=chance) >= self.probability, values)
+        return where(torch.rand(len(values), generator=chance) >= self.probability, values)
+
+    def passed_rows(self, rows: Tensor, push: Push) -> Tensor:
+        return self.passed(rows, push)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import shlex
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
@@ -19,7 +20,9 @@ from ..launch.control import CONTROL_VARIABLE
 from ..launch.run_folder import TASK_FILE
 from ..launch.script_target import JOIN_VARIABLE
 from ..reasons import article
+from ..settings.fields import SettingsError
 from ..settings.keywords import PathText
+from ..settings.validators import shown
 from ..task.task import NAMES, REQUIRED, TaskError, load_task
 from .source import Source, sendable
 
@@ -76,6 +79,16 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
     else:
         kind = article(type(task).__name__)
         raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got {kind}")
+
+
+def own_words(arguments: Sequence[str]) -> list[str]:
+    """The `arguments` of a task or script, each as text. Raises SettingsError for a text, whose letters would be the
+    words, and for what is no sequence."""
+    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
+        example = shlex.split(arguments) if isinstance(arguments, str) and arguments else ["--width", "64"]
+        said = f"must be a list of the words, such as {example!r:.80}, got {shown(arguments)}"
+        raise SettingsError(said, "arguments")
+    return [str(word) for word in arguments]
 
 
 def refuse_within_import(call: str) -> None:

@@ -21,7 +21,7 @@ from ..settings.in_python import in_python, python_words
 from ..settings.keywords import PathText, TrainSettings
 from ..training.stop import Stopped
 from .result import Result
-from .task_file import TaskLike, task_file
+from .task_file import TaskLike, own_words, task_file
 
 
 def train(
@@ -40,8 +40,8 @@ def train(
     must stand under ``if __name__ == "__main__":``. Classes, namespaces and notebooks are sent as source, with
     everything of the main module that they use: functions, classes, imports and plain values.
 
-    `arguments`: the words that the task or script finds in ``sys.argv``. `resume`: folder of a stopped run that is to
-    go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of
+    `arguments`: the words that the task or script finds in ``sys.argv``, as a list. `resume`: folder of a stopped run
+    that is to go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of
     `samovar.Settings` (``peers=2``, ``period=16``, ``steps=1000``); ``help(samovar.Settings)`` tells all of them. The
     call also works while an event loop runs, as one does in a notebook.
 
@@ -54,6 +54,7 @@ def train(
     read = None if config is None else Path(config)
     resume = resume.folder if isinstance(resume, Result) else resume
     before = None if resume is None else Path(resume)
+    words = own_words(arguments)
 
     def asked() -> Collection[str]:
         return wished(settings, read, before, silently).own.asks_of_task()
@@ -61,11 +62,13 @@ def train(
     with in_python(), task_file(task, "samovar.train", asked) as file:
         run = prepared(
             file.path,
-            tuple(map(str, arguments)),
+            tuple(words),
             settings,
             config=read,
             resume=before,
-            command=call_text("train", file.named, {"resume": resume, **settings, "config": config}),
+            command=call_text(
+                "train", file.named, {"arguments": words or None, "resume": resume, **settings, "config": config}
+            ),
             tell=tell,
         )
         run = replace(run, task=file.within(run.folder))

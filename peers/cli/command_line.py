@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn, TextIO
 import click
 from click.shell_completion import CompletionItem
 
+from ..machine.spinning import spinning
+
 STOPPED = 130
 """The exit code after Ctrl-C, as in a shell."""
 
@@ -68,6 +70,7 @@ class CommandLine(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
+        os.environ.update(spinning(os.environ))  # for a peer in this process, and for those of its children
         try:
             with meanwhile("loading PyTorch ...", sys.stderr):
                 command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)

@@ -13,6 +13,7 @@ from ..records.units import (
     bytes_text,
     count_text,
     loss_text,
+    lost_text,
     metric_texts,
     moment_text,
     peer_label,
@@ -41,7 +42,7 @@ def headline(result: Result) -> list[str]:
         peers_text(len(result.peers), sum(bool(peer.role) for peer in result.peers))
         + ("" if result.virtual_s is not None else " on this machine")
         + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
-        + (f", {len(result.lost):,} lost" if result.lost else ""),
+        + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
         seconds_text(result.wall_s),
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
         *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
@@ -93,7 +94,10 @@ def _elsewhere(result: Result) -> list[Text]:
 
 def _lost(result: Result) -> list[Text]:
     lines = [
-        Text(f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}: {plain(peer.why)}", style="red")
+        Text(
+            f"lost {plain(peer.peer, 40)} at {moment_text(peer.when)}{', and back' * peer.back}: {plain(peer.why)}",
+            style="" if peer.back else "red",
+        )
         for peer in result.lost[:MOST_ROWS]
     ]
     more = len(result.lost) - len(lines)

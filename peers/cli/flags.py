@@ -124,7 +124,8 @@ class SettingsCommand(GroupedCommand):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         fields = fields_of(self._spoken(ctx)).values()
-        declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field)]
+        helped = "joining" if self._verb == "join" else "help"
+        declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field, helped)]
         options = [click.Option(declarations, **attributes) for declarations, attributes in declared]
         for option in options:
             default = self._protocol or ("the run's" if self._verb == "join" else "")
@@ -185,14 +186,15 @@ def _spoken(args: list[str], usual: str) -> Spoken:
     return chosen(usual or PROTOCOL.default)
 
 
-def _options(field: dataclasses.Field[Any]) -> list[tuple[list[str], dict[str, Any]]]:
-    """The arguments of click for a setting's option, and for a hidden option with its former name."""
+def _options(field: dataclasses.Field[Any], helped: str = "help") -> list[tuple[list[str], dict[str, Any]]]:
+    """The arguments of click for a setting's option, and for a hidden option with its former name. `helped`: the key of
+    its help in the field's metadata."""
     names = filter(None, [field.name, field.metadata["former"]])
-    return [_option(field, name, hidden=name != field.name) for name in names]
+    return [_option(field, name, field.metadata[helped], hidden=name != field.name) for name in names]
 
 
-def _option(field: dataclasses.Field[Any], name: str, *, hidden: bool) -> tuple[list[str], dict[str, Any]]:
-    rule, flag, text = field.metadata["rule"], f"--{name.replace('_', '-')}", field.metadata["help"]
+def _option(field: dataclasses.Field[Any], name: str, text: str, *, hidden: bool) -> tuple[list[str], dict[str, Any]]:
+    rule, flag = field.metadata["rule"], f"--{name.replace('_', '-')}"
     if rule.kind is bool:
         text = f"{text} [default: {flag[2:]}]" if field.default else text
         return [f"{flag}/--no-{flag[2:]}", name], {"default": None, "help": text, "hidden": hidden}

@@ -65,9 +65,10 @@ class Board:
         self._events = 0
         self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
-        self._members = (0, 0, 0)
+        self._members = (0, 0, 0, 0)
         """Number of the latest exchange, of the run's members then, some of which may be unknown here, and of the peers
-        that were known to be lost or to have left."""
+        that were known to be lost or to have left; and the local step at which the run ends by that exchange's record,
+        0: unknown."""
         self._silent: list[PeerState] = []
         """The members that do not answer while too few do."""
         self._marks: deque[tuple[float, float]] = deque()
@@ -130,7 +131,8 @@ class Board:
         peer.bytes_received += record.bytes_received
         latest = (record.version, round(record.details.get(KNOWN, record.members)))
         if latest > self._members[:2]:
-            self._members = (*latest, sum(self._absent().values()))
+            ends_at = 0 if record.steps_left is None else record.step + record.steps_left
+            self._members = (*latest, sum(self._absent().values()), ends_at)
         if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
             self._evaluated = record
         for absent in record.missing:
@@ -209,7 +211,8 @@ class Board:
     def _left_s(self, elapsed_s: float) -> float:
         """An estimate of the remaining seconds, at the recent speed; 0 while it is too early for one."""
         active = [peer.step for peer in self.peers.values() if peer.state == "training" and peer.step]
-        if not active or not self.steps:
+        steps = self._members[3] or self.steps
+        if not active or not steps:
             return 0.0
         step = fmean(active)
         self._marks.append((elapsed_s, step))
@@ -217,8 +220,8 @@ class Board:
             self._marks.popleft()
         since_s, since_step = self._marks[0]
         taken, spent_s = step - since_step, elapsed_s - since_s
-        early = taken < 0.02 * (self.steps - since_step) and spent_s < LATELY_S
-        return spent_s * (self.steps - step) / taken if taken > 0 and not early else 0.0
+        early = taken < 0.02 * (steps - since_step) and spent_s < LATELY_S
+        return spent_s * max(0.0, steps - step) / taken if taken > 0 and not early else 0.0
 
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`

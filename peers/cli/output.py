@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ..errors import is_plain, one_line, users_line
 from ..launch.run_folder import keep_result
+from ..reasons import reason
 from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import PeerSummary, Result
@@ -142,7 +143,7 @@ class Output:
             self.say(f"no report: {missing}")
             result = replace(result, report=None)
         except (OSError, ValueError) as error:
-            unwritten = f"{result.run}: not all of the result could be written: {one_line(error)}"
+            unwritten = f"{result.run}: not all of the result could be written: {reason(error)}"
             result = replace(result, report=None)
         self._progress.ended(result)
         if self._as_json:

@@ -16,6 +16,7 @@ from ...protocols.members.presence import Presence
 from ...protocols.parameter_server.algorithms.algorithm import Algorithm, MapReduce, Shared
 from ...protocols.parameter_server.client import Client
 from ...protocols.parameter_server.coordinator import Coordinator
+from ...protocols.parameter_server.filtering import Filtering, Residual
 from ...protocols.parameter_server.keys import Keys, Model
 from ...protocols.parameter_server.lending import Lending
 from ...protocols.parameter_server.mapper import Mapper, Mapping
@@ -99,23 +100,28 @@ def _begun(setup: Setup, name: str, rule: Algorithm | MapReduce) -> tuple[Keys, 
         raise ValueError(f"--algorithm {name} does not pull at each turn, as a task with rows() needs")
     dtype = next((values.dtype for values in facts.tables.values()), facts.layout.dtype)
     ranges = ranges_of(facts.layout.size, parameters, fewest)
-    filters = ParameterServerSettings.of(setup.settings).filters
-    codec = None if filters is None else filters.value.codec
-    return Keys(ranges, parameters, dtype, tables, codec), Model(facts.vector, facts.tables)
+    own = ParameterServerSettings.of(setup.settings)
+    codec = None if own.filters is None else own.filters.value.codec
+    pulls = own.pull_filters
+    if pulls is not None and not ranges and pulls.value.codec is None:
+        why = "all values of this model are rows, of which a pull has just those that are needed"
+        raise ValueError(f"--pull-filters {pulls.text} has nothing to filter: {why}; name a codec")
+    keys = Keys(ranges, parameters, dtype, tables, codec, None if pulls is None else pulls.value)
+    return keys, Model(facts.vector, facts.tables)
 
 
 def _options(setup: Setup, algorithm: Algorithm, keys: Keys, evaluate_every: int) -> Options:
     wished, facts = ParameterServerSettings.of(setup.settings), setup.facts
+    parameters = facts.layout.size if facts.parameters is None else facts.parameters
     return Options(
         algorithm=algorithm,
         consistency=wished.bound,
         function=wished.function(facts.defined),
-        parameters=facts.layout.size if facts.parameters is None else facts.parameters,
+        parameters=parameters,
         steps=setup.steps,
         evaluate_every=evaluate_every,
         tables=keys.tables,
-        filters=None if wished.filters is None else wished.filters.value,
-        trained=tuple(part for number, part in enumerate(keys.parts) if not keys.is_buffer(number)),
+        filters=None if wished.filters is None else Filtering(wished.filters.value, keys, parameters),
     )
 
 
@@ -128,8 +134,8 @@ def _state(setup: Setup) -> State:
         gone = f"this run has gone {step} local steps"
         raise ValueError(f"{gone}, and is to end after {setup.steps}: give more --steps")
     tensors = setup.resumed.tensors
-    model, residual = tensors["parameter_server/model"], tensors.get("parameter_server/residual")
-    return State(clock, step, model, residual=residual, own=clock > 0)
+    residual = Residual.of(tensors, setup.facts.tables)
+    return State(clock, step, tensors["parameter_server/model"], residual=residual, own=clock > 0)
 
 
 def _mapping(setup: Setup, algorithm: MapReduce, evaluate_every: int, taker: Taker | None) -> Mapping:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...aggregation.consistency import CONSISTENCIES, Consistency, parse_consistency
 from ...aggregation.filters.filter import Filters
+from ...aggregation.filters.pulls import PullFilters, parse_pull_filters
 from ...aggregation.filters.registry import FILTERS, parse_filters
 from ...aggregation.server.function import ServerFunction
 from ...aggregation.server.registry import SERVER_FUNCTIONS, parse_server_function
@@ -42,6 +43,11 @@ def _filters() -> Rule:
     return Rule(parsed(parse_filters), said, "NAMES", str)
 
 
+def _pull_filters() -> Rule:
+    said = "changed or significant, and last a codec, with options as in significant:0.01,int8"
+    return Rule(parsed(parse_pull_filters), said, "NAMES", str)
+
+
 def _server_update() -> Rule:
     said = f"one of {', '.join(SERVER_FUNCTIONS)}, or a name of the task's own, with options as in sgd:0.1"
     return Rule(parsed(chosen_server_function), said, "NAME", str)
@@ -54,7 +60,7 @@ class ParameterServerSettings(OwnSettings):
     first: ClassVar[tuple[str, ...]] = ("servers", "algorithm", "consistency")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Servers": ("servers", "copies", "ranges", "server_update"),
-        "What workers do": ("algorithm", "consistency", "filters"),
+        "What workers do": ("algorithm", "consistency", "filters", "pull_filters"),
         "Faults, in seconds": ("norm_limit",),
     }
     instead: ClassVar[Mapping[str, str]] = {
@@ -73,6 +79,9 @@ class ParameterServerSettings(OwnSettings):
     filters: Parsed[Filters] | None = setting(
         None, _filters(), "What is kept back of pushes, and sent later. [default: nothing]", agreed=True
     )
+    pull_filters: Parsed[PullFilters] | None = setting(
+        None, _pull_filters(), "What is left out of pulls. [default: nothing]", agreed=True
+    )
     copies: int | None = setting(
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
     )
@@ -84,11 +93,16 @@ class ParameterServerSettings(OwnSettings):
         each other's values. Others have no such values: in hogwild there are no servers, and map and reduce holds sums
         by partitions."""
         assert isinstance(before, ParameterServerSettings)
-        line, earlier = another_algorithm(before.algorithm.text, self.algorithm.text), before.algorithm
-        if line and any(isinstance(one.value, MapReduce | Shared) for one in (earlier, self.algorithm)):
-            why = f"must be {earlier.text} again: its checkpoints hold other values, got {self.algorithm.text}"
+        line = another_algorithm(before.algorithm.text, self.algorithm.text)
+        earlier, now = before.algorithm.value, self.algorithm.value
+        if not line:
+            return ""
+        if isinstance(earlier, MapReduce | Shared) or isinstance(now, MapReduce | Shared):
+            own = before.algorithm.text
+            why = f"must be {own} again: its checkpoints hold other values, got {self.algorithm.text}"
             raise SettingsError(why, "algorithm", "--algorithm")
-        return line
+        left = earlier.meets and not now.meets
+        return f"{line}: from the servers' model, which the workers take in place of their own" if left else line
 
     def check(self, common: CommonSettings) -> None:
         servers = self.servers
@@ -116,6 +130,7 @@ class ParameterServerSettings(OwnSettings):
             "copies": self.copies,
             "server_update": self._chosen,
             "filters": self.filters,
+            "pull_filters": self.pull_filters,
         }
         for name, value in given.items():
             if value:
@@ -124,6 +139,9 @@ class ParameterServerSettings(OwnSettings):
 
     def _check_filters(self) -> None:
         algorithm, why = self.algorithm.value, ""
+        if self.pull_filters is not None and isinstance(algorithm, MapReduce):
+            of = "its workers all compute at the same point"
+            raise SettingsError(f"do not go with --algorithm {self.algorithm.text}: {of}", "pull_filters")
         if self.filters is None:
             return
         if isinstance(algorithm, MapReduce):

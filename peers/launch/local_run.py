@@ -19,13 +19,13 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, PeerSummary, Result
 from ..records.tally import Tally, alike
-from ..records.units import MOST_NAMED, count_text, left_behind_text
+from ..records.units import MOST_NAMED, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
 from ..task.task import NAMES, TaskError, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
-from .resuming import has_checkpoint, over_before, wished
+from .resuming import has_checkpoint, wished
 from .run_folder import (
     command_line,
     conclude,
@@ -182,7 +182,7 @@ class LocalRun:
             if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
                 display.say(line)
         elif not ended.wrong and self.resumed and not launch.going:
-            display.say(over_before(_end(launch), settings))
+            display.say(over_before_text(_end(launch), settings.steps_max))
         return Ended(ended.result, ended.wrong, stop.is_set())
 
     def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...protocols.conversation import End
 from ..checkpoints.checkpoint import CheckpointError
 from ..records.run import SETTINGS_FILE
 from ..run_settings.settings import Settings, Tell
@@ -50,10 +49,3 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
 def has_checkpoint(folder: Path, peers: int) -> bool:
     """Whether one of the first `peers` peers of the run in `folder` has left a checkpoint."""
     return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))
-
-
-def over_before(end: End | None, settings: Settings) -> str:
-    """The line for a run that was resumed and had no work left."""
-    if end is None or end.by == "steps":
-        return f"all {settings.steps_max or 0:,} steps were taken before; for more give --steps"
-    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"

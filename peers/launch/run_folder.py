@@ -17,6 +17,7 @@ from ...protocols.conversation import End
 from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
+from ..records.losses import with_known
 from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
@@ -189,8 +190,8 @@ def conclude(
 
     `wall_s`: seconds of real time, of a resumed run from its first beginning. `metrics`: metrics of the final model,
     with their `scales` and `metrics_of`, as in `Result`; without them the result has those of the records. `end`: why
-    the run is over; None: it is not over, or no peer reports why. `lost`: peers that the launcher knows to be lost.
-    Their reasons replace those in the records, because peers record that another one went silent but cannot know why.
+    the run is over; None: it is not over, or no peer reports why. `lost`: peers that the launcher or the simulation
+    knows to be lost, with reason and time, which the records of the others cannot tell (`with_known`).
     Of a simulation only: `consensus`: how close the peers' models were at the end; `virtual_s`: the seconds of the
     simulated world; `digest`: of its events; `broken`: the promise that did not hold. `report`: the result names a
     report.
@@ -201,8 +202,6 @@ def conclude(
     except (OSError, ValueError):
         read, noun = Tally(), heard.noun
     told = read if read.records >= heard.records else heard
-    why = {peer.peer: peer.why for peer in lost}
-    missed = [replace(peer, why=why.get(peer.peer, peer.why)) for peer in told.lost]
     return Result(
         metrics=metrics or told.metrics,
         metric_scales=(scales or {}) if metrics else told.scales,
@@ -216,7 +215,7 @@ def conclude(
         noun=noun,
         exchanges=told.exchanges,
         peers=tuple(told.peers.values()),
-        lost=(*missed, *(peer for peer in lost if peer.peer not in {other.peer for other in missed})),
+        lost=with_known(told.lost, lost),
         elsewhere=told.elsewhere if virtual_s is None else (),
         run=str(folder),
         report=str(folder / REPORT_FILE) if report else None,

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from ..machine.spinning import spinning
 from ..reasons import reason
 from .control import CONTROL_VARIABLE, Control
 
@@ -77,14 +78,16 @@ class Spawner:
         """Spawn a process that has `control` as its control line and appends stdout and stderr to the file `log`. The
         process has a copy of `control`; the caller closes its own, also on failure, and awaits `Process.wait`.
 
-        Raises SpawnError when no process can be started, `log` cannot be opened, or the fork server ended amid the
-        fork. If that is ForkServerKilled and `stop` was not called, the caller may call again, which starts another
-        fork server. It needs a new control line, because a process may have been forked with this one.
+        Raises SpawnError when no process can be started, `log` cannot be opened, `stop` was called, or the fork server
+        ended amid the fork. If that is ForkServerKilled and `stop` was not called, the caller may call again, which
+        starts another fork server. It needs a new control line, because a process may have been forked with this one.
         """
         try:
-            if self._command is not None:
-                return await _execute(self._command, control, log)
             async with self._one_at_a_time:
+                if self._stopped:
+                    raise SpawnError("no peer's process is started any more: the run is being stopped")
+                if self._command is not None:
+                    return await _execute(self._command, control, log)
                 if self._server is None or self._server.ended:
                     self._server = await ForkServer.start(log)
                     if self._stopped:
@@ -94,8 +97,8 @@ class Spawner:
             raise SpawnError(f"a peer's process cannot be started: {error.filename or log}: {reason(error)}") from None
 
     def stop(self) -> None:
-        """Make a fork that is under way fail, and each for which a fork server has to be started from now on: their
-        `spawn` raises SpawnError. Processes with a command of their own are not affected."""
+        """Make a fork that is under way fail, and each `spawn` from now on: they raise SpawnError. Processes that were
+        spawned before continue."""
         self._stopped = True
         if self._server is not None and self._server.forking:
             self._server.kill()
@@ -130,7 +133,12 @@ async def _execute(command: list[str], control: socket.socket, log: Path) -> Pro
             stdout=out,
             stderr=out,
             # Unbuffered, so that a script's output appears in its log at once and is there when the script is killed.
-            env={**os.environ, "PYTHONUNBUFFERED": "1", CONTROL_VARIABLE: str(control.fileno())},
+            env={
+                **os.environ,
+                **spinning(os.environ),
+                "PYTHONUNBUFFERED": "1",
+                CONTROL_VARIABLE: str(control.fileno()),
+            },
             pass_fds=[control.fileno()],
             start_new_session=True,
         )
@@ -196,9 +204,11 @@ class ForkServer:
         return cls(process, ours.dup(), await Control.over(ours), log)
 
     async def fork(self, control: socket.socket, log: Path) -> Fork:
-        """Fork one peer, which gets a copy of `control` and appends its output to `log`; one call at a time, and none
-        once the fork server has `ended`. Raises SpawnError when the fork server ends before it has forked,
-        ForkServerKilled if a signal ended it."""
+        """Fork one peer, which gets a copy of `control` and appends its output to `log`; one call at a time. Raises
+        SpawnError when the fork server has `ended`, or ends before it has forked; ForkServerKilled if a signal ended it
+        amid the fork."""
+        if self.ended:
+            raise SpawnError(self._is_gone)
         self._forked = asyncio.get_running_loop().create_future()
         with contextlib.suppress(OSError):  # `_gone` reports it
             socket.send_fds(self._end, [os.fsencode(log)], [control.fileno()])
@@ -252,4 +262,8 @@ class ForkServer:
         self._forks.clear()
         if self._forked is not None and not self._forked.done():
             error = ForkServerKilled if code < 0 else SpawnError
-            self._forked.set_exception(error(f"the process that forks the peers is gone; see {self._log}"))
+            self._forked.set_exception(error(self._is_gone))
+
+    @property
+    def _is_gone(self) -> str:
+        return f"the process that forks the peers is gone; see {self._log}"

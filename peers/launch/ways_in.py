@@ -80,15 +80,17 @@ class WaysIn:
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a request of `samovar invite`, made by `asking`, wants, and return the answer: the run's invitation,
-        with the first join line as `line` ("": there is none); or an `error`. If the invite was changed, its
-        `unwritten` says why the new lines could not be written, or is ""."""
+        with the first join line as `line` ("": there is none); or an `error`, as for all but to revoke before `met`. If
+        the invite was changed, its `unwritten` says why the new lines could not be written, or is ""."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._answering:
             return await self._reinvited(asked)
 
     async def _reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
-        invite = Invite.to(self._members[0]["id"]) if asked["new"] and self._members else None
+        if not self._members and not asked["revoke"]:  # no line is known yet, and no peer to be the invite's contact
+            return {"error": "its peers are not all up yet, and its invite stays as it is: try again in a moment"}
+        invite = Invite.to(self._members[0]["id"]) if asked["new"] else None
         invitation = None if invite is None else invitation_of(invite.guest.public, asked["uses"], asked["span"])
         changes = asked["new"] or asked["revoke"]
         told = await self._asks(question(changes, invitation))

@@ -34,13 +34,12 @@ class Comings:
         self._own = endpoint.id
         membership.on_waiting.append(self._waits)
         membership.neighbours.on_away.append(self._is_away)
+        membership.neighbours.on_back.append(lambda member: tell("back", about=member.name, key=member.id))
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
         self._removals_told = 0
         self._events_told = 0
         self._members = 0
-        self._away: set[int] = set()
-        """The lives of the members that were told as lost, and that are still in the view."""
 
     def begin(self) -> None:
         """Begin to follow the members: from now on `follow` writes events."""
@@ -70,7 +69,6 @@ class Comings:
 
     def _is_away(self, member: Member, why: str) -> None:
         """Write that a member is lost which too few members are left to remove."""
-        self._away.add(member.life)
         self._tell("lost", about=member.name, why=why, key=member.id)
 
     def were_there(self, members: int) -> None:
@@ -104,14 +102,10 @@ class Comings:
                 self._tell(event, about=member.name, key=member.id)
         for removal in self._membership.removals.since(self._events_told):
             event = "left" if removal.left else "lost"
-            if removal.life in self._away and not removal.left:
-                continue
-            self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
+            # The neighbours follow the view only after this: they still know those that it lacks.
+            if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
+                self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
         self._events_told = self._membership.removals.ever
-        for member in view.members:
-            if member.life in self._away and self._membership.neighbours.away(member.id) is None:
-                self._tell("back", about=member.name, key=member.id)
-        self._away.clear()
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Final, Literal, SupportsFloat
 
 from .columns import ACCURACY
@@ -19,6 +20,8 @@ from .columns import ACCURACY
 _SCALE = re.compile(r"(lower|higher)(?: (\S{1,12}))?")
 Measured = SupportsFloat | Mapping[str, SupportsFloat]
 """The result of an evaluation: a number, or numbers by name. A tensor of one element is a number."""
+_EXACT: Final = 2**53
+"""The largest magnitude of an integer that a float holds exactly."""
 _DEFAULT: Final = {ACCURACY: "higher %"}
 """The scales of a task that declares none."""
 
@@ -81,9 +84,18 @@ def numbers_of(measured: Measured, declared: Mapping[str, str] | None, said: str
         due = f"the declared metrics are {known}" if declared else "a number, or a dict of numbers by name, is due"
         raise ValueError(f"{said} {', '.join(map(str, told)) or 'nothing'}; {due}")
     try:
-        return {name: float(told[name]) for name in names}
+        return {name: _number(told[name]) for name in names}
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
         raise ValueError(f"{said} {measured!r:.60}; a number, or a dict of numbers by name, is due") from None
+
+
+def _number(value: SupportsFloat) -> float:
+    """The number, as an int where the task gives an integer, which is shown without decimals."""
+    try:
+        whole = index(value)  # type: ignore[arg-type]  # an int, or an integer of NumPy or in a tensor
+    except TypeError:
+        return float(value)
+    return float(value) if isinstance(value, bool) or abs(whole) > _EXACT else whole
 
 
 def _read(text: str) -> Scale | None:

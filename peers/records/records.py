@@ -128,6 +128,12 @@ class ExchangeRecord:
     """The peers that were given up as lost since this peer's last record."""
     waited_for: str = ""
     """The peer whose late contribution caused most of `wait_s`; empty if this peer does not know of one."""
+    steps_left: int | None = None
+    """Local steps of each peer until the run ends, as far as is known, also where it ends by samples or epochs. Null:
+    unknown, or the conversation does not report it."""
+    made_s: float | None = None
+    """Of a parameter server's worker: when it pushed, on the same clock as `time_s`, which is later where its model is
+    evaluated. Null: at `time_s`."""
     caught_up: bool = False
     """This peer did not take part in the exchange, but fetched its result from a donor."""
     metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)

@@ -61,9 +61,12 @@ class Lost:
     peer: str
     """Its name."""
     when: float
-    """When its loss was recorded, or its process ended, in seconds since the run started."""
+    """When it was lost the last time: when that was recorded, or, if known and earlier, when its process ended. In
+    seconds since the run started."""
     why: str
     """The reason, as far as it is known."""
+    back: bool = False
+    """Whether it took part again afterwards."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +75,7 @@ class Best:
 
     metric: str
     """The metric by which it is the best."""
-    value: float
+    value: FloatOrNaN
     """Its value."""
     at: int
     """Number of the exchange that gave this model."""

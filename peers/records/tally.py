@@ -11,6 +11,7 @@ from typing import Any
 
 from .columns import Noun
 from .elsewhere import Elsewhere
+from .losses import Losses
 from .records import EventRecord, ExchangeRecord, Record
 from .result import Lost, PeerSummary
 from .run import natural
@@ -58,7 +59,7 @@ class Tally:
         self.saved: int | None = None
         """Number of the latest exchange with a checkpoint; None: there is no checkpoint."""
         self._peers: dict[str, PeerSummary] = {}
-        self._lost: dict[str, Lost] = {}
+        self._losses = Losses()
         self.metrics: Mapping[str, float] = {}
         """Metrics of the latest evaluated model, by name; empty: none was evaluated."""
         self.scales: Mapping[str, str] = {}
@@ -81,6 +82,7 @@ class Tally:
         if isinstance(record, EventRecord):
             self._peers[record.peer] = replace(before, role=record.role or before.role)
             self._follow(record)
+            self._losses.update(record)
         else:
             self._peers[record.peer] = _added(before, record)
             if record.version > self.exchanges and not record.caught_up:
@@ -97,10 +99,6 @@ class Tally:
                 self._last = (record.version, record.time_s, record.loss)
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
             self.saved = max(self.saved or 0, int(saved[1]))
-        elif record.event == "lost":
-            known = self._lost.get(record.subject)
-            if known is None or record.time_s < known.when:
-                self._lost[record.subject] = Lost(peer=record.subject, when=record.time_s, why=record.why)
 
     def _follow(self, event: EventRecord) -> None:
         comer = self._came.get(event.subject)
@@ -133,8 +131,8 @@ class Tally:
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Every lost peer, with the earliest record of its loss, in order of time."""
-        return tuple(sorted(self._lost.values(), key=lambda lost: lost.when))
+        """Every lost peer, with the earliest record of its last loss, in order of time."""
+        return self._losses.lost
 
     @property
     def peers(self) -> dict[str, PeerSummary]:

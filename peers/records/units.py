@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from .columns import Noun
 from .elsewhere import Elsewhere
 from .metrics import Scale, scale_of
 from .records import EventRecord
 from .result import PeerSummary
+
+if TYPE_CHECKING:
+    from ...protocols.conversation import End
 
 T = TypeVar("T")
 MOST_NAMED: Final = 3
@@ -59,6 +62,11 @@ def peers_text(peers: int, servers: int) -> str:
     return ", ".join([*workers, count_text(servers, "server")])
 
 
+def lost_text(lost: int, back: int) -> str:
+    """The number of peers that were lost as text, with how many of them came back: '3 lost, 2 of them back'."""
+    return f"{lost:,} lost" + (f", {back:,} of them back" if back else "")
+
+
 def peer_label(peer: PeerSummary) -> str:
     """The peer's name, and its role if it has one: '3 (server)'."""
     return f"{peer.peer} ({peer.role})" if peer.role else peer.peer
@@ -91,11 +99,13 @@ def metric_label(name: str) -> str:
 
 
 def metric_text(value: float, scale: Scale) -> str:
-    """A metric's value with its unit: '92.22%' for a share, '12.5 ms'; the number as `loss_text` gives it."""
+    """A metric's value with its unit: '92.22%' for a share, '12.50 ms', '4 patients' for an int; any other number as
+    `loss_text` gives it."""
     if scale.unit == "%" and math.isfinite(value):
         return f"{value:.2%}"
     unit = "" if scale.unit == "%" else scale.unit
-    return f"{loss_text(value)} {plain(unit, 12)}".rstrip()
+    number = number_text(value) if isinstance(value, int) else loss_text(value)
+    return f"{number} {plain(unit, 12)}".rstrip()
 
 
 def metric_texts(
@@ -138,6 +148,14 @@ def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:
     names = ", ".join(there)
     without = "; a run that is resumed here begins without such peers" if resumable else ""
     return names and f"{names} joined from elsewhere and may train on{without}"
+
+
+def over_before_text(end: End | None, steps: int | None) -> str:
+    """The line for a run that was resumed and had no work left. `end`: why it is over; `steps`: each peer's local
+    steps; None: it does not end by them."""
+    if end is None or end.by == "steps":
+        return f"all {steps or 0:,} steps were taken before; for more give --steps"
+    return f"the run was over before: {end.why}; for more give another --{end.by.replace('_', '-')}"
 
 
 def capital(text: str) -> str:

@@ -213,10 +213,15 @@ def _point(group: Sequence[ExchangeRecord], bytes_sent: int) -> Point:
         loss=fmean(losses) if losses else math.nan,
         low=min(losses, default=math.nan),
         high=max(losses, default=math.nan),
-        metrics={name: fmean(values) for name, values in _by_name(record.metrics for record in group).items()},
+        metrics={name: _mean(values) for name, values in _by_name(record.metrics for record in group).items()},
         details={name: median(values) for name, values in _by_name(record.details for record in group).items()},
         members=max(record.members for record in group),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean. Of equal values it is the value itself, so that an int, which is shown without decimals, stays one."""
+    return values[0] if values.count(values[0]) == len(values) else fmean(values)
 
 
 def _by_name(rows: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -20,6 +20,7 @@ from ..records.units import (
     count_text,
     first_metrics,
     loss_text,
+    lost_text,
     metric_label,
     metric_text,
     moment_text,
@@ -56,8 +57,9 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     loss = result.loss if result else (points[-1].loss if points else math.nan)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
-    lost, servers = sum(bool(absence.lost_s) for absence in missing), sum(bool(peer.role) for peer in peers)
-    fate = f"{lost:,} lost" if lost else "none lost"
+    lost, servers = [absence for absence in missing if absence.lost_s], sum(bool(peer.role) for peer in peers)
+    back = sum(absence.back for absence in lost)
+    away, fate = len(lost) > back, lost_text(len(lost), back) if lost else "none lost"
     most = max((record.members for record in run.exchanges), default=0)
     if most > len(peers):
         at_once = "a round" if run.noun == "round" else "an exchange"
@@ -74,7 +76,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
             (
                 *(metrics or [_tile("Evaluation", "-", "not measured")]),
                 _tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss)),
-                _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=lost > 0),
+                _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=away),
                 _tile(capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
                 _tile("Sent by all peers", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),

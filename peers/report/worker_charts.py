@@ -42,7 +42,7 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
     for record in run.exchanges:
         if not record.counts:  # those with counts are a server's
             turns[record.peer].append(record)
-    clocks = {worker: [(one.time_s, one.version) for one in turns[worker]] for worker in turns}
+    clocks = {worker: [(_made_s(one), one.version) for one in turns[worker]] for worker in turns}
     lead, drawn = _ahead(clocks), _some(sorted(turns, key=natural), MOST_WORKERS)
     found = {
         "worker clocks-time": (
@@ -56,6 +56,11 @@ def worker_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[s
         "awaited": ("Who waited for whom", _waits(turns)),
     }
     return {name: (heading, figure) for name, (heading, figure) in found.items() if figure["data"]}
+
+
+def _made_s(record: ExchangeRecord) -> float:
+    """When the worker pushed. After an evaluation its record comes later, when others may have pushed again."""
+    return record.time_s if record.made_s is None else record.made_s
 
 
 def _ahead(clocks: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, list[tuple[float, int]]]:

@@ -15,6 +15,7 @@ from ..launch.control import LEAVE_S
 from ..launch.run_folder import conclude, keep_result, spent
 from ..launch.session import Session
 from ..peer import Peer
+from ..reasons import reason
 from ..records.tally import Tally
 
 BY_USER = "stopped by its user"
@@ -69,4 +70,4 @@ def _keep_result(folder: Path, measured: Mapping[str, Any]) -> None:
     try:
         keep_result(result, Tally())
     except (OSError, ValueError) as error:
-        print(f"samovar: {folder}: not all of the result could be written: {one_line(error)}", file=sys.stderr)
+        print(f"samovar: {folder}: not all of the result could be written: {reason(error)}", file=sys.stderr)

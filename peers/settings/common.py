@@ -35,7 +35,13 @@ class CommonSettings(Declared):
     )
     seed: int = setting(0, rules.whole(0, 2**63 - 1), "Seed of all random choices.", agreed=True)
     device: str = setting("auto", rules.devices(), "cpu, cuda:N, or several with commas.", verbs=_HERE)
-    threads: int = setting(0, rules.whole(0, 1024), "PyTorch threads of each peer; 0: cores / peers.", verbs=_HERE)
+    threads: int = setting(
+        0,
+        rules.whole(0, 1024),
+        "PyTorch threads of each peer; 0: cores / peers.",
+        verbs=_HERE,
+        joining="PyTorch threads; 0: all cores, or a share.",
+    )
     patience_s: float = setting(5.0, rules.seconds(86_400), "A peer's silence until it is lost.")
     compute_patience_s: float | None = setting(
         None,
@@ -52,7 +58,9 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting(ANYWHERE, units.address(), "Listen here; none: join only.", verbs=_HERE)
+    listen: str = setting(
+        ANYWHERE, units.address(), "Where peers listen.", verbs=_HERE, joining="Listen here; none: dial only."
+    )
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
         None, units.rate(), "Most to relay for each peer. [default: endless]", verbs=_HERE
@@ -93,8 +101,11 @@ class CommonSettings(Declared):
         None,
         units.link(),
         "Connection; peers in turn: '10mbit,40ms;1gbit,1ms'.",
+        joining="The connection to imitate, as in 10mbit,40ms.",
     )
-    site: str | None = setting(None, rules.sites(), "Where it is; peers in turn: 'paris;rome'.")
+    site: str | None = setting(
+        None, rules.sites(), "Where it is; peers in turn: 'paris;rome'.", joining="Where it is, as in paris."
+    )
     step_time: str = setting("1ms", units.step_time(), "Time of a local step, or measured.", verbs="simulate")
     report: bool = setting(True, rules.flag(), "Write report.html at the end.")
 

@@ -32,14 +32,29 @@ class SettingsError(ValueError):
 
 
 def setting(
-    default: Any, rule: Rule, help: str, *, agreed: bool = False, former: str = "", verbs: str | None = None
+    default: Any,
+    rule: Rule,
+    help: str,
+    *,
+    agreed: bool = False,
+    former: str = "",
+    verbs: str | None = None,
+    joining: str = "",
 ) -> Any:
     """Declare a setting as a dataclass field. `rule`: checks its value; a default of None also allows None. `help`: a
     few words that fit behind the flag in a line of 80 columns. `agreed`: all peers of a run have the same value.
     `former`: the setting's previous name, which is still accepted. `verbs`: the commands that have a flag for it, of
-    `VERBS`, separated by spaces; None: all, but not ``join`` if `agreed`."""
+    `VERBS`, separated by spaces; None: all, but not ``join`` if `agreed`. `joining`: the help of ``join``, which starts
+    one peer of a run that others began; "": it is `help`."""
     taken_by = verbs.split() if verbs is not None else [verb for verb in VERBS if verb != "join" or not agreed]
-    metadata = {"rule": rule, "help": help, "agreed": agreed, "former": former, "verbs": taken_by}
+    metadata = {
+        "rule": rule,
+        "help": help,
+        "agreed": agreed,
+        "former": former,
+        "verbs": taken_by,
+        "joining": joining or help,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -49,6 +49,7 @@ class Shared(TypedDict, total=False):
     servers: int
     consistency: str | None
     filters: str | None
+    pull_filters: str | None
     server_update: str | None
     copies: int | None
     ranges: int

@@ -45,7 +45,8 @@ class Sleep:
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
         assert day is not None, "a peer without a budget never has to sleep"
         for_s = max(0.0, day.sleeps_s(now()))
-        used = f"its {bytes_text(day.bytes_a_day)} a day are used up for now"
+        there = bytes_text(max(0.0, day.left_bytes(now())))
+        used = f"only {there} are there for now, of {bytes_text(day.bytes_a_day)} a day"  # more comes in over the day
         if in_vain:
             used += ", without one exchange: this model takes a larger --budget-per-day"
         if peer.clock.started:

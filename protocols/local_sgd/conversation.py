@@ -291,4 +291,5 @@ class LocalSGDConversation:
         coordinates = self.membership.coordinator == self.membership.me.id
         note = self._options.period_stays(done.loss, update.learning_rate) if coordinates else ""
         told = not math.isnan(update.loss)
-        return outcome_of(done, period, spent, last=self.averaging.period == 0, told=told, note=note)
+        left = self.averaging.ends.left(done.state.step, done.state.counts)
+        return outcome_of(done, period, spent, left=left, last=self.averaging.period == 0, told=told, note=note)

@@ -23,10 +23,13 @@ class Spent:
         self.compute_s += update.seconds
 
 
-def outcome_of(done: rounds.Outcome, period: int, spent: Spent, *, last: bool, told: bool, note: str) -> Outcome:
+def outcome_of(
+    done: rounds.Outcome, period: int, spent: Spent, *, left: int | None, last: bool, told: bool, note: str
+) -> Outcome:
     """The outcome of a round in the form that all conversations share. `done`: the round, which had this `period`;
-    `spent`: this peer's steps since the outcome before; `told`: whether the replica has reported its loss, without
-    which the agreed loss is meaningless and becomes NaN; `note`: a remark for the record."""
+    `spent`: this peer's steps since the outcome before; `left`: local steps until the run ends (`Ends.left`);
+    `told`: whether the replica has reported its loss, without which the agreed loss is meaningless and becomes NaN;
+    `note`: a remark for the record."""
     return Outcome(
         version=done.state.round,
         step=done.state.step,
@@ -39,6 +42,7 @@ def outcome_of(done: rounds.Outcome, period: int, spent: Spent, *, last: bool, t
         hidden_s=done.hidden_s,
         waited_for=done.waited_for,
         details={"round": done.state.round, "generation": done.generation, "period": period},
+        steps_left=left,
         caught_up=done.caught_up,
         model_bytes=done.model_bytes,
         last=last,

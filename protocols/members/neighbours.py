@@ -30,12 +30,16 @@ class Neighbours:
         not."""
         self.on_away: list[Callable[[Member, str], None]] = []
         """Called once with each neighbour that is away and stays so, because too few are left to remove it, and with
-        the reason."""
+        the reason; again each time that it is away anew."""
+        self.on_back: list[Callable[[Member], None]] = []
+        """Called with a neighbour of which `on_away` has told, and that is not away any more."""
         self.on_joined: list[Callable[[Member], None]] = []
         self.on_left: list[Callable[[Member, str], None]] = []
         """Called with a neighbour that has left, and the reason."""
         self._now: dict[PeerId, Member] = {}
-        self._were_away, self._returned = set[PeerId](), False
+        self._away: dict[PeerId, int | None] = {}
+        """The neighbours that were away when last looked at; the life of which `on_away` has told, None: of none."""
+        self._returned = False
 
     @property
     def now(self) -> tuple[Member, ...]:
@@ -51,11 +55,29 @@ class Neighbours:
         returned, self._returned = self._returned, False
         return returned
 
+    def was_told(self, peer: PeerId, life: int) -> bool:
+        """Whether `on_away` has told of a neighbour in this `life`, and `on_back` has not since."""
+        return self._away.get(peer) == life
+
     def look(self, suspects: Iterable[PeerId]) -> None:
         """Note that of the neighbours no other than some of `suspects` may be away now."""
-        away = {peer for peer in suspects if peer in self._now and self.away(peer) is not None}
-        self._returned = self._returned or any(peer in self._now for peer in self._were_away - away)
-        self._were_away = away
+        before = self._away
+        away = [peer for peer in suspects if peer in self._now and self.away(peer) is not None]
+        self._away = {peer: before.get(peer) for peer in away}
+        for peer in before:
+            if (member := self._now.get(peer)) is not None and peer not in self._away:
+                self._returned = True
+                if before[peer] == member.life:
+                    for back in self.on_back:
+                        back(member)
+
+    def stay_away(self) -> None:
+        """Tell `on_away` of the neighbours that are away: too few are left to remove them."""
+        for peer, told in self._away.items():
+            if told != (member := self._now[peer]).life and (why := self.away(peer)) is not None:
+                self._away[peer] = member.life
+                for listener in self.on_away:
+                    listener(member, why)
 
     def become(self, members: Iterable[Member], why_left: Callable[[Member], str]) -> None:
         """Replace the neighbours by `members`, which do not include this peer. Calls `on_left` for all that have left,
@@ -79,7 +101,6 @@ def of_view(roster: Roster, removals: Removals) -> Neighbours:
     """Neighbours that follow the roster's views: the members of the present view that this peer reaches, and none while
     it is not a member itself. `removals`: from these the reason is taken for which a neighbour has left."""
     neighbours, seen = Neighbours(lambda peer: gone.why if (gone := roster.gone.get(peer)) else None), NOBODY
-    told = set[int]()
 
     def why_left(member: Member) -> str:
         if roster.id not in roster.view.ids:
@@ -92,20 +113,10 @@ def of_view(roster: Roster, removals: Removals) -> Neighbours:
         nonlocal seen
         if roster.view is not seen:
             seen = view = roster.view
-            told.intersection_update(one.life for one in view.members)
             others = [one for one in view.members if one.id != roster.id and not view.are_apart(one.id, roster.id)]
             neighbours.become(others if roster.id in view.ids else (), why_left)
         neighbours.look(roster.gone)
 
-    def short() -> None:
-        for member in neighbours.now:
-            if (why := neighbours.away(member.id)) is None:
-                told.discard(member.life)
-            elif member.life not in told:
-                told.add(member.life)
-                for listener in neighbours.on_away:
-                    listener(member, why)
-
     roster.on_change.append(follow)
-    roster.on_short.append(short)
+    roster.on_short.append(neighbours.stay_away)
     return neighbours

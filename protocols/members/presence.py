@@ -71,6 +71,12 @@ class Presence:
         else:
             await self._entry.enter(contact)
         await self.view()
+        return self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether the run had begun before this peer came. Known from the first view on that has this peer, within
+        `on_view` too."""
         return self._first is None or self._members.me.id not in self._first.ids
 
     def _on_view(self, view: View) -> None:

@@ -23,12 +23,14 @@ from torch import Tensor
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..members.presence import Presence
+from ..testpoints import witness, witnessed
 from ..transport import PeerId
+from .events import Holds
 from .exchanges import Exchange, Exchanges, Question, check, taken
 from .keys import Keys
 from .messages import Early, Enlist, Enlisted, NotTaken, Pull, Pulled, Push, Pushed
 from .pieces import packed
-from .reading import Reading, Values
+from .reading import Held, Reading, Values
 from .shares import Pushes, Shares
 from .sparse import Sparse
 
@@ -43,6 +45,7 @@ class Client:
     def __init__(self, channel: Channel, presence: Presence, keys: Keys, copies: int) -> None:
         self._channel, self._keys = channel, keys
         self._exchanges, self._no_rows = Exchanges(channel, presence, keys, copies), Shares(keys, NO_ROWS)
+        self._held = Held()
         self._acknowledged = [0] * len(keys)
         """By range, the number of the last push that all copies have."""
         self._seen = [0] * len(keys)
@@ -69,27 +72,40 @@ class Client:
         self._received.clear()
         return found
 
-    async def pull(self, clock: int, wanted: Mapping[str, Tensor] = NO_ROWS) -> Values:
+    async def pull(self, clock: int, wanted: Mapping[str, Tensor] = NO_ROWS, *, exact: bool = False) -> Values:
         """Wait for the values that a read at `clock` may see under the run's consistency, and return them. A read at
         FOREVER, which a worker makes when it has ended, sees the last pushes of all workers. `wanted`: by table, the
         numbers [k] of the rows to pull, ascending and none twice. Raises ValueError where these are no rows of the
         tables, and the errors of `at_most`, because a read may wait for a push of this worker. If the push with the
-        number `clock` reads, and no rows are wanted, these are its values, and nothing is sent."""
-        if self._reading is not None and self._reading[0] == clock and not wanted:
+        number `clock` reads, and no rows are wanted, these are its values, and nothing is sent. `exact`: the run's
+        filters of pulls do not act on these values."""
+        if self._reading is not None and self._reading[0] == clock and not wanted and not (exact and self._keys.pulls):
             reading = self._reading[1]
             await self._until(lambda: (0, clock) not in self._pushing)
             self._reading = None
-            return reading.values()
+            return self._read(reading)
         keys, shares = self._keys, Shares(self._keys, wanted)
-        reading = Reading(keys, shares, self._received, self._exchanges.parcels)
+        held = None if exact or keys.pulls is None else self._held
+        reading = Reading(keys, shares, self._received, self._exchanges.parcels, held)
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
             rows, take = shares.counts(ranges), partial(self._take_values, reading, ranges, self._before(ranges))
-            return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows), payload, (Pulled, NotTaken), take)
+            told = () if held is None else held.told(ranges)
+            return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows, told), payload, (Pulled, NotTaken), take)
 
         await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=True))
-        return reading.values()
+        return self._read(reading, filtered=held is not None)
+
+    def _read(self, reading: Reading, *, filtered: bool = True) -> Values:
+        """The result of `reading`. The next filtered pull begins from it, if it is `filtered` too."""
+        values = reading.values()
+        if filtered and self._keys.pulls is not None:
+            self._held = Held(values.vector, values.updates)
+            for number, part in enumerate(self._keys.parts) if witnessed() else ():
+                me = self._channel.endpoint.id
+                witness(Holds(number, me, values.updates[number], values.vector[part.start : part.stop]))
+        return values
 
     async def _made(self, exchange: Exchange) -> None:
         """Wait until `exchange` is done. Raises its errors, and those of pushes."""
@@ -135,7 +151,9 @@ class Client:
             return
         shares, reading = (Sparse if sparse else Shares).of(self._keys, pushed), None
         if reads:
-            reading = Reading(self._keys, self._no_rows, self._received, self._exchanges.parcels)
+            held = None if self._keys.pulls is None else self._held
+            assert held is None or held.updates == tuple(read), "the answer is filtered by what this push has read"
+            reading = Reading(self._keys, self._no_rows, self._received, self._exchanges.parcels, held)
             self._reading = seq, reading
 
         answers, parcels = (Pulled if reads else Pushed, Early, NotTaken), self._exchanges.parcels

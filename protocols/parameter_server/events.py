@@ -73,6 +73,29 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Showed:
+    """Event for a simulation's checkers: a server answers `reader` a filtered read of `range`, of the values `shown`
+    after so many `updates`, where the exact ones are `values`; both [m], or [rows, width] of a block."""
+
+    range: int
+    reader: PeerId
+    updates: int
+    shown: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Event for a simulation's checkers: the worker `reader` has read the vector's `range` by a filtered pull, and
+    holds these `values` [m] after so many `updates` of it."""
+
+    range: int
+    reader: PeerId
+    updates: int
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Shares:
     """Event for a simulation's checkers: a worker goes on in the memory that all workers of the view `epoch` share.
     `secret`: the bytes that identify the memory."""

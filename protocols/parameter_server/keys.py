@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.filters.filter import PartCodec
+from ...aggregation.filters.pulls import PullFilters
 from ...aggregation.rows import INDEX, Rows, Table
 from ...aggregation.vector import Part
 from .placement import BLOCKS_MAX, blocks_of
@@ -60,7 +61,8 @@ class Block:
 class Keys:
     """The ranges of a vector, which are `parts` of it, and of `tables`; all values are of `dtype`. The vector's first
     `parameters` elements are parameters, and the others averaged buffers. `codec`: the one that encodes filtered
-    pushes; None: there is none. Raises ValueError for tables that are too large to be held."""
+    pushes; None: there is none. `pulls`: the filters of pulls; None: all values travel. Raises ValueError for tables
+    that are too large to be held."""
 
     def __init__(
         self,
@@ -69,8 +71,9 @@ class Keys:
         dtype: torch.dtype,
         tables: Sequence[Table] = (),
         codec: PartCodec | None = None,
+        pulls: PullFilters | None = None,
     ) -> None:
-        self.codec = codec
+        self.codec, self.pulls = codec, pulls
         self.parts, self.dtype, self.tables = tuple(parts), dtype, tuple(tables)
         self.vector_size = self.parts[-1].stop if self.parts else 0
         self.blocks: dict[int, Block] = {}
@@ -100,9 +103,12 @@ class Keys:
 
     def piece_bytes(self, range: int, rows: int) -> int:
         """The bytes that a message needs for values of a range. For a block of a table: those of `rows` rows with their
-        numbers. For a range of the vector `rows` is the code of `sparse`: 0, all elements; 1 + k, k elements with their
-        numbers; `coded`, the codec's encoding of all."""
+        numbers, or with their numbers the codec's encoding of them (`coded_rows`). For a range of the vector `rows` is
+        the code of `sparse`: 0, all elements; 1 + k, k elements with their numbers; `coded`, the codec's encoding of
+        all."""
         if (block := self.blocks.get(range)) is not None:
+            if (many := self.rows(range, rows)) != rows and self.codec is not None:
+                return many * WIRE_INDEX.itemsize + self.codec.encoded_bytes(many * block.table.width)
             return rows * self.row_bytes(block.table.width)
         if rows == self.coded(range) and self.codec is not None:
             return self.codec.encoded_bytes(self._sizes[range])
@@ -112,6 +118,16 @@ class Keys:
         """The number that a message has in place of a number of rows for a range of the vector that the codec has
         encoded (`sparse`)."""
         return 2 + self._sizes[range]
+
+    def coded_rows(self, range: int, rows: int) -> int:
+        """The number that a message has in place of `rows` for a block of which the codec has encoded so many rows, at
+        least 1."""
+        return self.blocks[range].rows + rows
+
+    def rows(self, range: int, told: int) -> int:
+        """The number of a block's rows in a message that has the number `told` for it: that itself, or the one of which
+        it is the `coded_rows`."""
+        return told if told <= self.blocks[range].rows else told - self.blocks[range].rows
 
     def __len__(self) -> int:
         return len(self.parts) + len(self.blocks)

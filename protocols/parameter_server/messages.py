@@ -57,7 +57,8 @@ class Push:
     """From a worker to the heads of `ranges`. Payload: its push with number `seq`, for each of the ranges. `read`: by
     range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
     `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker. `reads`:
-    the worker also asks for the values of the ranges that a read at clock `seq` may see, but for no rows."""
+    the worker also asks for the values of the ranges that a read at clock `seq` may see, but for no rows. Where the run
+    filters pulls, the answer is filtered, and the worker holds the values that it has `read`."""
 
     ask: int
     epoch: int
@@ -95,13 +96,16 @@ class Early:
 @dataclass(frozen=True, slots=True)
 class Pull:
     """From a worker to the tails of `ranges`: asks for values that a read at `clock` may see
-    (`aggregation.consistency`). Payload: the numbers of the rows that it asks for."""
+    (`aggregation.consistency`). Payload: the numbers of the rows that it asks for. `held`: by range, 1 + the number of
+    updates in the values that the worker holds from an earlier pull, 0: it holds none; the answer is filtered
+    (`patches`). Empty: it is not."""
 
     ask: int
     epoch: int
     clock: int
     ranges: tuple[int, ...]
     rows: tuple[int, ...]
+    held: tuple[int, ...] = ()
 
 
 @_data
@@ -109,11 +113,13 @@ class Pull:
 class Pulled:
     """The answer to Pull, and to a Push that reads, where it also stands for Pushed. Payload: the values of the ranges
     and rows that were asked for, without the numbers of rows. By range: the number of `updates` so far, and the asking
-    worker's `clocks`. `late`: the worker for whose push the server waited last; "": it waited for none."""
+    worker's `clocks`; of a filtered answer the `forms` of the values (`patches`), else none. `late`: the worker for
+    whose push the server waited last; "": it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
     clocks: tuple[int, ...]
+    forms: tuple[int, ...]
     late: str
     parcel: int
 

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from ...aggregation.consistency import Consistency
-from ...aggregation.filters.filter import Filtered, Filters, Push
 from ...aggregation.rows import Table
 from ...aggregation.server.function import ServerFunction
-from ...aggregation.vector import Part
 from .algorithms.algorithm import Algorithm
+from .filtering import Filtering
 from .shares import Pushes
 
 
@@ -24,7 +23,7 @@ class Options:
     worker's turns between two evaluations of the model; 0: its replica cannot evaluate. `parameters`: the number of
     elements at the beginning of the model's vector that are trained; the rest are averaged buffers. `tables`: the
     model's tables, of which a worker pulls and pushes rows. `filters`: the filters of pushes; None: a push has the
-    whole change. `trained`: the ranges of the vector that are trained."""
+    whole change."""
 
     algorithm: Algorithm
     consistency: Consistency
@@ -33,21 +32,7 @@ class Options:
     steps: int | None
     evaluate_every: int
     tables: tuple[Table, ...] = ()
-    filters: Filters | None = None
-    trained: tuple[Part, ...] = ()
-
-    def filtered(self, pushed: Pushes, residual: Tensor | None, push: Push, *, last: bool) -> tuple[Pushes, Filtered]:
-        """Apply the filters to the trained elements of `pushed`. Returns the push to send, in which the other elements
-        and the rows are as in `pushed`, and the filters' result. `residual` [m]: what the filters held back of the push
-        before; None: nothing. `push`: the filters' input. Without filters, and for the `last` push, the sum of push and
-        residual is sent whole."""
-        trained = pushed.vector[: self.parameters]
-        if self.filters is None or last:
-            found = Filtered(trained if residual is None else trained + residual, torch.zeros_like(trained), 0, {})
-        else:
-            found = self.filters.apply(trained, residual, push)
-        vector = torch.cat((found.sent, pushed.vector[self.parameters :]))
-        return Pushes(vector, pushed.rows, found.coded), found
+    filters: Filtering | None = None
 
     def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
         """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,

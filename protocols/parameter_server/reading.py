@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ...aggregation.rows import Rows
@@ -16,6 +17,8 @@ from ..transport import PeerId
 from .keys import Keys
 from .messages import Pulled
 from .parcels import Parcels
+from .patches import patched
+from .placement import merged
 from .shares import Pushes, Shares
 
 
@@ -37,12 +40,28 @@ class Values:
         return max(self.clocks)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a worker holds from the last filtered pull: the `vector` [n] and by range its number of `updates`; None:
+    nothing yet."""
+
+    vector: Tensor | None = None
+    updates: tuple[int, ...] = ()
+
+    def told(self, ranges: Sequence[int]) -> tuple[int, ...]:
+        """By range, the number for `Pull.held`."""
+        return (0,) * len(ranges) if self.vector is None else tuple([1 + self.updates[number] for number in ranges])
+
+
 class Reading:
     """The values read so far of the ranges `keys`, and of the rows `shares`. Their bytes are added to `received`, by
-    server. `parcels`: those of this worker."""
+    server. `parcels`: those of this worker. `held`: what it holds, for a filtered pull; None: the pull is not
+    filtered."""
 
-    def __init__(self, keys: Keys, shares: Shares, received: Counter[PeerId], parcels: Parcels) -> None:
-        self._keys, self._shares, self._received, self._parcels = keys, shares, received, parcels
+    def __init__(
+        self, keys: Keys, shares: Shares, received: Counter[PeerId], parcels: Parcels, held: Held | None = None
+    ) -> None:
+        self._keys, self._shares, self._received, self._parcels, self._held = keys, shares, received, parcels, held
         self._found: Pushes | None = None
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
 
@@ -51,12 +70,17 @@ class Reading:
         when it has not exactly as many bytes and numbers as these ranges need, or was overwritten in shared memory."""
         pulled: Pulled = answer.message
         parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
-        values = of_bytes(answer.payload, self._keys.dtype) if parcel is None else parcel.payload
-        due, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, values.nbytes
+        dtype = torch.uint8 if pulled.forms else self._keys.dtype
+        values = of_bytes(answer.payload, dtype) if parcel is None else parcel.payload
+        whole, nbytes = sum(map(self._shares.size, ranges)) * self._keys.dtype.itemsize, values.nbytes
+        due = nbytes if pulled.forms else whole  # `patched` finds out how many a patch needs
         try:
             if nbytes != due or {len(pulled.updates), len(pulled.clocks)} != {len(ranges)}:
                 raise PeerLost(answer.sender, f"it gave {nbytes} bytes of {due} in {len(ranges)} ranges")
-            self._put(values.view(self._keys.dtype), ranges, lent=parcel is not None)
+            if pulled.forms:
+                self._patch(answer.sender, pulled.forms, values, ranges)
+            else:
+                self._put(values.view(self._keys.dtype), ranges, lent=parcel is not None)
             if parcel is not None and not parcel.lent.intact:
                 raise PeerLost(answer.sender, "it has written over its answer")
         finally:
@@ -68,6 +92,23 @@ class Reading:
             self._updates[number], self._clocks[number] = update, clock
         self._late = pulled.late or self._late
         return pulled
+
+    def _patch(self, server: PeerId, forms: Sequence[int], payload: Tensor, ranges: Sequence[int]) -> None:
+        """Make the values of `ranges` of those that the worker holds and of a patch. If an answer before could not be
+        used, this one begins anew."""
+        if self._held is None:
+            raise PeerLost(server, "it has filtered an answer that was to be whole")
+        if self._found is None:
+            self._found = self._shares.blank()
+        before, blocks = self._held.vector, self._keys.blocks
+        if before is not None:
+            for part in merged(self._keys.parts[one] for one in ranges if one not in blocks):
+                self._found.vector[part.start : part.stop] = before[part.start : part.stop]
+        held = before is not None
+        try:
+            patched(self._keys, self._shares, ranges, forms, payload.numpy().tobytes(), self._found, held=held)
+        except ValueError as wrong:
+            raise PeerLost(server, f"its answer cannot be used: {wrong}") from None
 
     def _put(self, values: Tensor, ranges: Sequence[int], *, lent: bool) -> None:
         """`lent`: the values are in memory of the server."""

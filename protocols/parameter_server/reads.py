@@ -17,9 +17,10 @@ from ..testpoints import witness, witnessed
 from ..transfer.elements import raw
 from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, in_words
-from .events import Read
+from .events import Read, Showed
 from .held import TOO_MANY, crowded
 from .messages import COORDINATOR, FOREVER, NotTaken, Pull, Pulled
+from .patches import patch
 from .pieces import ids_of
 from .store import Copy, Store
 from .tenure import Tenure
@@ -48,11 +49,14 @@ class _Parked:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The values of an answer, first those of the ranges of the vector and then those of rows, and by range the numbers
-    of `updates` and the reader's `clocks` there. The tensors do not change any more."""
+    of `updates` and the reader's `clocks` there. Of a filtered read `values` is a patch's payload, and `forms` and
+    `sizes` are the patch's (`patches`). The tensors do not change any more."""
 
     values: Sequence[Tensor]
     updates: tuple[int, ...]
     clocks: tuple[int, ...]
+    forms: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
 
 
 class Reads:
@@ -133,6 +137,8 @@ class Reads:
         pull: Pull = envelope.message
         try:
             ids = self._ids(pull, envelope.payload)
+            if pull.held and (len(pull.held) != len(pull.ranges) or self._store.keys.pulls is None):
+                raise ValueError("it tells what it holds of other ranges, or pulls are not filtered in this run")
         except ValueError as wrong:
             said = NotTaken(pull.ask, in_words(f"the pull was not taken: {wrong}"), lost=False)
             self._channel.post(envelope.sender, said)
@@ -145,7 +151,7 @@ class Reads:
             return
 
         def seen(late: PeerId) -> None:
-            self.give(envelope, self.read(envelope.sender, pull.ranges, pull.clock, ids), late)
+            self.give(envelope, self.read(envelope.sender, pull.ranges, pull.clock, ids, pull.held), late)
 
         self.when_seen(envelope, pull.clock, seen)
 
@@ -201,16 +207,26 @@ class Reads:
             raise ValueError(f"it asks for {nbytes} bytes, a message carries {PAYLOAD_BYTES_MAX}")
         return ids
 
-    def read(self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor]) -> Answer:
+    def read(
+        self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor], held: Sequence[int] = ()
+    ) -> Answer:
         """The answer, from this server's present copies of these ranges, to a read at `clock` by the worker `reader`.
-        `ids`: for each block among `ranges`, the rows [k] to read. Does not check whether the consistency allows it."""
+        `ids`: for each block among `ranges`, the rows [k] to read; `held`: see `Pull`. Does not check whether the
+        consistency allows it."""
         copies, clock_of = self._store.copies, self._store.clock
         for number in ranges if witnessed() else ():
             witness(Read(number, reader, clock, copies[number].counted()))
+        updates = tuple([copies[number].updates for number in ranges])
+        clocks = tuple([clock_of(number, reader) for number in ranges])
+        if held:
+            for number in ranges if witnessed() else ():
+                copy = copies[number]
+                witness(Showed(number, reader, copy.updates, copy.shown, copy.values))
+            forms, sizes, payload = patch(self._store.keys, copies, ranges, held, ids)
+            return Answer([payload], updates, clocks, forms, sizes)
         values = tensors_of(tuple([number for number in ranges if number not in ids]) if ids else (*ranges,), copies)
         values += [copies[number].values[ids[number]] for number in ranges if number in ids]
-        clocks = tuple([clock_of(number, reader) for number in ranges])
-        return Answer(values, tuple([copies[number].updates for number in ranges]), clocks)
+        return Answer(values, updates, clocks)
 
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
         """Send `answer` to the worker that asked `question`, without waiting. `late`: the worker for whose push the
@@ -220,11 +236,11 @@ class Reads:
         if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")
             return False
-        self._store.traffic.pull(question.message)
+        self._store.traffic.pull(question.message, answer.sizes)
         parcels = self._tenure.parcels
         near = parcels.is_near(reader)
         parcel = parcels.put(reader, [raw([one]) for one in answer.values], answer.values) if near else 0
-        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, late, parcel)
+        pulled = Pulled(question.message.ask, answer.updates, answer.clocks, answer.forms, late, parcel)
         try:
             waiting = self._channel.offer(reader, pulled, b"" if parcel else raw(answer.values))
         except PeerLost:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...aggregation.consistency import Consistency
+from ...aggregation.server.showing import SHOWN
 from ..channel import Channel
 from ..clock import RunClock
 from ..conversation import Came, Outcome, Position
@@ -97,6 +98,8 @@ class Serving:
         """Its clock when it was last looked at."""
         self._updates = self._made()
         """The updates in this server's copies at the last record; before it those of the run that is resumed."""
+        self._begun = False
+        """Whether the first view has begun."""
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
@@ -113,11 +116,6 @@ class Serving:
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
         resumed = self._clock.before_s > 0.0
         late = await self._presence.enter(contact)
-        if late:
-            self._parts.takeover.not_new()
-        else:  # if these copies are of a run before, so are the pushes in them
-            self._parts.store.begin_anew()
-        self._on_view(self._members.view)
         self._clock.start()
         return "resumed" if resumed else "joined" if late else "started"
 
@@ -181,6 +179,9 @@ class Serving:
         parts = self._parts
         if not view.started or self._members.me.id not in view.ids or view.generation == parts.tenure.epoch:
             return
+        if not self._begun:
+            self._begun = True
+            self._begin(late=self._presence.late)
         parts.intake.begin()
         parts.reads.begin()
         parts.chains.begin()
@@ -188,6 +189,13 @@ class Serving:
         parts.takeover.begin()
         for one in parts.more:
             one.begin()
+
+    def _begin(self, *, late: bool) -> None:
+        """Prepare for the first view, before any message of it is handled. `late`: the run began before."""
+        if late:
+            self._parts.takeover.not_new()
+        else:  # if these copies are of a run before, so are the pushes in them
+            self._parts.store.begin_anew()
 
     def _on_update(self) -> None:
         if self._is_due():
@@ -231,14 +239,22 @@ def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:
 def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequence[Any]]) -> None:
     """Put the copies that `saved` returned into `store`, marked as perhaps older than other servers' copies of their
     term. Raises ValueError when `store` has no such range, when values have another shape there, or when its server
-    function keeps other tensors by name; other differences, such as another rate of the function, are not noticed."""
+    function keeps other tensors by name; other differences, such as another rate of the function, are not noticed.
+    Where only the filters of pulls differ, the exact values are shown."""
     why = "this run began with another model, --ranges or --server-update: go on with that one"
     for number, term, past, version, updates, clocks in numbers:
         if number >= len(store.keys):
             raise ValueError(why)
         values, prefix = tensors[f"{_PREFIX}{number}/values"], f"{_PREFIX}{number}/state/"
         state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if tuple(values.shape) != store.keys.shape(number) or {*state} != {*store.function(number).start(values)}:
+        if tuple(values.shape) != store.keys.shape(number):
+            raise ValueError(why)
+        due = store.function(number).start(values)
+        if SHOWN not in due:  # the run goes on with other filters of pulls
+            state.pop(SHOWN, None)
+        elif SHOWN not in state:
+            state[SHOWN] = due[SHOWN]
+        if {*state} != {*due}:
             raise ValueError(why)
         copy = Copy(values, state, term, past, version, updates, dict(clocks), restored=True)
         store.copies[number] = copy

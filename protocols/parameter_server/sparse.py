@@ -1,9 +1,11 @@
 """Filtered pushes as messages: of a range of the vector only the elements travel that are not 0, with their numbers, or
-what a codec makes of the range, or all its elements, whichever is fewest bytes.
+what a codec makes of the range, or all its elements, whichever is fewest bytes; of a block its rows, or what a codec
+makes of these.
 
 In the header of a push `rows` of a range of the vector is 0 where all its elements travel, 1 + the number of those that
-do, or, where a codec has encoded it, 2 + the number of all its elements. The numbers of elements in their range stand
-among those of rows, as int32. A server makes the whole range of them, so a filter changes nothing but the message.
+do, or, where a codec has encoded it, 2 + the number of all its elements; of a block where a codec has encoded its rows
+their number + that of all its rows. The numbers of elements in their range stand among those of rows, as int32. A
+server makes the whole range of them, so a filter changes nothing but the message.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ import torch
 from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
-from ..transfer.elements import raw
+from ..transfer.elements import copied, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
 from .shares import Pushes, Shares
 
 
 class Sparse(Shares):
-    """By block, the rows that a filtered push has (`Shares`); and for each range of the vector the form in which it is
-    sent: all elements, those that are not 0 with their numbers, or the codec's bytes, whichever is fewest."""
+    """By block, the rows that a filtered push has (`Shares`); and for each range the form in which it is sent: all
+    elements or rows, elements that are not 0 with their numbers, or the codec's bytes, whichever is fewest."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         super().__init__(keys, wanted)
         self._rows: dict[int, int] = {}
-        """By range of the vector, its `rows` in the header."""
+        """By range, its `rows` in the header; of a block only if they are encoded."""
         self._elements: dict[int, Tensor] = {}
         """By range of the vector of which some elements travel, their numbers [k]."""
 
@@ -42,6 +44,10 @@ class Sparse(Shares):
             shares._rows[number] = rows
             if rows == 1 + len(found):
                 shares._elements[number] = found
+        for number in pushes.coded.keys() & keys.blocks.keys():
+            forms = (many := shares._counts[number]), keys.coded_rows(number, many)
+            if (rows := min(forms, key=lambda form: keys.piece_bytes(number, form))) != many:
+                shares._rows[number] = rows
         return shares
 
     def counts(self, ranges: Sequence[int]) -> tuple[int, ...]:
@@ -54,7 +60,7 @@ class Sparse(Shares):
         for number in ranges:
             if number in self.ids:
                 ids.append(self.ids[number])
-                values.append(self.rows_of(number, pushes))
+                values.append(pushes.coded[number] if number in self._rows else self.rows_of(number, pushes))
                 continue
             part = self._keys.parts[number]
             whole, found = pushes.vector[part.start : part.stop], self._elements.get(number)
@@ -68,20 +74,20 @@ class Sparse(Shares):
 
 
 def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buffer) -> tuple[Sequence[int], Buffer]:
-    """Turn a filtered push into one with all elements of its ranges of the vector, 0 for those that were not sent.
-    `counts`, `payload`: of the message. Returns the new counts of rows, 0 for a range of the vector, and the new
-    payload. Raises ValueError for counts, numbers of elements or bytes that do not fit these ranges, and for an encoded
-    range that cannot be decoded."""
+    """Turn a filtered push into one with all elements of its ranges of the vector, 0 for those that were not sent, and
+    with rows that are not encoded. `counts`, `payload`: of the message. Returns the new counts of rows, 0 for a range
+    of the vector, and the new payload. Raises ValueError for counts, numbers of elements or bytes that do not fit these
+    ranges, and for an encoded range that cannot be decoded."""
     if len(counts) != len(ranges):
         raise ValueError(f"it tells the rows of {len(counts)} ranges, of {len(ranges)}")
-    if not any(counts):
-        return counts, payload
-    if not any(many for number, many in zip(ranges, counts, strict=True) if number not in keys.blocks):
+    rows_of = {number: keys.blocks[number].rows for number in ranges if number in keys.blocks}
+    if not any(counts) or all(many <= rows_of.get(number, 0) for number, many in zip(ranges, counts, strict=True)):
         return counts, payload
     for number, many in zip(ranges, counts, strict=True):
-        if not 0 <= many <= (keys.blocks[number].rows if number in keys.blocks else keys.coded(number)):
+        if not 0 <= many <= (2 * rows_of[number] if number in rows_of else keys.coded(number)):
             raise ValueError("it has other numbers of elements than its ranges can have")
-        if many == keys.coded(number) and keys.codec is None and number not in keys.blocks:
+        is_coded = many > rows_of[number] if number in rows_of else many == keys.coded(number)
+        if is_coded and keys.codec is None:
             raise ValueError("it is encoded, and this run has no codec")
     found = [_ids(keys, number, many) for number, many in zip(ranges, counts, strict=True)]
     head = sum(found) * WIRE_INDEX.itemsize
@@ -91,12 +97,14 @@ def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buf
     ]
     if len(payload) != head + sum(sizes):
         raise ValueError(f"it has {len(payload)} bytes for elements of {head + sum(sizes)}")
-    ids = torch.split(_of(memoryview(payload)[:head], WIRE_INDEX).to(INDEX), found)
+    ids = torch.split(copied(memoryview(payload)[:head], WIRE_INDEX).to(INDEX), found)
     parts, at = list[Tensor](), head
     for number, many, own, size in zip(ranges, counts, ids, sizes, strict=True):
         piece, at = memoryview(payload)[at : at + size], at + size
         parts.append(_whole(keys, number, many, own, piece))
-    rows = tuple(many if number in keys.blocks else 0 for number, many in zip(ranges, counts, strict=True))
+    rows = tuple(
+        keys.rows(number, many) if number in rows_of else 0 for number, many in zip(ranges, counts, strict=True)
+    )
     blocks = [one for number, one in zip(ranges, ids, strict=True) if number in keys.blocks]
     return rows, b"".join((raw([torch.cat(blocks).to(WIRE_INDEX)]) if blocks else b"", raw(parts)))
 
@@ -104,24 +112,23 @@ def dense(keys: Keys, ranges: Sequence[int], counts: Sequence[int], payload: Buf
 def _ids(keys: Keys, range: int, rows: int) -> int:
     """How many numbers of rows or elements a piece has in a message."""
     if range in keys.blocks:
-        return rows
+        return keys.rows(range, rows)
     return 0 if rows in (0, keys.coded(range)) else rows - 1
 
 
 def _whole(keys: Keys, range: int, rows: int, ids: Tensor, piece: Buffer) -> Tensor:
     """The values of a block's rows, or all elements of a range of the vector."""
-    if range in keys.blocks or not rows:
-        return _of(piece, keys.dtype)
+    block = keys.blocks.get(range)
+    if block is not None and (many := keys.rows(range, rows)) != rows:
+        assert keys.codec is not None
+        return keys.codec.decode(copied(piece, torch.uint8), many * block.table.width, keys.dtype)
+    if block is not None or not rows:
+        return copied(piece, keys.dtype)
     if rows == keys.coded(range):
         assert keys.codec is not None
-        return keys.codec.decode(_of(piece, torch.uint8), keys.size(range), keys.dtype)
+        return keys.codec.decode(copied(piece, torch.uint8), keys.size(range), keys.dtype)
     whole = torch.zeros(keys.size(range), dtype=keys.dtype)
     if not ascending(ids, len(whole)):
         raise ValueError("it has elements that are not among those of its ranges, in order and none twice")
-    whole[ids] = _of(piece, keys.dtype)
+    whole[ids] = copied(piece, keys.dtype)
     return whole
-
-
-def _of(payload: Buffer, dtype: torch.dtype) -> Tensor:
-    """The elements in these bytes, which may begin anywhere."""
-    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)

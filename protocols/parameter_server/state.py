@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..conversation import Outcome
+from .filtering import Residual
 
 
 @dataclass(slots=True)
 class State:
     """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n]. `read`: by range, the
-    number of updates in its last pull. `residual` [m]: what filters have held back; None: nothing. `needed`: by table,
+    number of updates in its last pull. `residual`: what filters have held back. `needed`: by table,
     the rows that the next steps need; None: the replica has not told yet. `own`: the model is that after a turn of its
     own, and no newcomer's. `over`: it takes no more steps."""
 
@@ -21,7 +22,7 @@ class State:
     step: int
     model: Tensor
     read: tuple[int, ...] = ()
-    residual: Tensor | None = None
+    residual: Residual = field(default_factory=Residual)
     needed: Mapping[str, Tensor] | None = None
     own: bool = False
     over: bool = False

@@ -22,6 +22,7 @@ from ...aggregation.rows import INDEX, Rows
 from ...aggregation.server.add import Add
 from ...aggregation.server.function import ServerFunction, State
 from ...aggregation.server.lbfgs import KeepLast, obeyed
+from ...aggregation.server.showing import SHOWN, showing
 from ...aggregation.vector import all_finite, norm_of
 from ..collectives.bound import NORM_LIMIT
 from ..transport import PeerId
@@ -31,13 +32,12 @@ from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
 from .pieces import parted
+from .recent import Recent
 from .traffic import Traffic
 from .wholes import Whole, step, step_rows
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
-
-
 CLOCKS_MAX = ITEMS_MAX // 2
 """The most clocks of workers, present or gone, with which a range begins a view: a message lists them all, and those of
 workers that come in that view."""
@@ -62,7 +62,8 @@ class Copy:
     `updates`: of those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the
     workers that take part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its
     term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so an update must not
-    write into them. `whole`: of which these values are a part; None: of none."""
+    write into them. `whole`: of which these values are a part; None: of none. `recent`: the elements that the last
+    updates have changed; None: it is not known."""
 
     values: Tensor
     state: State
@@ -75,6 +76,7 @@ class Copy:
     restored: bool = False
     lent: bool = False
     whole: Whole | None = None
+    recent: Recent | None = None
 
     def is_like(self, other: Copy) -> bool:
         """Whether this copy and `other`, of another range, are alike but for their values: the same number of updates,
@@ -86,6 +88,11 @@ class Copy:
         """A number by which copies of a range are compared: the higher, the newer. Copies of a later term are higher, a
         restored copy is below the others of its term, and 0 is below all."""
         return settled_at(self.term) - self.restored if self.term else min(self.past, _PAST_MAX)
+
+    @property
+    def shown(self) -> Tensor:
+        """The values that filtered pulls give."""
+        return self.state.get(SHOWN, self.values)
 
     def counted(self) -> dict[PeerId, int]:
         """The clocks of the workers that take part and are going to take more steps."""
@@ -112,8 +119,8 @@ class Store:
     """One server's copies of the ranges of `keys`. `function` updates them; but to averaged buffers the pushed changes
     are added, and, if `coordinated`, a pushed loss replaces the former one. `partitions`: the names of those whose
     pushes make updates, instead of workers' own; empty: workers' own do. `coordinated`: a coordinator orders what
-    follows each update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm
-    of at most this many times that of the values that it changes (or times 1, if that is more)."""
+    follows each update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm of at most this
+    many times that of the values that it changes (or times 1, if that is more)."""
 
     def __init__(
         self,
@@ -130,12 +137,14 @@ class Store:
         self.traffic = Traffic(keys)
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
-        self._function, self._rest = function, KeepLast() if coordinated else Add()
+        self._of_rows, self._function = function, showing(function, keys.pulls)
+        self._rest = KeepLast() if coordinated else Add()
 
     def function(self, range: int) -> ServerFunction:
-        """The function that updates `range`: one for averaged buffers, one for all other ranges. It holds no state;
-        that is in each copy (`Copy.state`)."""
-        return self._rest if self.keys.is_buffer(range) else self._function
+        """The function that updates `range`, which has rows, averaged buffers, or parameters of the vector. It holds no
+        state; that is in each copy (`Copy.state`)."""
+        of_vector = self._rest if self.keys.is_buffer(range) else self._function
+        return self._of_rows if range in self.keys.blocks else of_vector
 
     def create(self, range: int, initial: Model) -> Copy:
         """A new copy of `range`, with its values in the `initial` model. It is not put into `copies`."""
@@ -145,7 +154,7 @@ class Store:
         return copy
 
     def _enlist_partitions(self, copy: Copy) -> None:
-        """Each partition takes part in `copy` from the beginning, and has pushed to each of its updates."""
+        """Each partition takes part from the beginning, and has pushed to each of the copy's updates."""
         copy.clocks |= dict.fromkeys(self.partitions, copy.updates)
         if self.coordinated:
             copy.clocks[COORDINATOR] = copy.updates + 1
@@ -193,14 +202,16 @@ class Store:
 
     def enter(self, entry: Entry) -> None:
         """Apply `entry` to this server's copies of the entry's ranges: the server function takes what was pushed,
-        clocks are set, workers join, an order is obeyed. Each copy's `version` grows by 1, and `updates` too if values
-        were pushed."""
+        clocks are set, workers join, an order is obeyed. `version` grows by 1, `updates` too if values were pushed."""
         copies, pushed = [self.copies[number] for number in entry.ranges], entry.pushed
         if isinstance(pushed, Rows):
             counts, ids = self.keys.divided(entry.ranges, pushed.ids)
             step_rows(self.function(entry.ranges[0]), copies, counts, Rows(ids, pushed.values))
         elif pushed is not None:
+            before = [copy.shown for copy in copies if self.keys.pulls is not None]
             step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
+            for copy, shown in zip(copies, before, strict=False):
+                copy.recent = Recent.noted(copy.recent, copy.updates + 1, shown, copy.shown)
         clocks, updates, joins, order = entry.clocks, int(pushed is not None), entry.joins, entry.order
         for copy in copies:
             copy.clocks.update(clocks)
@@ -213,9 +224,7 @@ class Store:
                 copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(order))
 
     def took(self, range: int, base: int) -> Took:
-        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: the term of the
-        copy that it was made from.
-        """
+        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: see `Took`."""
         copy = self.copies[range]
         copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))

@@ -34,8 +34,12 @@ class Traffic:
         self._pushed.add(push.ranges, push.rows, ids=True)
         self.received[worker] += nbytes
 
-    def pull(self, question: Pull | Push) -> None:
-        """Count the bytes of the values with which this server answers `question`."""
+    def pull(self, question: Pull | Push, sizes: Sequence[int] = ()) -> None:
+        """Count the bytes of the values with which this server answers `question`. `sizes`: of a filtered answer, by
+        range."""
+        if sizes:
+            self._pulled.add_sizes(question.ranges, sizes)
+            return
         self._pulled.add(question.ranges, question.rows if isinstance(question, Pull) else (), ids=False)
 
     @property
@@ -85,6 +89,11 @@ class _Bytes:
             block = self._keys.blocks.get(number)
             own = 0 if ids or block is None else many * WIRE_INDEX.itemsize
             self._others[number] += self._keys.piece_bytes(number, many) - own
+
+    def add_sizes(self, ranges: Sequence[int], sizes: Sequence[int]) -> None:
+        """Count a message with so many bytes of each range."""
+        for number, nbytes in zip(ranges, sizes, strict=True):
+            self._others[number] += nbytes
 
     def by_range(self) -> Counter[int]:
         """The bytes of each range."""

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...aggregation.codecs.codec import seed_of
-from ...aggregation.filters.filter import Push
 from ..clock import RunClock
 from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
@@ -104,7 +104,7 @@ class Worker:
         state = self.state
         numbers: dict[str, Any] = {"parameter_server": [state.clock, state.step]}
         tensors = {"parameter_server/model": state.model}
-        tensors |= {} if state.residual is None else {"parameter_server/residual": state.residual}
+        tensors |= state.residual.tensors()
         return Position(state.clock, state.model, tensors, numbers, self._begin)
 
     def close(self) -> None:
@@ -119,8 +119,7 @@ class Worker:
         if self._is_over:
             return await self._last_work()
         if state.outcome is not None:
-            await self._load_whole(state.clock)
-            return self._evaluation()
+            return self._evaluation(await self._load_whole(state.clock))
         if options.tables and state.needed is None:
             self._job = Foresee(self._left())
             return Work(Keep(), self._job)
@@ -139,9 +138,9 @@ class Worker:
         self._job = Steps(self._left(), total=self._left(), step=state.step)
         return Work(self._begin, self._job)
 
-    def _evaluation(self) -> Work:
-        self._job = Evaluate(self.state.model)
-        return Work(self._begin, self._job)
+    def _evaluation(self, whole: Load) -> Work:
+        self._job = Evaluate(whole.vector)
+        return Work(whole, self._job)
 
     @property
     def _pulls_next(self) -> bool:
@@ -154,12 +153,14 @@ class Worker:
         period, steps = self._options.algorithm.period, self._options.steps
         return period if steps is None else min(period, steps - self.state.step)
 
-    async def _load_whole(self, clock: int) -> None:
-        """Begin from the whole model as a read at `clock` finds it, all rows of its tables included. The turn that is
-        to be evaluated has waited for that."""
-        state, pulled = self.state, await self._pull(self._options.every_row(), clock)
-        state.model = pulled.vector
-        self._begin = Load(pulled.vector, rows=pulled.rows)
+    async def _load_whole(self, clock: int) -> Load:
+        """Begin from the whole model as a read at `clock` finds it, all rows of its tables included, and return it. A
+        worker with a model of its own goes on from that, unless it has ended. The turn that is to be evaluated has
+        waited for that."""
+        state, pulled = self.state, await self._pull(self._options.every_row(), clock, exact=True)
+        whole = Load(pulled.vector, rows=pulled.rows)
+        self._begin = Load(state.model) if self._options.algorithm.meets and clock < FOREVER else whole
+        state.model = self._begin.vector
         if state.outcome is not None:
             waited_s, late = self._waited
             state.outcome = replace(
@@ -167,6 +168,7 @@ class Worker:
                 wait_s=state.outcome.wait_s + waited_s,
                 waited_for=late or state.outcome.waited_for,
             )
+        return whole
 
     async def _first_pull(self) -> Values:
         """The values from which this worker begins. If the algorithm has a warm start and this is not the first worker,
@@ -185,9 +187,8 @@ class Worker:
         if self._done:
             return None
         await self._client.enlist(FOREVER)
-        await self._load_whole(FOREVER)
-        self._done = True
-        return self._evaluation() if self._options.evaluate_every else None
+        whole, self._done = await self._load_whole(FOREVER), True
+        return self._evaluation(whole) if self._options.evaluate_every else None
 
     async def _come_back(self) -> None:
         """The others have gone on without this worker: wait until its pushes are in the model, and take part anew."""
@@ -195,11 +196,13 @@ class Worker:
         self._returns = self._presence.returns
         await self._enlist()
 
-    async def _pull(self, wanted: Mapping[str, Tensor] | None = None, clock: int | None = None) -> Values:
-        """Pull the vector, and the rows `wanted`; None: those that the next steps need. `clock`: as for `Client.pull`;
-        None: this worker's."""
+    async def _pull(
+        self, wanted: Mapping[str, Tensor] | None = None, clock: int | None = None, *, exact: bool = False
+    ) -> Values:
+        """Pull the vector, and the rows `wanted`; None: those that the next steps need. `clock`, `exact`: as for
+        `Client.pull`; without a clock it is this worker's."""
         began_s, at = self._now(), self.state.clock if clock is None else clock
-        pulled = await self._client.pull(at, (self.state.needed or {}) if wanted is None else wanted)
+        pulled = await self._client.pull(at, (self.state.needed or {}) if wanted is None else wanted, exact=exact)
         self._waited = self._now() - began_s, pulled.late
         if pulled.clock > self.state.clock and pulled.clock < FOREVER:  # the others have gone on without a push of it
             self.state.step += (pulled.clock - self.state.clock) * self._options.algorithm.period
@@ -218,8 +221,9 @@ class Worker:
         if isinstance(self._job, Evaluate):
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
-        if update.final and not update.steps:  # nothing to push
+        if update.final and not update.steps:
             state.over = True
+            self._push_rest()
             await self._client.at_most(0)
             return None
         assert self._pulled is not None
@@ -251,6 +255,7 @@ class Worker:
             waited_for=late or None,
             details=options.details(moved, held),
             model_bytes=moved.nbytes,
+            at_s=self._now(),
             last=self._is_over,
         )
         try:
@@ -266,6 +271,16 @@ class Worker:
         state.outcome = outcome
         return None
 
+    def _push_rest(self) -> None:
+        """Push what the filters have kept back, after the last step, whose push was not known to be the last one."""
+        state, filters, pulled = self.state, self._options.filters, self._pulled
+        if filters is None or not state.residual or pulled is None:
+            return
+        state.clock += 1
+        none = Pushes(torch.zeros_like(state.model), {})
+        rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, last=True)
+        self._client.push(state.clock, rest, state.read, last=True, sparse=True)
+
     def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
         """What is sent of a push, and the number of elements that the filters hold back."""
         options, state = self._options, self.state
@@ -273,11 +288,8 @@ class Worker:
             return pushed, 0
         assert self._pulled is not None
         rate = learning_rate if options.function.takes == "gradient" else 1.0
-        weights, seed = self._pulled.vector[: options.parameters], seed_of(self._presence.me, state.clock)
-        push = Push(weights, rate, seed, options.trained)
-        sent, found = options.filtered(pushed, state.residual, push, last=self._is_over)
-        state.residual = found.residual
-        return sent, found.held
+        seed = seed_of(self._presence.me, state.clock)
+        return options.filters.apply(pushed, self._pulled, state.residual, rate, seed, last=self._is_over)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -25,3 +25,8 @@ def of_bytes(payload: Buffer, dtype: torch.dtype) -> Tensor:
     if not len(payload):
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(bytearray(payload) if memoryview(payload).readonly else payload, dtype=dtype)
+
+
+def copied(payload: Buffer, dtype: torch.dtype) -> Tensor:
+    """The elements [m] that `raw` wrote, in memory of their own. `payload` may begin at any place of another buffer."""
+    return torch.frombuffer(bytearray(payload), dtype=dtype) if len(payload) else torch.empty(0, dtype=dtype)

@@ -16,7 +16,17 @@ from ...aggregation.consistency import spread
 from ...peers.conversations.parameter_server_settings import ParameterServerSettings
 from ...protocols.members.view import Decided
 from ...protocols.parameter_server.algorithms.algorithm import MapReduce
-from ...protocols.parameter_server.events import Acknowledged, Doubted, Entered, Handled, Read, Shares, Took
+from ...protocols.parameter_server.events import (
+    Acknowledged,
+    Doubted,
+    Entered,
+    Handled,
+    Holds,
+    Read,
+    Shares,
+    Showed,
+    Took,
+)
 from ...protocols.transport import PeerId
 from ..scenarios.scenario import Scenario
 from ..world.event_log import Entry, Gone, Resumed, id_of
@@ -216,6 +226,28 @@ def no_push_is_beyond_the_norm_limit(scenario: Scenario, entries: Sequence[Entry
         yield from huge_pushes(own.norm_limit, entries)
 
 
+def a_filtered_pull_is_near_the_values(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """What a server shows differs from the exact values by at most the filter's share. After a filtered pull a worker
+    holds what was shown, to the bit, or with a codec to within a hundredth of the largest value that it has held."""
+    pulls = ParameterServerSettings.of(scenario.settings).pull_filters
+    if pulls is None:
+        return
+    showed: dict[tuple[int, PeerId, int], Tensor] = {}
+    largest = defaultdict[tuple[int, PeerId], float](float)
+    for _, life, event in entries:
+        if isinstance(event, Showed) and event.shown.dim() == 1:
+            showed[event.range, event.reader, event.updates] = event.shown
+            off = (event.values - event.shown).abs() > pulls.value.threshold * event.shown.abs() + 1e-6
+            if bool(off.any()):
+                yield f"{life} shows {event.reader} range {event.range} beyond {pulls.text}"
+        elif isinstance(event, Holds):
+            due, key = showed[event.range, event.reader, event.updates], (event.range, event.reader)
+            largest[key] = max(largest[key], float(due.abs().max()))
+            most = 0.0 if pulls.value.codec is None else 0.01 * largest[key]
+            if not bool(((event.values - due).abs() <= most).all()):
+                yield f"{life} holds other values of range {event.range} after update {event.updates} than were shown"
+
+
 PARAMETER_SERVER: tuple[Check, ...] = (
     an_acknowledged_push_is_never_lost,
     nothing_is_applied_twice,
@@ -225,5 +257,6 @@ PARAMETER_SERVER: tuple[Check, ...] = (
     the_workers_of_a_view_share_one_memory,
     an_update_is_the_optimizers,
     no_push_is_beyond_the_norm_limit,
+    a_filtered_pull_is_near_the_values,
 )
 """The promises that are checked in every simulation of the parameter server."""

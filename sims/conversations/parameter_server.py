@@ -20,9 +20,10 @@ _CONSISTENCIES = ("bsp", "ssp:1", "ssp:4", "bounded:2", "async")
 _ALGORITHMS = ("sync", "sync", "backup:1", "downpour:1:2", "staleness_aware", "softsync:2", "easgd:0.2:2")
 _MAPPED_EVERY = 8
 """One seed in so many draws an algorithm of map and reduce."""
+_WHOLE = {"filters": None, "pull_filters": None}
 _MAPPED: tuple[dict[str, str | None], ...] = (
-    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", "filters": None},
-    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, "filters": None},
+    {"algorithm": "statistical_query:descent", "consistency": "bsp", "server_update": "sgd:0.05", **_WHOLE},
+    {"algorithm": "sandblaster:3", "consistency": "bsp", "server_update": None, **_WHOLE},
 )
 _WITHOUT_RANGES = tuple(mapped["algorithm"] for mapped in _MAPPED)
 _SHARED_EVERY = 20
@@ -34,6 +35,9 @@ _MANY_RANGES, _MANY_WORKERS = 1024, 10
 _FILTERED_EVERY = 7
 """One seed in so many draws filters of pushes."""
 _FILTERS = ("significant:0.05,skip:0.3", "top_k:0.2", "skip:0.5,int8")
+_PULLS_FILTERED_EVERY = 5
+"""One seed in so many draws filters of pulls."""
+_PULL_FILTERS = ("changed", "significant:0.05", "significant:0.02,int8", "fp16")
 _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
@@ -48,6 +52,8 @@ def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[s
     drawn["ranges"] = _RANGES[seed % len(_RANGES)]
     if seed % _FILTERED_EVERY == _FILTERED_EVERY - 1 and not drawn["algorithm"].startswith("easgd"):
         drawn["filters"] = _FILTERS[seed // _FILTERED_EVERY % len(_FILTERS)]
+    if seed % _PULLS_FILTERED_EVERY == _PULLS_FILTERED_EVERY - 1:
+        drawn["pull_filters"] = _PULL_FILTERS[seed // _PULLS_FILTERED_EVERY % len(_PULL_FILTERS)]
     if seed % _MAPPED_EVERY == _MAPPED_EVERY - 1:
         drawn |= _MAPPED[seed // _MAPPED_EVERY % len(_MAPPED)]
     if seed % _SHARED_EVERY == _SHARED_EVERY - 1:
@@ -103,7 +109,7 @@ def _many_ranges(scenario: Scenario, chance: random.Random) -> Scenario:
     workers = scenario.peers - settings.own.server_count()
     groups = (*others, replace(last, peers=last.peers + max(0, _MANY_WORKERS - workers)))
     settings = founded_by(settings, groups, scenario.arrivals)
-    own = {"ranges": _MANY_RANGES, "algorithm": "sync", "consistency": "bsp", "filters": None, "copies": None}
+    own = {"ranges": _MANY_RANGES, "algorithm": "sync", "consistency": "bsp", "copies": None, **_WHOLE}
     settings = settings.changed(steps=2, **own)
     return replace(scenario, settings=settings, groups=groups, toy_size=_MANY_RANGES, faults=(), buggify=False)
 
@@ -129,5 +135,6 @@ SIMULATION = Simulation(
         {"consistency": None},
         {"server_update": None},
         {"filters": None},
+        {"pull_filters": None},
     ),
 )

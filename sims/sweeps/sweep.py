@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -103,6 +104,13 @@ def judge_seed(seed: int, protocol: str | None = None) -> Verdict:
     return verdict
 
 
+def begin_worker() -> None:
+    """Prepare a process of a sweep. Ctrl-C ends it at once: it would else judge the seeds that it has been given, and
+    Python waits for it meanwhile. Its models are never compiled, and importing the compiler would take it a second."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    do_without_compiler()
+
+
 def sweep(
     seeds: Iterable[int],
     *,
@@ -120,8 +128,7 @@ def sweep(
             progress()
             yield verdict
         return
-    # The models of a sweep are never compiled, and importing the compiler would take each process a second.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=do_without_compiler)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=begin_worker)
     try:
         due = [pool.submit(judge_seed, seed, protocol) for seed in seeds]
         for future in due:

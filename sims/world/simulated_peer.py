@@ -241,7 +241,8 @@ class Life:
         )
 
     def _tell(self, record: Record) -> None:
-        self._record(replace(record, peer=str(self.index)))
+        if not self._log.closed:  # at the world's end the held-back callbacks of dead and paused machines run
+            self._record(replace(record, peer=str(self.index)))
 
     def begin(self, contact: PeerId | None, known: list[PeerId]) -> None:
         """Start the process. `contact`: the peer to join through; None: it founds the run. `known`: the peers whose

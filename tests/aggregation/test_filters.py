@@ -84,6 +84,35 @@ def test_two_of_the_same_draw_differently() -> None:
     assert 0.24 < float(parse_filters("skip:0.5,skip:0.5").apply(ones, None, push(ones)).sent.mean()) < 0.26
 
 
+def test_a_row_passes_or_waits_whole() -> None:
+    rows, weights = torch.tensor([[3.0, 4.0], [0.0, 0.1], [0.0, 0.0]]), torch.tensor([[60.0, 0.0], [0.1, 0], [1, 1]])
+
+    def sent(text: str, rate: float = 1.0) -> list[bool]:
+        passed, forgotten = parse_filters(text).passed(rows, Push(weights, rate, 3))
+        assert bool(((passed == 0) | (passed == rows)).all())
+        assert (forgotten is None) == ("kkt" not in text)
+        assert forgotten is None or torch.equal(passed + forgotten, rows)
+        return passed.any(dim=1).tolist()
+
+    assert sent("significant:0.08") == [True, True, False]  # 5 of 60, by norm
+    assert sent("significant:0.09") == [False, True, False]
+    assert sent("significant:0.08", rate=0.5) == [False, True, False]
+    assert sent("top_k:0.3") == [True, False, False]
+    assert sent("kkt:0.2") == [True, True, False]  # a row with a weight that is not 0 passes
+
+
+def test_skip_draws_once_for_each_row_and_top_k_rounds_rows_to_fp16() -> None:
+    many = torch.rand(20_000, 3) + 1
+    passed, _ = parse_filters("skip:0.3").passed(many, push(many))
+    marks = passed != 0
+    assert torch.equal(marks.any(dim=1), marks.all(dim=1))
+    assert 0.68 < float(marks.float().mean()) < 0.72
+    passed, _ = parse_filters("top_k:0.01:fp16").passed(many, push(many))
+    largest = many.norm(dim=1).topk(200).indices.sort().values
+    assert torch.equal(passed.any(dim=1).nonzero().flatten(), largest)
+    assert torch.equal(passed[largest], many[largest].half().float())
+
+
 def test_kkt_forgets_small_gradients_of_zeros_alone() -> None:
     weights = torch.tensor([0.0, 0.0, 0.5, -0.5])
     gradient = torch.tensor([-0.1, 0.4, 0.1, -0.4])

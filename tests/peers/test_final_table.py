@@ -6,13 +6,16 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
+import torch
 from boards import committed, drawn
 
 from samovar.peers.cli.final_table import final_table
 from samovar.peers.cli.live_table import SLOWEST
-from samovar.peers.records.metrics import scale_of
-from samovar.peers.records.records import EventRecord
+from samovar.peers.records.losses import with_known
+from samovar.peers.records.metrics import numbers_of, scale_of
+from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
 from samovar.peers.records.result import Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.records.units import bytes_text, clock_text, loss_text, metric_text, moment_text, plain, seconds_text
@@ -177,6 +180,9 @@ def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: 
         (metric_text(4.0, scale_of("n", {"n": "lower patients"})), "4.000 patients"),
         (metric_text(4.25, scale_of("n", {"n": "lower patients"})), "4.250 patients"),
         (metric_text(1.0, scale_of("AUC", {})), "1.000"),
+        (metric_text(4, scale_of("n", {"n": "lower patients"})), "4 patients"),
+        (metric_text(12_345, scale_of("n", {})), "12,345"),
+        (metric_text(1, scale_of("accuracy", {})), "100.00%"),
         (loss_text(2300.0), "2300"),
         (loss_text(math.inf), "not finite"),
         (loss_text(math.nan), "-"),
@@ -193,6 +199,49 @@ def test_a_peer_was_lost_when_it_was_first_seen_to_be() -> None:
         EventRecord(peer=f"{s}", time_s=s, event="lost", about="carl", why=f"silent at {s:g}") for s in (3.0, 2.0, 4.0)
     ]
     assert Tally(seen).lost == (Lost(peer="carl", when=2.0, why="silent at 2"),)
+
+
+def test_a_metric_that_a_task_gives_as_an_integer_is_one_in_its_record() -> None:
+    told = numbers_of({"n": torch.tensor(4), "m": np.int64(5), "o": 6, "p": 7.0, "q": True, "r": 10**30}, None, "")
+    read = read_record(committed("a", 1, metrics=told).to_json())
+    assert isinstance(read, ExchangeRecord)
+    assert [repr(value) for value in read.metrics.values()] == ["4", "5", "6", "7.0", "1.0", "1e+30"]
+
+
+def happened(event: EventName, time_s: float, generation: int, about: str = "", peer: str = "a") -> EventRecord:
+    return EventRecord(peer=peer, time_s=time_s, event=event, about=about, generation=generation, why=f"at {time_s:g}")
+
+
+def test_a_lost_peer_that_came_back_is_told_as_back() -> None:
+    lost = [happened("lost", 2.0, 2, "b"), happened("lost", 2.5, 2, "b", "c")]
+    assert Tally([*lost, happened("joined", 4.0, 3, "b")]).lost == (Lost(peer="b", when=2.0, why="at 2", back=True),)
+    own = happened("joined", 4.0, 3, peer="b")
+    assert Tally([*lost, own]).lost[0].back
+    again = [
+        *lost,
+        own,
+        happened("joined", 4.0, 3, "b"),
+        happened("lost", 6.0, 4, "b"),
+        happened("lost", 6.5, 4, "b", "c"),
+    ]
+    assert Tally(again).lost == (Lost(peer="b", when=6.0, why="at 6"),), "it is lost anew"
+    late = [*lost, happened("joined", 4.0, 3, "b", "d"), happened("lost", 4.1, 3, "b", "d")]
+    assert Tally(late).lost[0].back, "d tells in one view that b is back, and was lost before"
+    assert not Tally([happened("joined", 1.0, 1, "b"), *lost]).lost[0].back
+    result = Result(loss=1.0, wall_s=1.0, exchanges=1, run="runs/x", lost=(*Tally(late).lost, *Tally(again).lost))
+    text = drawn(final_table(result))
+    assert "2 lost, 1 of them back" in text
+    assert "lost b at 2.00 s, and back: at 2" in text
+    assert "lost b at 6.00 s: at 6" in text
+
+
+def test_the_end_of_a_lost_peers_process_is_when_it_was_lost() -> None:
+    told = (Lost(peer="b", when=11.4, why="silent"), Lost(peer="c", when=3.0, why="silent", back=True))
+    ends = [Lost(peer=peer, when=when, why="killed") for peer, when in (("b", 1.5), ("c", 9.0), ("d", 5.0))]
+    assert with_known(told, ends) == (ends[0], ends[1], ends[2])
+    later = dataclasses.replace(ends[0], when=12.0)
+    assert with_known(told[:1], [later]) == (Lost(peer="b", when=11.4, why="killed"),)
+    assert with_known(told, []) == (told[1], told[0])
 
 
 def test_a_round_that_was_fetched_from_others_is_none_that_a_peer_computed() -> None:

@@ -64,6 +64,17 @@ def test_the_help_of_train_begins_with_the_six_options_of_a_first_run() -> None:
     assert [option.opts[0] for option in options] == ["--peers", "--steps", "--period", "--device", "--run", "--resume"]
 
 
+def test_the_help_of_join_is_of_one_peer_and_only_there_a_peer_may_listen_nowhere() -> None:
+    told = {name: CliRunner().invoke(verb(name), ["--help"], terminal_width=80).output for name in ("train", "join")}
+    rows = {name: {row.split()[0]: row for row in text.splitlines() if "  --" in row} for name, text in told.items()}
+    assert "--listen ADDRESS  " in rows["train"]["--listen"]
+    assert "none" not in rows["train"]["--listen"]
+    assert "none: dial only" in rows["join"]["--listen"]
+    for flag in ("--link", "--site", "--threads"):
+        assert "peer" in rows["train"][flag]
+        assert "peer" not in rows["join"][flag]
+
+
 def completed(line: str) -> list[str]:
     """What a shell is told to offer for the last word of a command line."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_SAMOVAR_COMPLETE": "bash_complete"}

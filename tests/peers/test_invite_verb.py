@@ -3,15 +3,18 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live import STEADY, Live, run_here, verb
 
 from samovar.peers.launch.join_target import JoinTarget
 from samovar.peers.launch.keys import Invite
+from samovar.peers.launch.ways_in import WaysIn, asking
 from samovar.peers.records.comings import reinvited
 from samovar.peers.run_settings.settings import Settings, SettingsError
 from samovar.protocols.members.invitation import Invitation
+from samovar.protocols.zeromq.transport import KeyPair
 
 TRAIN = ("train", STEADY, "--peers", 2, "--period", 8, "--run", "run", "--json", "--no-report", "--steps", 10**8)
 
@@ -55,6 +58,23 @@ def test_a_new_invite_lets_one_key_in_and_the_old_one_is_refused_in_one_line(tmp
     gone = verb("invite", folder)
     assert gone.exit_code == 2
     assert gone.stderr.startswith(f"samovar: {folder}: no run goes on there; ")
+
+
+@pytest.mark.parametrize("new", [False, True])
+async def test_before_all_peers_are_up_an_invite_is_neither_revoked_nor_told_to_be(tmp_path: Path, new: bool) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def asks(question: dict[str, Any]) -> dict[str, Any]:
+        asked.append(question)
+        return {"guest": invite.guest.public}
+
+    invite = Invite.to(KeyPair.new().public)
+    ways_in = WaysIn(Path("task.py"), tmp_path, invite, asks)
+    assert "its invite stays as it is: try again" in (await ways_in.answer(asking(new=new)))["error"]
+    assert asked == [], "a peer that was up already would have revoked it"
+    ways_in.met([{"id": invite.contact, "address": "tcp://192.0.2.2:41"}])
+    assert invite.to_text() in ways_in.lines[0]
+    assert (await ways_in.answer(asking(new=new)))["line"]
 
 
 def test_a_script_that_founds_a_run_answers_too_and_its_limits_hold(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_bytes_of_a_resumed_run_are_counted_from_its_beginning() -> None:
 
 def test_a_peer_that_sleeps_says_so_and_for_how_long() -> None:
     found = board(happened("a", "started"), committed("a", 1))
-    why = "its 5.00 MB a day are used up for now; it leaves, and is back in 9 h 31 min"
+    why = "only 256 kB are there for now, of 5.00 MB a day; it leaves, and is back in 9 h 31 min"
     found.update(happened("a", "asleep", why=why))
     text = drawn(found.render(1, 80), 80)
     assert "asleep" in row(text, "a")
@@ -122,7 +122,7 @@ def test_a_newcomer_that_sleeps_does_not_catch_up() -> None:
     found = board()
     found.joins()
     found.update(happened("a", "joined"))
-    found.update(happened("a", "asleep", why="its 1.00 MB a day are used up for now"))
+    found.update(happened("a", "asleep", why="only 125 kB are there for now, of 1.00 MB a day"))
     assert "joined a running run   1 peer" in found.headline(1)
     found.update(happened("a", "awake"))
     assert "joined a running run, catching up" in found.headline(2)
@@ -158,6 +158,15 @@ def test_the_time_that_is_left_is_told_by_the_last_seconds() -> None:
         found.headline(number)
     found.update(committed("alice", 6))
     assert "about 40.0 s left" in found.headline(12)
+
+
+def test_the_time_that_is_left_is_told_where_a_run_ends_by_epochs() -> None:
+    found = board(committed("alice", 1, steps_left=990), steps=0)
+    found.headline(0)
+    found.update(committed("alice", 5, steps_left=150))
+    assert "about 375 ms left" in found.headline(0.1), "150 steps at 40 in 0.1 s"
+    found.update(committed("alice", 6, steps_left=None))
+    assert "left" not in found.headline(0.2)
 
 
 def test_a_newcomer_is_told_the_time_that_is_left_by_its_share_of_the_steps() -> None:

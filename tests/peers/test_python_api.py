@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,25 @@ def test_a_script_with_a_loop_of_its_own_is_trained_with_its_arguments(here: Pat
         samovar.train("loop.py", steps=6)
 
 
+@pytest.mark.parametrize("call", [samovar.train, samovar.simulate])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--width 64", r"such as \['--width', '64'\], got '--width 64'"),
+        (64, "such as .*, got 64"),
+        (b"-w", "got a bytes"),
+    ],
+)
+def test_arguments_that_are_no_list_of_words_are_refused_before_anything_starts(
+    here: Path, call: Callable[..., samovar.Result], given: object, said: str
+) -> None:
+    """A text is a sequence too: the task would find each letter of it as a word."""
+    (here / "line.py").write_text(TASK)
+    with pytest.raises(samovar.SettingsError, match=f"^arguments must be a list of the words, .*{said}$"):
+        call("line.py", arguments=given, quiet=True)
+    assert not (here / "runs").exists()
+
+
 def test_within_a_peer_nothing_is_started(here: Path) -> None:
     """A script that would train itself would do so without end."""
     (here / "loop.py").write_text("import samovar\nsamovar.train('loop.py')\nrun = samovar.join()\n")
@@ -287,6 +307,19 @@ def test_a_simulation_that_is_interrupted_says_so_beside_a_loop_too(here: Path, 
 def test_a_simulation_that_is_interrupted_says_so(here: Path, interrupted: None) -> None:
     with pytest.raises(samovar.Stopped, match=r"as far as it came: samovar report runs/steady-001"):
         in_a_notebook().send(None)
+
+
+def test_a_sweep_that_is_interrupted_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupts(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("samovar.sims.api.swept", interrupts)
+    with pytest.raises(samovar.Stopped) as stopped:
+        samovar.sweep(2)
+    assert (stopped.value.code, str(stopped.value)) == (130, "stopped")
+    assert capsys.readouterr().err == "samovar: stopped\n"
 
 
 class Tied(nn.Module):
@@ -465,7 +498,11 @@ def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None
 
 
 def test_a_bad_sweep_is_refused_before_it_starts_and_a_good_one_tells_its_findings() -> None:
-    for given, said in (({"count": 0}, "count must be a whole number"), ({"count": 1, "seed": -1}, "seed must be")):
+    for given, said in (
+        ({"count": 0}, "count must be a whole number from 1 to 1000000, got 0"),
+        ({"count": "two"}, "count must be .*, got 'two'"),
+        ({"count": 1, "seed": -1}, "seed must be"),
+    ):
         with pytest.raises(samovar.SettingsError, match=said):
             samovar.sweep(**given)  # type: ignore[arg-type]
     outcome = samovar.Sweep(first_seed=3, seeds=2, seconds=1.0, failures=(), never_met=(), reached={})

@@ -10,7 +10,7 @@ import pytest
 from live import verb
 from synthetic import HOSTILE, in_memory, synthetic_records
 from test_report import Page
-from test_simulated_runs import TASKS
+from test_simulated_runs import DIGITS, TASKS
 
 from samovar.peers.records.records import ExchangeRecord
 from samovar.peers.records.run import Run, read_run
@@ -73,6 +73,23 @@ def test_a_run_shorter_than_the_time_between_two_records_of_a_server_has_one_of_
     records = [record for record in read_run(tmp_path / "run").exchanges if record.counts]
     assert {record.peer for record in records} == {"2", "3"}
     assert summed(records, "staleness").total() == 2 * 3 * 16
+
+
+def test_a_worker_is_drawn_at_its_push_and_not_after_its_evaluation(tmp_path: Path) -> None:
+    """Under bsp no worker is two clocks ahead. An evaluated turn is recorded when the others may have pushed again."""
+    told = ("--protocol", "parameter-server", "--servers", 1, "--peers", 3, "--consistency", "bsp", "--steps", STEPS)
+    slow = ("--link", "100mbit,20ms", "--step-time", "1ms", "--evaluate-every", 1)
+    ended = verb("simulate", DIGITS, *told, *slow, "--run", tmp_path / "run", "--json")
+    assert ended.exit_code == 0, ended.stderr
+    run = read_run(tmp_path / "run")
+    of_workers = [record for record in run.exchanges if record.peer in WORKERS]
+    late_s = [record.time_s - record.made_s for record in of_workers if record.made_s is not None]
+    assert len(late_s) == len(of_workers)
+    assert min(late_s) > -1e-9
+    assert max(late_s) > 0.02
+    figures = Page(page(run, "")).figures
+    lead = [value for line in figures["worker lead-time"]["data"] for value in line["y"]]
+    assert 0 == min(lead) < max(lead) == 1
 
 
 def test_the_report_draws_clocks_waits_staleness_and_bytes(run: Run) -> None:

@@ -27,6 +27,16 @@ def stopped(folder: Path, protocol: str, algorithm: str) -> Path:
     [
         ("gossip", "d_psgd", "moshpit", ["the run goes on from the models of d_psgd by another algorithm, moshpit"]),
         ("parameter_server", "sync", "easgd", ["the run goes on from the models of sync by another algorithm, easgd"]),
+        (
+            "parameter_server",
+            "easgd",
+            "sync",
+            [
+                "the run goes on from the models of easgd by another algorithm, sync: from the servers' model, "
+                "which the workers take in place of their own"
+            ],
+        ),
+        ("parameter_server", "easgd:0.1", "easgd:0.2", []),
         ("parameter_server", "downpour:2", "downpour:3", []),
         ("gossip", "d_psgd", "d_psgd", []),
     ],

@@ -71,6 +71,13 @@ def endless(part: int, parts: int) -> Iterator[Any]:
     yield from load_task(UNION).data(part, parts)[:10]  # type: ignore[index]
 
 
+def test_records_tell_the_steps_that_are_left_of_a_run_that_ends_by_epochs() -> None:
+    _, exchanges, _ = play(load_task(UNION), epochs=26 / 50)
+    assert [(one.step, one.steps_left) for one in exchanges["1"]] == [
+        (step, 26 - step) for step in (*range(4, 25, 4), 26)
+    ]
+
+
 def test_epochs_of_data_without_a_length_are_known_from_the_second_one_on() -> None:
     _, exchanges, _ = play(replace(load_task(UNION), data=endless), epochs=2.5)
     assert exchanges["0"][-1].step == 25

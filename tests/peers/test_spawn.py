@@ -1,6 +1,7 @@
 """Spawning: peers of a task are forked from one process, each as much its own as one that was started anew."""
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from nursery import Nursery, execute
 
+from samovar.__main__ import main
 from samovar.peers.launch import spawn
 from samovar.peers.launch.control import Control
 from samovar.peers.launch.spawn import Fork, ForkServerKilled, Spawner, SpawnError
+from samovar.peers.machine.spinning import SPINS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="peers are forked on Linux only")
 
@@ -131,6 +135,60 @@ async def test_a_stopped_spawner_does_not_wait_for_the_fork_server(tmp_path: Pat
         with pytest.raises(SpawnError, match="gone"):
             await spawning
     await spawner.close()
+
+
+async def test_a_stopped_spawner_starts_no_command_and_says_so_in_one_line(tmp_path: Path) -> None:
+    spawner = Spawner([sys.executable, "-S", "-c", ""])
+    spawner.stop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(SpawnError, match="the run is being stopped"):
+        await spawner.spawn(theirs, tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
+@warm
+async def test_a_stopped_spawner_forks_no_more_and_its_forks_go_on(tmp_path: Path) -> None:
+    spawner = Spawner(None)
+    process, _, control = await forked(spawner, tmp_path / "peer-0.log")
+    spawner.stop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(SpawnError, match="the run is being stopped"):
+        await spawner.spawn(theirs, tmp_path / "peer-1.log")
+    assert process.returncode is None
+    await control.close()
+    assert await process.wait() == 1
+    await spawner.close()
+
+
+@warm
+async def test_a_fork_server_that_has_ended_forks_no_more_and_says_so_at_once(tmp_path: Path) -> None:
+    server = await spawn.ForkServer.start(tmp_path / "peer-0.log")
+    await server.close()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        async with asyncio.timeout(60):
+            with pytest.raises(SpawnError, match="gone"):
+                await server.fork(theirs, tmp_path / "peer-0.log")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "spins"), [({}, SPINS), ({"OMP_WAIT_POLICY": "ACTIVE"}, "-"), ({"GOMP_SPINCOUNT": "7"}, "7")]
+)
+async def test_threads_of_a_peers_kernels_soon_sleep_unless_its_user_chose_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], spins: str
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, chosen.get(name, ""))  # so that it is put back
+        if name not in chosen:
+            monkeypatch.delenv(name)
+    told = "import os; print(os.environ.get('GOMP_SPINCOUNT', '-'))"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = await Spawner([sys.executable, "-S", "-c", told]).spawn(theirs, tmp_path / "log")
+        assert await process.wait() == 0
+    assert (tmp_path / "log").read_text("utf-8") == f"{spins}\n"
+    assert CliRunner().invoke(main, ["doctor", "--help"]).exit_code == 0
+    assert os.environ.get("GOMP_SPINCOUNT", "-") == spins, "for a peer in the process of the command"
 
 
 async def test_a_signal_never_takes_an_exit_code_from_its_waiter(

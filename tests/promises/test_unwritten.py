@@ -131,7 +131,7 @@ def test_a_result_whose_records_are_gone_is_shown_all_the_same_and_the_loss_told
     folder.joinpath("result.json").unlink()
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    assert "not all of the result could be written" in output.end(result)
+    assert output.end(result) == f"{folder}: not all of the result could be written: file exists"
     assert capsys.readouterr().out.strip() == dataclasses.replace(result, report=None).to_json()
 
 
@@ -142,11 +142,15 @@ def test_a_tally_counts_the_furthest_checkpoint_too() -> None:
 
 
 def test_an_output_that_went_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[object]()
+
     def gone(*arguments: object, **options: object) -> None:
+        said.extend(arguments)
         raise BrokenPipeError
 
     monkeypatch.setattr("click.echo", gone)
     Output(steps=0, columns={}, as_json=True, quiet=False).say("join from another machine: ...")
+    assert said, "nothing was written, so nothing was gone"
 
 
 def test_a_life_that_was_started_anew_and_killed_before_it_wrote_anything_is_no_record_that_is_missing() -> None:

@@ -1,5 +1,6 @@
 """Edge peers in simulations: budgets as the network counts them, sleep when a day's bytes are used up, and pauses."""
 
+import re
 from typing import Any
 
 import pytest
@@ -72,8 +73,9 @@ def test_a_peer_sleeps_when_its_days_bytes_are_used_up_and_comes_back(
     run = Run(edge, steady, steps=4 * rounds, protocol=protocol, patience_s=300.0, **own).play(within_s=2 * DAY_S)
     first, *_ = asleep = run.events("asleep")
     assert {event.peer for event in asleep} == {"1"}
-    said = "its 1.00 MB a day are used up for now; it leaves, and is back in "
-    assert first.why == said + first.why.rpartition(" in ")[2]
+    said = re.fullmatch(r"only (\d+) kB are there for now, of 1.00 MB a day; it leaves, and is back in .*", first.why)
+    assert said is not None
+    assert 1 <= int(said[1]) <= 125, "of the first half day's bytes; it has not used those that come in over the day"
     woke, *_ = run.events("awake")
     assert 5 * 3600 < woke.time_s - first.time_s < 8 * 3600, "from next to nothing to a quarter of a day's bytes"
     passed = sorted([*run.counted[1].up, *run.counted[1].down])

@@ -130,12 +130,12 @@ def test_both_sides_of_a_partition_train_on_and_come_together_again() -> None:
     assert float((models - models.mean(0)).norm()) < 1e-3
 
 
-def struck(peers: int, fault: Fault, **settings: Any) -> list[Record]:
+def struck(peers: int, *faults: Fault, **settings: Any) -> list[Record]:
     """The records of a run on a complete graph whose peers take local steps of 50 ms."""
     common = {"steps": 400, "period": "4", "protocol": "gossip", "topology": "complete", "device": "cpu"}
     plain = Scenario.plain(Settings(peers=peers, patience_s=1.0, link="100mbit,5ms", **(common | settings)))
     records: list[Record] = []
-    scenario = replace(plain, groups=(replace(plain.groups[0], step_s=0.05),), faults=(fault,))
+    scenario = replace(plain, groups=(replace(plain.groups[0], step_s=0.05),), faults=faults)
     run_virtual(World(load_task(UNION), scenario, records.append).run(within_s=300), seed=0)
     return records
 
@@ -163,6 +163,15 @@ def test_the_last_of_two_trains_on_at_full_speed_and_tells_once_that_the_other_i
     last = {one.peer: one for one in exchanges}
     assert {one.step for one in last.values()} == {400}
     assert sum(one.peer == "1" for one in exchanges) < 60, "it went on from the other's model"
+
+
+def test_a_peer_that_is_away_twice_is_told_to_be_lost_and_back_twice() -> None:
+    """Where too few are left to remove it, it is in the view all the time."""
+    pauses = (Fault(kind=Kind.PAUSE, who=(1,), at_s=at_s, for_s=4.0) for at_s in (1.0, 9.0))
+    records = struck(2, *pauses)
+    for peer, other in (("0", "1"), ("1", "0")):
+        told = told_of_others(records, peer)
+        assert [event for event, about in told if about == other] == ["lost", "back"] * 2, peer
 
 
 def test_gossip_goes_on_when_most_of_its_peers_have_ended() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
-from live import verb
+from live import python, verb
 from scenario_files import write
 
 from samovar.peers.run_settings.settings import Settings
@@ -126,3 +127,12 @@ def test_the_story_of_a_promise_that_no_event_breaks_is_the_end_of_the_run() -> 
     scenario = Scenario.plain(Settings(device="cpu"))
     assert promises.broken(scenario, entries) == "living peers finish: nobody finished"
     assert story(scenario, entries, "living peers finish: nobody finished")[-1].startswith("   99.0000 s  0.0")
+
+
+def test_ctrl_c_ends_a_process_of_a_sweep_amid_its_seed(tmp_path: Path) -> None:
+    """It would else judge all seeds that it has been given, and the command would wait for it."""
+    (tmp_path / "worker.py").write_text(
+        "import os, signal\nfrom samovar.sims.sweeps.sweep import begin_worker\nbegin_worker()\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    assert python("worker.py", cwd=tmp_path).returncode == -signal.SIGINT

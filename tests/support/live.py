@@ -20,6 +20,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from nursery import NAME, OPEN_FILES, ZYGOTE, Forked, execute
+from stuck import ended_within
 
 from samovar import join
 from samovar.__main__ import main
@@ -33,6 +34,8 @@ STEADY = ROOT / "tests" / "support" / "tasks" / "steady.py"
 HANGS = ROOT / "tests" / "support" / "tasks" / "hangs.py"
 COUNTED = ROOT / "tests" / "support" / "tasks" / "counted.py"
 LIMIT_S = 120.0
+_WHOLE_RUN_S = 240.0
+"""Before pytest ends the test, which leaves the run's sockets open to the tests after it."""
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,10 @@ def verb(*arguments: object) -> Result:
                 seat.close()
 
 
-def samovar(folder: Path, *arguments: object) -> Ended:
-    """Run ``samovar ARGUMENTS`` to its end. The launcher is this process, which has loaded all that it needs."""
-    with contextlib.chdir(folder):
+def samovar(folder: Path, *arguments: object, limit_s: float = _WHOLE_RUN_S) -> Ended:
+    """Run ``samovar ARGUMENTS`` to its end. The launcher is this process, which has loaded all that it needs. After
+    `limit_s` the peers say what they wait for, and are killed."""
+    with contextlib.chdir(folder), ended_within(limit_s, folder, children):
         done = verb(*arguments)
     _, left = psutil.wait_procs(children(), timeout=4)
     for process in left:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy
+from stuck import tell_when_asked
 
 import samovar
 from samovar.peers.launch import forkserver, spawn
@@ -152,6 +153,7 @@ def _become(folder: str, environment: dict[str, str], files: dict[int, int]) -> 
     os.environ.clear()
     os.environ.update(environment)
     numpy.random.seed()  # noqa: NPY002
+    tell_when_asked()
     assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through="PYTHONUNBUFFERED" in environment)
 

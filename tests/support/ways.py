@@ -283,6 +283,7 @@ WAYS = (
     Way("servers, softsync", SERVERS | ASYNC | {"algorithm": "softsync"}, BY_CHANGE, ARRIVED, nightly=True),
     Way("servers, easgd", SERVERS | ASYNC | {"algorithm": "easgd:0.2:2"}, BY_CHANGE, ARRIVED, nightly=True),
     Way("servers, filters", SERVERS | ASYNC | FILTERED, BY_CHANGE, ARRIVED, nightly=True),
+    Way("servers, filtered pulls", SERVERS | {"pull_filters": "significant:0.02"}, BY_CHANGE, ADDED, nightly=True),
     Way("hogwild", HOGWILD, IN_MEMORY, INTERLEAVED),
     Way("hogwild, locked", HOGWILD | {"algorithm": "hogwild:locked:1"}, IN_MEMORY, INTERLEAVED, nightly=True),
     Way(

@@ -54,6 +54,18 @@ def test_elastic_averaging_goes_on_from_the_workers_own_models_after_a_resume() 
         assert not torch.allclose(one, first, atol=1e-2)
 
 
+def test_a_worker_of_elastic_averaging_that_evaluates_the_center_goes_on_from_its_own_model() -> None:
+    """The elastic force is all but nothing: whoever went on from the center would be back at the initial model."""
+    own = {"algorithm": "easgd:0.000001:2", "steps": 24, "peers": 2, "checkpoint_every_s": 0.0}
+    often, never = (
+        TwoPeers(load_task(TASKS / "judged.py"), Settings(**{**TWO_SERVERS, **own}, evaluate_every=every)).snapshots
+        for every in (4, 1000)
+    )
+    for clock in (4, 5, 8, 11):
+        one, other = (run[clock][0].tensors["parameter_server/model"] for run in (often, never))
+        assert torch.allclose(one, other, atol=1e-4), clock
+
+
 @pytest.mark.parametrize(("consistency", "first"), [("async", 6), ("ssp:2", 17), ("bounded:20", 6)])
 def test_a_worker_of_a_resumed_run_goes_on_from_its_own_clock_within_the_bound(consistency: str, first: int) -> None:
     """The other worker and the servers are at clock 20, and know no worker of this run."""

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
+from counting import counting_task, steps
 from live import verb
 from test_simulated_runs import TASKS
 from tiers import soaked
-from torch import Tensor, nn
+from torch import Tensor
 
 from samovar.aggregation.codecs.int8 import Int8
+from samovar.aggregation.filters.registry import parse_filters
 from samovar.aggregation.rows import Rows, Table
 from samovar.aggregation.vector import Part
 from samovar.peers.conversations.parameter_server import _state as state_of
 from samovar.peers.conversations.registry import Setup
 from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
-from samovar.peers.task.task import Task, load_task
+from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
 from samovar.protocols.parameter_server.pieces import Pieces
+from samovar.protocols.parameter_server.reading import Values
 from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.sparse import Sparse, dense
+from samovar.protocols.parameter_server.state import State
 from samovar.protocols.parameter_server.worker import Worker
+from samovar.protocols.work import Update
 from samovar.sims.checkers import parameter_server as promises
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
 from samovar.sims.world.world import World
 
-SIZE, STEPS, PEERS = 300, 12, 3
+STEPS, PEERS = 12, 3
 KEYS = Keys([Part(0, 100), Part(100, 200), Part(200, 210)], 210, torch.float32, [Table("words", 70, 3)])
 
 
@@ -100,6 +107,34 @@ def test_a_code_without_a_codec_and_one_that_cannot_be_decoded_are_refused() -> 
         dense(keys, (0,), (102,), b"\xff" * nbytes)
     with pytest.raises(ValueError, match="3 bytes for"):
         dense(keys, (0,), (102,), b"abc")
+    with pytest.raises(ValueError, match="this run has no codec"):
+        dense(KEYS, (3,), (3 + 1,), b"")
+    with pytest.raises(ValueError, match="other numbers of elements"):
+        dense(keys, (3,), (3 + 4,), b"")
+    one_row = torch.tensor([3], dtype=torch.int32).numpy().tobytes() + bytes(Int8().encoded_bytes(3))
+    message = dense(keys, (3,), (3 + 1,), one_row)
+    with pytest.raises(ValueError, match="not among those of its ranges"):
+        Pieces(keys, (3,), *message)
+
+
+@pytest.mark.parametrize("ranges", [(3,), tuple(range(len(KEYS)))])
+def test_a_server_decodes_rows_whose_code_is_the_shortest(ranges: tuple[int, ...]) -> None:
+    """In the first block of the table 3 rows, of which a code is 13 bytes and not 36; in another one row of 4 bytes."""
+    codec = Int8()
+    keys = Keys(KEYS.parts, 210, torch.float32, [Table("words", 70, 4)], codec)
+    values = codec.decode(codec.encode(torch.arange(12.0) + 1, 1), 12, torch.float32).view(3, 4)
+    rows = Rows(torch.tensor([0, 32, 33, 64]), torch.cat((values[:2], torch.full((1, 4), 0.3), values[2:])))
+    coded = {3: codec.encode(torch.arange(12.0) + 1, 1), 4: codec.encode(torch.full((4,), 0.3), 1)}
+    pushes = Pushes(pushed().vector, {"words": rows}, coded)
+    sparse = Sparse.of(keys, pushes)
+    assert sparse.counts((3, 4, 5)) == (3 + 3, 3 + 1, 0)  # blocks of 3 rows, or of 2: codes are shorter
+    message = sparse.payload(ranges, pushes)
+    due = sum(keys.piece_bytes(number, many) for number, many in zip(ranges, sparse.counts(ranges), strict=True))
+    assert len(message) == due
+    piece = Pieces(keys, ranges, *dense(keys, ranges, sparse.counts(ranges), message)).each()[ranges.index(3)]
+    assert isinstance(piece, Rows)
+    assert torch.equal(piece.values, values)
+    assert piece.ids.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -121,29 +156,6 @@ def test_elements_that_are_none_of_a_range_are_refused(
     payload = torch.tensor(ids, dtype=torch.int32).numpy().tobytes() + torch.ones(values).numpy().tobytes()
     with pytest.raises(ValueError, match=why):
         Pieces(KEYS, (0,), *dense(KEYS, (0,), counts, payload))
-
-
-def counting_task() -> Task:
-    """A model from which each step subtracts whole numbers, which do not depend on where it is."""
-
-    def model() -> nn.Module:
-        made = nn.Linear(SIZE, 1, bias=False)
-        nn.init.zeros_(made.weight)
-        return made
-
-    def data(part: int, parts: int) -> list[Tensor]:
-        return [steps(part)]
-
-    def loss(model: nn.Module, batch: Tensor) -> Tensor:
-        weight = model.weight
-        assert isinstance(weight, Tensor)
-        return (weight * batch).sum()
-
-    return Task(Path("counting"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
-
-
-def steps(part: int) -> Tensor:
-    return torch.randint(-3, 4, (1, SIZE), generator=torch.Generator().manual_seed(part)).float()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +183,7 @@ def test_a_run_with_filters_adds_every_change_exactly(filters: str) -> None:
     expected = -STEPS * sum(steps(part) for part in range(PEERS))
     last = max(pulled, key=lambda position: float((position.vector == expected[0]).sum()))
     assert torch.equal(last.vector, expected[0])  # that of the worker that ended last
-    assert all(not one.tensors["parameter_server/residual"].any() for one in pulled)
+    assert all("parameter_server/residual" not in one.tensors for one in pulled)
     turns = [one for one in records if isinstance(one, ExchangeRecord) and not one.counts]
     assert all(one.details["held_back"] == 0 for one in turns if one.version == STEPS)
     assert min(one.details["held_back"] for one in turns if one.version == 1) > 0
@@ -194,13 +206,77 @@ def test_filters_that_do_not_go_with_the_rest_are_refused_in_one_line(flags: tup
 
 
 def test_a_resumed_worker_goes_on_with_what_its_filters_held_back() -> None:
-    tensors = {"parameter_server/model": torch.zeros(4), "parameter_server/residual": torch.tensor([0.5, 0, 0, 1])}
-    saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
-    state = state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10)))
+    waits = torch.zeros(5, 2)
+    waits[3] = 1.5
+    tensors = Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}).tensors()
+    assert sum(tensor.numel() for tensor in tensors.values()) == 4 + 1 + 2, "of a table only rows that wait are saved"
+    facts = SimpleNamespace(tables={"words": torch.ones(5, 2), "few": torch.ones(1, 1)})
+
+    def resumed(tensors: dict[str, Tensor]) -> State:
+        tensors = {"parameter_server/model": torch.zeros(4), **tensors}
+        saved = SimpleNamespace(numbers={"parameter_server": [3, 6]}, tensors=tensors)
+        return state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10, facts=facts)))
+
+    state = resumed(tensors)
     assert (state.clock, state.step) == (3, 6)
-    assert state.residual is tensors["parameter_server/residual"]
-    del tensors["parameter_server/residual"]
-    assert state_of(cast(Setup, SimpleNamespace(resumed=saved, steps=10))).residual is None
+    assert state.residual.vector is tensors["parameter_server/residual"]
+    assert state.residual.rows.keys() == {"words"}
+    assert torch.equal(state.residual.rows["words"], waits)
+    none = resumed({}).residual
+    assert (none.vector, none.rows) == (None, {})
+
+
+@pytest.mark.parametrize("filters", ["int8", "significant:0.5,fp16", "skip:0.5,sign", "top_k:0.3:fp16"])
+def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> None:
+    """Each push touches other rows; the last one has what waits of all."""
+    keys = Keys([Part(0, 4)], 4, torch.float32, [Table("words", 50, 8)], parse_filters(filters).codec)
+    filtering, residual, chance = Filtering(parse_filters(filters), keys, 4), Residual(), torch.Generator()
+    sent, total, held = torch.zeros(50, 8), torch.zeros(50, 8), 0
+    for turn in range(30):
+        ids = torch.randperm(50, generator=chance.manual_seed(turn))[:12].sort().values
+        values = torch.randn(12, 8, generator=chance)
+        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), "")
+        change = Pushes(torch.zeros(4), {"words": Rows(ids, values)})
+        found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
+        rows, held = found.rows["words"], held + back
+        assert bool(torch.isin(rows.ids, ids).all()) or turn == 29
+        for number, block in keys.blocks.items() if keys.codec is not None and turn < 29 else ():
+            mine = rows.values[rows.ids % block.of == block.first]
+            assert (number in found.coded) == bool(len(mine))
+            if len(mine):
+                decoded = keys.codec.decode(found.coded[number], mine.numel(), torch.float32)
+                assert torch.equal(decoded.view_as(mine), mine)
+        sent[rows.ids] += rows.values
+        total[ids] += values
+    assert torch.allclose(sent, total, atol=1e-4)
+    assert not residual
+    assert (held > 0) == (filters != "int8")
+
+
+def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> None:
+    pushes, keys = list[tuple[int, Pushes, bool]](), Keys([Part(0, 4)], 4, torch.float32, [Table("words", 5, 2)])
+
+    class Pushing:
+        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, sparse: bool) -> None:
+            assert sparse
+            pushes.append((seq, pushed, last))
+
+        async def at_most(self, count: int) -> None: ...
+
+    filtering = Filtering(parse_filters("skip"), keys, 4)
+    waits = torch.zeros(5, 2)
+    waits[3] = 1.5
+    state = State(7, 7, torch.ones(4), residual=Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}))
+    options = SimpleNamespace(filters=filtering, tables=(), steps=None)
+    worker = Worker(*(cast(Any, one) for one in (Pushing(), SimpleNamespace(returns=0), None, options, state)))
+    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, "")
+    for _ in range(2):
+        assert asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True))) is None
+    ((seq, pushed, last),) = pushes
+    assert (seq, last, state.clock) == (8, True, 8)
+    assert pushed.vector.tolist() == [0.5, 0, 0, 1]
+    assert pushed.rows["words"].ids.tolist() == [3]
+    assert not state.residual, "nothing waits any more, and the second end pushes nothing"
 
 
 SPARSE_TASK = """

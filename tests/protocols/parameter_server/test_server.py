@@ -4,6 +4,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -35,6 +36,7 @@ from samovar.protocols.parameter_server.messages import (
     Settled,
     Survey,
 )
+from samovar.protocols.parameter_server.serving import Serving
 from samovar.protocols.parameter_server.store import settled_at
 
 
@@ -53,6 +55,33 @@ def test_the_first_reads_wait_for_each_worker_to_take_part_once() -> None:
 
     with_server(copy_of({"a": 0, "b": 0}, {"b"}, updates=0), back)
     with_server(copy_of({"b": 0}, {"b"}, updates=0), never_there)
+
+
+def test_a_server_that_is_slow_to_enter_forgets_no_worker_that_takes_part_meanwhile() -> None:
+    """Its first view, and messages of it, come before the task that waits for that view goes on."""
+
+    async def scene(server: Server) -> None:
+        second = view(2)
+        members = SimpleNamespace(on_view=[], lost=None, notify=lambda: None, view=second, me=second.members[0])
+
+        async def enter(contact: str | None) -> bool:
+            for on_view in members.on_view:
+                on_view(second)
+            server.parts.tenure.settle([0])
+            enlisted = await server.asked("a", lambda ask: Enlist(ask, 2, 0, (0,)), Enlisted)
+            assert enlisted.clocks == (0,)
+            return False
+
+        present = SimpleNamespace(enter=enter, late=False)
+        clock = cast(Any, SimpleNamespace(before_s=0.0, start=lambda: None))
+        serving = Serving(server.parts, cast(Any, members), cast(Any, present), clock, every=2)
+        assert await serving.enter(None, 0) == "started"
+        copy = server.parts.store.copies[0]
+        assert copy.enlisted == {"a"}, "and no worker of the run before"
+        assert copy.clocks == {"a": 0}
+        serving.close()
+
+    with_server(copy_of({"former": 7}, {"former"}, updates=3), scene)
 
 
 @pytest.mark.parametrize(
