@@ -253,7 +253,7 @@ class Hearsay:
             return True
         return len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
 
-    def _on_echo(self) -> None:
+    def _on_echo(self, _: PeerId) -> None:
         for mark, claim in list(self._claims.items()):
             if self._settled(mark, claim):
                 return
