@@ -65,6 +65,7 @@ class Acceptor:
         """The lives of this peer that have voted on behalf of a former one, this one the last."""
         self._voted: Version | None = None
         """The result that a former life voted for last; this life does not hold it."""
+        self.echoes.on_echo.append(lambda peer: self.postponed.reminders.heard(peer, self._view.generation + 1))
         channel.on(Propose, self._on_propose)
         channel.on(Adopt, self._on_adopt)
 
@@ -272,6 +273,7 @@ class Acceptor:
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._say(to, answer))
+        self.postponed.reminders.pass_on(min(self.promised, _AHEAD_MAX), to, self.postponed.courtesy_s)
         self._asked()
 
     def _say(self, to: PeerId, answer: Promise | Adopted) -> None:

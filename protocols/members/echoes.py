@@ -117,7 +117,8 @@ class Echoes:
         self._own: _Own | None = None
         self._against: set[PeerId] = set()
         """The members that tell of another decree under the ballot of `_own`."""
-        self.on_echo: list[Callable[[], None]] = []
+        self.on_echo: list[Callable[[PeerId], None]] = []
+        """Called with each member of which an echo in this view has arrived."""
         channel.on(Echo, self._on_echo)
 
     def begin(self) -> None:
@@ -218,7 +219,7 @@ class Echoes:
         if echo.generation == view.generation and sender in view.ids:
             self._said[sender].append((echo.ballot, echo.mark))
             for told in self.on_echo:
-                told()
+                told(sender)
 
     def _judge(self) -> None:
         """Report the proposer if so many tell of another decree that it lied."""

@@ -236,23 +236,24 @@ class Hearsay:
 
     def _is_adopted(self, mark: int, claim: _Claim, decree: Decree) -> bool:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
-        counts only when more than half have adopted it. A restarted member that votes on behalf of its former life is
-        asked too, although it is gone. Members that have adopted nothing after two patiences are not waited for: the
-        proposer cannot reach them. Of another decree they would have told."""
+        counts only when more than half have adopted it. This member counts among those of which enough have to agree,
+        also where it has adopted another decree: else a liar could tell each half of a view of the other half's. So do
+        members that are `gone`, as one liar's word makes them so, until they are lost, or answer that they are in no
+        view. Members that have adopted nothing after two patiences are not waited for: the proposer cannot reach them.
+        Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
-        out = {*roster.gone}.difference(roster.former)
-        members = [peer for peer in self._acceptor.echoes.hearers(roster.view) if peer not in out]
+        members = self._acceptor.echoes.hearers(roster.view)
         words = (claim.adopted | claim.hold | self._acceptor.echoes.same(mark)).intersection(members)
         late = asyncio.get_running_loop().time() > claim.since_s + 2 * self._channel.endpoint.patience_s
         left_out = {peer for peer in members if late and self._acceptor.echoes.is_silent(peer)}
         there = sum(1 for peer in members if peer in words or (peer not in left_out and self._there(peer)))
-        if len(words) + own < enough_of(there + own):
+        if len(words) + own < enough_of(there + (roster.id in roster.view.ids)):
             return False
         if self._acceptor.proposed_by(decree) in claim.hold:
             return True
         return len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
 
-    def _on_echo(self) -> None:
+    def _on_echo(self, _: PeerId) -> None:
         for mark, claim in list(self._claims.items()):
             if self._settled(mark, claim):
                 return

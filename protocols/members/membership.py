@@ -62,13 +62,9 @@ class Membership:
         self.learning = Learning(channel, roster, standing=lambda: self.standing, of_now=self._change.acceptor.of_now)
         self._attached: Attached = Unattached(roster, self.learning)
         self._admission = Admission(
-            channel,
-            roster,
-            terms,
-            standing=lambda: self.standing,
-            latest=lambda: self._change.acceptor.latest,
-            votes=lambda: self._former,
-        )
+            channel, roster, terms,
+            standing=lambda: self.standing, latest=lambda: self._change.acceptor.latest, votes=lambda: self._former,
+        )  # fmt: skip
         self._edges = Edges(
             channel, roster, enough=quorum.enough, renew=self._change.renew, of_now=self._change.acceptor.of_coordinator
         )
@@ -255,8 +251,10 @@ class Membership:
 
     def current(self, envelope: Envelope, generation: int) -> bool:
         """Whether a message counts: its sender is a member, and it names the `generation` of the present view, which is
-        not being changed. A sender outside the view that names a former generation is told that it is no member."""
+        not being changed. A sender outside the view that names a former generation is told that it is no member. A
+        member that names a later one may be asked for its view (`Reminders`)."""
         if envelope.sender in self.view.ids:
+            self._change.acceptor.postponed.reminders.heard(envelope.sender, generation)
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
         return False

@@ -47,7 +47,10 @@ class Outsiders:
 
     def expel(self, stale: Stale) -> None:
         """Act on `stale`, by which the others have decided a view without this peer: pass it on to the peers on its
-        side of a split, and have its waiters raise Expelled, so that this peer joins again."""
+        side of a split, and have its waiters raise Expelled, so that this peer joins again. Does nothing if this peer
+        has failed by another error, which ends its part."""
+        if not isinstance(self._roster.failed, Expelled | None):
+            return
         self._on_expelled()
         for peer in self._roster.alive if self._roster.id in self._roster.view.ids else ():
             if peer != self._roster.id:

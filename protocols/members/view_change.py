@@ -159,7 +159,7 @@ class Change:
             enough = await self._try(view)
             if enough is None:
                 sometimes("two led at once")
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(0.0 if view.by_seniority[0] == self._roster.id else pause_s)
                 pause_s = min(2 * pause_s, self._channel.endpoint.patience_s)
             elif not enough:
                 sometimes("too few answered")

@@ -3,13 +3,11 @@ predicate yields a line for each way in which its promise is broken."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ...protocols.local_sgd.rounds import Installed
-from ...protocols.transport import PeerId
 from ..scenarios.scenario import Kind, Scenario
-from ..world.event_log import Entry, Fell, id_of, peer_of
+from ..world.event_log import Entry, Fell, peer_of
 from .common import Check
 from .local_sgd import one_generation_has_one_view
 from .local_sgd_fetches import WHATEVER_A_DONOR_GIVES
@@ -20,24 +18,11 @@ _MEMBERS_MIN = 4
 
 def a_liar_moves_no_honest_member_apart(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """All honest peers of a generation have the same members and continue from the same round, whatever one member
-    tells some of them. Views of two or three members are not judged, and no peer that an honest one has left out of
-    that generation: its links to the others end, so it may reach the liar alone, and then believes it."""
+    tells some of them. Views of two or three members are not judged."""
     lies = (event for *_, event in entries if isinstance(event, Fell) and event.kind == Kind.HOSTILE)
     liars = {peer_of(life) for one in lies for life in one.who}
     honest = [entry for entry in entries if peer_of(entry.life) not in liars and not _is_small(entry.event)]
-    views: defaultdict[int, dict[PeerId, Installed]] = defaultdict(dict)
-    for _, life, event in honest:
-        if isinstance(event, Installed):
-            views[event.generation][id_of(life)] = event
-    yield from one_generation_has_one_view(scenario, [entry for entry in honest if not _is_left_out(entry, views)])
-
-
-def _is_left_out(entry: Entry, views: Mapping[int, Mapping[PeerId, Installed]]) -> bool:
-    """Whether this entry is of a view in whose generation another peer has one without the peer of this entry."""
-    event, peer = entry.event, id_of(entry.life)
-    if not isinstance(event, Installed):
-        return False
-    return any(peer not in view.members for other, view in views[event.generation].items() if other != peer)
+    yield from one_generation_has_one_view(scenario, honest)
 
 
 def _is_small(event: object) -> bool:

@@ -9,7 +9,7 @@ from simulated import PATIENCE_S, no_complaints  # noqa: F401
 
 from samovar.protocols.channel import Envelope
 from samovar.protocols.members.echoes import mark_of
-from samovar.protocols.members.errors import Expelled
+from samovar.protocols.members.errors import Expelled, NoQuorum
 from samovar.protocols.members.messages import MEMBERS, Adopted, Confirm, Confirmed, Install, Promise, Stale
 from samovar.protocols.members.view import Adoption
 
@@ -65,5 +65,15 @@ def test_an_answer_to_a_question_of_a_past_view_is_answered_by_the_present_one(a
         told.clear()  # all members pass a new view on
         await puppet.tell("p2", answer)
         assert told == [3]
+
+    with_puppet(scene)
+
+
+def test_a_member_that_has_failed_for_good_does_not_join_again_by_the_word_of_another() -> None:
+    async def scene(puppet: Puppet) -> None:
+        membership = puppet.walker.membership
+        membership._roster.fail(NoQuorum("1 of 3 peers are left"))
+        membership._take(decree(4, (membership.view.members[0], membership.view.members[2])), "p0")
+        assert isinstance(membership.failed, NoQuorum)
 
     with_puppet(scene)
