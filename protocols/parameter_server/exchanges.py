@@ -152,8 +152,8 @@ class Exchange:
             raise self._error
 
     def cancel(self) -> None:
-        """End the exchange, if it is not over: `over` is not called, `done` is true, `result` raises nothing. Answers to
-        come are dropped; servers keep the pushes that they have taken."""
+        """End the exchange, if it is not over: `over` is not called, `done` is true, `result` raises nothing. Answers
+        that are still to come are dropped; servers keep the pushes that they have taken."""
         self._exchanges.open.pop(self, None)
         self._break_off()
         if self._waiting is not None:
