@@ -41,6 +41,8 @@ TOO_RARE = (
     "a broken edge works again",
     "a member counted on a life that was over before it came",
     "a leader told two members two decrees",
+    "a proposal was passed on to the coordinator",
+    "a member that was left behind asked for the view",
     "a learner gave way to a newcomer",
     "a learner is too slow",
     "newcomers wait as changes took too long",

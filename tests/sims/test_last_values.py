@@ -123,8 +123,8 @@ def test_a_resumed_server_does_not_tell_the_updates_before_as_those_since_its_la
 class _Pulls:
     """A client of servers that hold ones, and no other worker."""
 
-    async def enlist(self, clock: int, *, resumed: bool) -> int:
-        return clock
+    async def enlist(self, clock: int, *, resumed: bool) -> tuple[int, int]:
+        return clock, clock
 
     async def pull(self, clock: int, wanted: object, *, exact: bool = False) -> Any:
         return cast(
