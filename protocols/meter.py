@@ -120,7 +120,8 @@ class Meter:
             self._unsettled -= 1
 
     def hide(self, hidden: bool) -> None:
-        """Note whether averaging goes on behind local steps from now on, so that time counts as hidden."""
+        """Note whether averaging goes on behind local steps from now on, so that time counts as hidden, unless it is
+        compute. Calls `read`, which counts the time until now as before."""
         self.read()
         self._hidden = hidden
 

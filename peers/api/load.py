@@ -43,9 +43,9 @@ def load(
 
     The model must have the very tensors of the file: names, shapes and types, frozen ones and buffers too. Tied weights
     are one tensor, under their first name. Nothing is changed unless all fit. Raises CheckpointError, with one line of
-    text that names the first difference, or says that the folder has no such file or several models, TypeError when
-    `model` is no module or `run` no folder, and ValueError when `best` is given with `peer` or `mean`. Scripts and
-    simulations leave no files.
+    text that names the first difference, or says that there is no such folder or file, or that it has several models,
+    TypeError when `model` is no module or `run` neither a path nor a result, and ValueError when `best` is given with
+    `peer` or `mean`. Scripts and simulations leave no files.
     """
     errors_are_lines()
     if not isinstance(model, nn.Module):

@@ -236,8 +236,9 @@ def _best_in(folder: Path) -> Best | None:
 def keep_result(result: Result, heard: Tally) -> None:
     """Write a result, the trace, and the report if the result names one, to the run's folder. Each file is written
     whole, or left as it was. Raises OSError; ValueError when the folder lacks records that the launcher has `heard`, or
-    has damaged ones; ModuleNotFoundError when only the report cannot be made. The written result then names no report.
-    The report's modules are imported here, so that they take no memory while peers train."""
+    has damaged ones; ModuleNotFoundError when only the report cannot be made. After any of these errors the written
+    result names no report, if the disk still takes it. The report's modules are imported here, so that they take no
+    memory while peers train."""
     folder = Path(result.run)
     folder.mkdir(parents=True, exist_ok=True)
     _write_result(result)

@@ -80,8 +80,9 @@ class WaysIn:
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a request of `samovar invite`, made by `asking`, wants, and return the answer: the run's invitation,
-        with the first join line as `line` ("": there is none); or an `error`, as for all but to revoke before `met`. If
-        the invite was changed, its `unwritten` says why the new lines could not be written, or is ""."""
+        with the first join line as `line` ("": there is none); or an `error`, among others before `met`, when the
+        invite can only be revoked. If the invite was changed, its `unwritten` says why the new lines could not be
+        written, or is ""."""
         if not self._encrypted:
             return {"error": "an insecure run has no invite: whoever reaches a peer may join"}
         async with self._answering:

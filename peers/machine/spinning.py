@@ -15,6 +15,6 @@ _CHOICES: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 def spinning(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables to add to the `environment` of a peer's process, before PyTorch is imported there, for its kernels'
-    threads to sleep after `SPINS` turns. Empty if one of the two variables that set this is there already. Other
-    libraries than GNU OpenMP (PyTorch's on Linux) pass them over."""
+    threads to sleep after `SPINS` turns. Empty if one of the two variables that set this, ``GOMP_SPINCOUNT`` and
+    ``OMP_WAIT_POLICY``, is there already. Other libraries than GNU OpenMP (PyTorch's on Linux) pass them over."""
     return {} if any(name in environment for name in _CHOICES) else {_CHOICES[0]: SPINS}

@@ -1,4 +1,4 @@
-"""The events about other members in a peer's records: present, joined, left, lost, back, unreachable, stalled."""
+"""The events about other members in a peer's records: present, joined, left, lost, back, apart, silent, stalled."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class Comings:
 
     def follow(self, view: View) -> None:
         """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
-        each pair of members that can no longer reach each other or can again, and for a change of the run's invite.
-        Of a member that was restarted since then it writes the loss of the former life first. Nothing before
-        `begin`."""
+        each pair of members that can no longer reach each other or can again, and for a change of the run's invite. Of
+        a member that was restarted since then it writes the loss of the former life first. A loss that was written
+        before, while too few were left to remove the member, is not written again. Nothing before `begin`."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return

@@ -93,7 +93,8 @@ def numbers_of(measured: Measured, declared: Mapping[str, str] | None, said: str
 
 
 def _number(value: SupportsFloat) -> float:
-    """The number, as an int where the task gives an integer, which is shown without decimals."""
+    """The number; an int, which is shown without decimals, where the task gives an integer that a float holds exactly,
+    and no bool."""
     try:
         whole = index(value)  # type: ignore[arg-type]  # an int, or an integer of NumPy or in a tensor
     except TypeError:

@@ -63,7 +63,8 @@ def peers_text(peers: int, servers: int) -> str:
 
 
 def lost_text(lost: int, back: int) -> str:
-    """The number of peers that were lost as text, with how many of them came back: '3 lost, 2 of them back'."""
+    """The number of peers that were lost as text, with how many of them came back: '3 lost, 2 of them back'; '3 lost'
+    if none did."""
     return f"{lost:,} lost" + (f", {back:,} of them back" if back else "")
 
 

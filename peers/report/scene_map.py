@@ -91,7 +91,7 @@ def network_map(scene: Scene) -> str:
 
 
 def link_words(link: str) -> str:
-    """``16mbit/1mbit,30ms,10ms`` -> '16mbit down, 1mbit up, 30ms, jitter 10ms'."""
+    """``16mbit/1mbit,30ms,10ms`` -> '16mbit down, 1mbit up, 30ms, jitter 10ms'; ``10mbit,40ms`` -> '10mbit, 40ms'."""
     rate, *times = link.split(",")
     down, _, up = rate.partition("/")
     words = [f"{down} down, {up} up" if up else rate, *times[:1], *(f"jitter {jitter}" for jitter in times[1:2])]

@@ -89,7 +89,8 @@ class ScriptReplica:
         """Do nothing: a script evaluates its own models."""
 
     async def end_round(self, position: Position) -> None:
-        """Do nothing: the begin is applied with the next work, or by `save`, and a script has no hooks."""
+        """Do nothing: the begin is applied with the next work, or by `save` if the script is leaving, and a script has
+        no hooks."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
         """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, has not failed,

@@ -182,8 +182,8 @@ class OwnSettings(Declared):
 
 
 def another_algorithm(before: str, now: str) -> str:
-    """The line for a run that goes on by another algorithm; "": both texts name one algorithm, perhaps with other
-    parameters."""
+    """The line for a run whose values of ``--algorithm`` were `before` and are `now`, each ``NAME`` or
+    ``NAME:PARAMETERS``: it goes on by another algorithm; "": both name one, perhaps with other parameters."""
     earlier, name = (text.partition(":")[0] for text in (before, now))
     return "" if earlier == name else f"the run goes on from the models of {earlier} by another algorithm, {name}"
 

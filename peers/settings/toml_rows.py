@@ -22,9 +22,9 @@ class TableError(ValueError):
 
 
 class Row:
-    """The table of `file` at the path `keys`. Construction raises TableError if that is no table, has a key that is not
-    among the `known` names, or has one twice. A key may be written with dashes or underscores; `known` and the methods
-    have underscores."""
+    """The table of `file` at the path `keys`, where the file must have a value. Construction raises TableError if that
+    is no table, has a key that is not among the `known` names, or has one twice. A key may be written with dashes or
+    underscores; `known` and the methods have underscores."""
 
     def __init__(self, file: TomlFile, keys: tuple[str | int, ...], known: Collection[str]) -> None:
         self.name = " ".join(str(key) if isinstance(key, str) else f"number {key + 1}" for key in keys)

@@ -91,7 +91,9 @@ class ModelCopy:
 
     @property
     def vector(self) -> Tensor:
-        """The model as a new flat vector, as it would be averaged now."""
+        """The vector [n] that peers would average now, a new tensor: the model, or, with `gradients`, its gradients.
+        Raises ValueError when the tensors have other shapes than when the run began, or a constant was changed
+        (`Averaged.vector`)."""
         return self._averaged.vector()
 
     @property

@@ -69,8 +69,8 @@ class Giving:
 
     async def publish(self, one: Published, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]) -> Own:
         """Publish `one`, with a codec its estimate, keep it for its `takers`, and answer the questions that wait for
-        it. Returns the vector that peers get, with its norm. `is_taken_by`, errors: as in
-        `exchange.NeighbourExchange.publish`."""
+        it. Returns the vector that peers get, with its norm. `is_taken_by` returns, for one taker, whether all other
+        takers take that one's vector too. Raises as `exchange.NeighbourExchange.publish`."""
         if self._estimates is not None:
             await own(one.vector)
             one = await self._estimates.published(one, self._channel.endpoint.id, takers, is_taken_by)

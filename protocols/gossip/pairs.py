@@ -79,7 +79,9 @@ class PairNeighbourhood(Neighbourhood):
         return changes
 
     def begin_anew(self, good: Mapping[PeerId, Published]) -> None:
-        """Note that this peer has replaced its state by the others': changes by earlier averages are dropped."""
+        """Note that this peer has replaced its state by the others', or goes on from its model only. Changes by
+        averages that others have made with it before, and that `back` has not returned, are dropped. `good` is
+        ignored."""
         self._changes.clear()
 
     def close(self) -> None:

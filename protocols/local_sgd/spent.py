@@ -28,8 +28,8 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a round in the form that all conversations share. `done`: the round, which had this `period`;
     `spent`: this peer's steps since the outcome before; `left`: local steps until the run ends (`Ends.left`);
-    `told`: whether the replica has reported its loss, without which the agreed loss is meaningless and becomes NaN;
-    `note`: a remark for the record."""
+    `told`: whether the replica has reported its loss, without which the agreed loss is meaningless and becomes NaN, as
+    it does where this peer caught up with the round; `note`: a remark for the record."""
     return Outcome(
         version=done.state.round,
         step=done.state.step,

@@ -40,9 +40,9 @@ class Reminders:
         """The timer after which those are asked; None: there are none."""
 
     def pass_on(self, ballot: int, proposer: PeerId, after_s: float) -> None:
-        """Pass the proposal of a `ballot` that this member has promised `proposer` to follow on to the coordinator,
-        unless that is the proposer: after so many seconds, and once a patience from then on, until `stop`. A further
-        call before that does nothing."""
+        """Pass the proposal of a `ballot` that this member has promised `proposer` to follow on to the coordinator, and
+        to the most senior member that it reaches, except to `proposer` and itself: after so many seconds, and once a
+        patience from then on, until `stop`. A further call before that does nothing, nor does one by a learner."""
         view = self._roster.view
         if self._passing is None and self._roster.id in view.ids:
             self._pass_on_in(after_s, Propose(view.generation, ballot), proposer)
@@ -61,7 +61,8 @@ class Reminders:
 
     def heard(self, peer: PeerId, generation: int) -> None:
         """Note that the member `peer` may be in the view of `generation`. If it is later than that of the present view,
-        `peer` is asked for its view after a patience, unless `stop` is called before."""
+        `peer` is asked for its view a patience after the first such note since peers were last asked, unless `stop` is
+        called before."""
         if generation > self._roster.view.generation:
             self._ahead[peer] = None
             if self._asking is None:

@@ -88,8 +88,8 @@ class Client:
         FOREVER, which a worker makes when it has ended, sees the last pushes of all workers. `wanted`: by table, the
         numbers [k] of the rows to pull, ascending and none twice. Raises ValueError where these are no rows of the
         tables, and the errors of `at_most`, because a read may wait for a push of this worker. If the push with the
-        number `clock` reads, and no rows are wanted, these are its values, and nothing is sent. `exact`: the run's
-        filters of pulls do not act on these values."""
+        number `clock` reads, and no rows are wanted, these are its values, and nothing is sent, unless `exact` asks for
+        others. `exact`: the run's filters of pulls do not act on these values."""
         if self._reading is not None and self._reading[0] == clock and not wanted and not (exact and self._keys.pulls):
             reading = self._reading[1]
             await self._until(lambda: (0, clock) not in self._pushing)

@@ -72,10 +72,10 @@ class Filtering:
     def apply(
         self, pushed: Pushes, pulled: Values, residual: Residual, rate: float, seed: int, *, last: bool
     ) -> tuple[Pushes, int]:
-        """The push to send in place of `pushed`, and the number of elements that are kept back. `pulled`: the values
-        from which its steps began, with the same rows; `rate`, `seed`: see `Push`. `residual` is changed: it loses what
-        is sent and gets what is kept back. Of the worker's `last` push nothing is kept back. Raises ValueError as
-        `Filters.apply`."""
+        """The push to send in place of `pushed`, and the number of elements that are kept back or forgotten. `pulled`:
+        the values from which its steps began, with the same rows; `rate`, `seed`: see `Push`. `residual` is changed: it
+        loses what is sent and gets what is kept back. The worker's `last` push is not filtered, and has all that waits.
+        Raises ValueError as `Filters.apply`."""
         trained, waited = pushed.vector[: self._parameters], residual.vector
         if last:
             sent, residual.vector, held, coded = trained if waited is None else trained + waited, None, 0, {}
@@ -97,7 +97,7 @@ class Filtering:
         self, table: Table, pushed: Rows, residual: Residual, push: Push, coded: dict[int, Tensor]
     ) -> tuple[Rows, int]:
         """The rows to send in place of those that are `pushed` of a table, and the number of elements that are kept
-        back. By block, what the codec makes of them is put into `coded`."""
+        back or forgotten. By block, what the codec makes of them is put into `coded`."""
         waits = residual.rows.get(table.name)
         if waits is None:
             waits = residual.rows[table.name] = torch.zeros(table.rows, table.width, dtype=self._keys.dtype)

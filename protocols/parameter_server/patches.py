@@ -4,8 +4,8 @@ values that it holds from an earlier pull (`messages.Pull.held`).
 By range a form stands in the answer's header. Of a range of the vector: 0, all elements; 1 + k, the k elements that
 have changed, after their int32 numbers in the range; 2 + the number of all its elements, the codec's encoding of all;
 whichever is fewest bytes. A range that has not changed is form 1 and no bytes. Of a block's rows: 0, all that were
-asked for; 1, the codec's encoding of them. Values that are not finite are not encoded. The payload has range after
-range.
+asked for; 1, the codec's encoding of them, if it is fewer bytes. Averaged buffers, and values that are not finite, are
+not encoded. The payload has range after range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .store import Copy
 
 
 class Patch(NamedTuple):
-    """What a worker is sent: by range the forms, and the bytes; `payload`: uint8, all bytes."""
+    """What a worker is sent: by range the `forms`, and in `sizes` the number of bytes; `payload`: uint8, all bytes."""
 
     forms: tuple[int, ...]
     sizes: tuple[int, ...]

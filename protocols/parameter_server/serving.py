@@ -240,7 +240,8 @@ def restored(store: Store, tensors: Mapping[str, Tensor], numbers: Sequence[Sequ
     """Put the copies that `saved` returned into `store`, marked as perhaps older than other servers' copies of their
     term. Raises ValueError when `store` has no such range, when values have another shape there, or when its server
     function keeps other tensors by name; other differences, such as another rate of the function, are not noticed.
-    Where only the filters of pulls differ, the exact values are shown."""
+    Where only one of the two runs has a threshold of pulls, the exact values are shown; where both have one, the shown
+    values stay, and the new threshold holds from the next update on."""
     why = "this run began with another model, --ranges or --server-update: go on with that one"
     for number, term, past, version, updates, clocks in numbers:
         if number >= len(store.keys):

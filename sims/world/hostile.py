@@ -187,8 +187,9 @@ def vars_of(message: object) -> dict[str, object]:
 
 
 def say(endpoint: Endpoint, to: PeerId, channel: str, message: object, payload: bytes) -> None:
-    """Send the message, unless it would have to wait for credit or is one of the link's own. If it is too large, or
-    `to` is lost, nothing is sent and no error raised."""
+    """Send the message, unless it would have to wait for credit or is one of the link's own. `payload` goes with a
+    message of the lane DATA only; others are sent without one. If the message is too large, or `to` is lost, nothing is
+    sent and no error raised."""
     with contextlib.suppress(PeerLost, ValueError):  # it is cut off, or the message is too large
         if lane_of(message) is Lane.CONTROL:
             endpoint.post(channel, to, message)
