@@ -112,9 +112,9 @@ class Pull:
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """The answer to Pull, and to a Push that reads, where it also stands for Pushed. Payload: the values of the ranges
-    and rows that were asked for, without the numbers of rows. By range: the number of `updates` so far, and the asking
-    worker's `clocks`; of a filtered answer the `forms` of the values (`patches`), else none. `late`: the worker for
-    whose push the server waited last; "": it waited for none."""
+    and rows that were asked for, without the numbers of rows; of a filtered answer a patch of them (`patches`). By
+    range: the number of `updates` so far, and the asking worker's `clocks`; of a filtered answer the `forms` of the
+    values, else none. `late`: the worker for whose push the server waited last; "": it waited for none."""
 
     ask: int
     updates: tuple[int, ...]
