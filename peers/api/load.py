@@ -36,8 +36,8 @@ def load(
     stopped or lost a peer.
 
     With ``--protocol gossip`` each peer has a model of its own, so one must be chosen: `peer`, or `mean`: the mean of
-    the parameters and floating-point buffers of all peers' models in the folder; integer buffers are then those of
-    `peer`.
+    the parameters and floating-point buffers of all peers' models in the folder, also of peers that were lost, whose
+    models are older; integer buffers are then those of `peer`.
 
     `best`: load the best evaluated model of the run in place of the last one.
 

@@ -148,14 +148,17 @@ class Board:
 
     @property
     def _latest(self) -> list[PeerState]:
-        """The peers known to have made the last round. Where exchanges are not rounds, all that have made one."""
-        last = self.version if self._noun == "round" else 1
-        return [peer for peer in self.peers.values() if peer.version >= last]
+        """The peers known to have made the last round. Where exchanges are not rounds, all that have made one, without
+        lost peers unless all of them are lost."""
+        if self._noun == "round":
+            return [peer for peer in self.peers.values() if peer.version >= self.version]
+        told = [peer for peer in self.peers.values() if peer.version]
+        return [peer for peer in told if peer.state != "lost"] or told
 
     @property
     def loss(self) -> float:
         """Mean over peers of the last training loss: of the peers that have finished the latest round, or, where
-        exchanges are not rounds, of all peers with an exchange. NaN when none of them has a finite one."""
+        exchanges are not rounds, of all present peers with an exchange. NaN when none of them has a finite one."""
         losses = [peer.loss for peer in self._latest if math.isfinite(peer.loss)]
         return fmean(losses) if losses else math.nan
 

@@ -107,8 +107,8 @@ class Result:
     ended_why: str = ""
     """Why it ended, in words."""
     loss: FloatOrNaN
-    """Mean training loss of the last round, or, where exchanges are not rounds, the mean of the peers' last losses;
-    NaN: none was reported."""
+    """Mean training loss of the last round, or, where exchanges are not rounds, the mean of the peers' last losses,
+    without those of lost peers; NaN: none was reported."""
     wall_s: float
     """Wall-clock seconds of the run, including the time before it was resumed and the starts of its processes, which
     are before the times of its records. Of a script that no launcher started: up to its last record."""

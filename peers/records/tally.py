@@ -124,12 +124,14 @@ class Tally:
 
     @property
     def loss(self) -> float:
-        """The training loss of the last round. Where exchanges are not rounds, the mean of the peers' last losses. NaN
-        before there is one."""
+        """The training loss of the last round. Where exchanges are not rounds, the mean of the peers' last losses,
+        without those of lost peers, which are of old models, unless all are lost. NaN before there is one."""
         if self.noun == "round":
             return self._last[2]
-        losses = [peer.loss for peer in self._peers.values() if math.isfinite(peer.loss)]
-        return fmean(losses) if losses else math.nan
+        losses = {name: peer.loss for name, peer in self._peers.items() if math.isfinite(peer.loss)}
+        gone = {one.peer for one in self.lost if not one.back}
+        present = [loss for name, loss in losses.items() if name not in gone]
+        return fmean(present or losses.values()) if losses else math.nan
 
     @property
     def lost(self) -> tuple[Lost, ...]:

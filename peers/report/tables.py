@@ -63,7 +63,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     most = max((record.members for record in run.exchanges), default=0)
     if most > len(peers):
         at_once = "a round" if run.noun == "round" else "an exchange"
-        fate += f"; up to {most:,} in {at_once}: a peer that joined from elsewhere keeps its own records"
+        fate += f"; up to {most:,} in {at_once}: peers elsewhere keep their own records"
     elif result and result.elsewhere:
         fate += f"; {len(result.elsewhere):,} more elsewhere"
     trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
@@ -92,10 +92,10 @@ def _scales(run: Run) -> Mapping[str, str]:
 
 def _measured(run: Run, told: Result | Tally, name: str) -> str:
     """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
-    chosen by it."""
+    chosen by it and another one than the last."""
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
     texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
-    if run.result and (best := run.result.best) and best.metric == name:
+    if run.result and (best := run.result.best) and best.metric == name and best.value != told.metrics[name]:
         scale = scale_of(name, _scales(run))
         word = "best kept" if scale.improves(told.metrics[name], best.value) else "best"
         texts.append(f"{word} {metric_text(best.value, scale)}{after_text(best.at, told.exchanges, run.noun)}")

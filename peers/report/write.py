@@ -167,9 +167,10 @@ def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
     """The section on a run with a parameter server, as HTML."""
     return f"""<h2>Workers and servers</h2>
 <p class="note">A worker's clock is the number of its pushes. The staleness of a push: the updates of a range since the
-values that its worker had pulled. A worker that waited for itself waited until the servers had its own push. Bytes are
-those of values, without headers; copied: between the servers of a chain. A clock is drawn at the time of the worker's
-record, after an evaluation of its own: meanwhile another worker seems further ahead than it was.</p>
+values that its worker had pulled. A worker that waited for itself waited until the servers had its own push; one that
+waited for nobody waited for servers and messages, or for the sum of several workers' pushes, which names none of them.
+Bytes are those of values, without headers; copied: between the servers of a chain. A clock is drawn at the time of the
+worker's record, after an evaluation of its own: meanwhile another worker seems further ahead than it was.</p>
 {_cards(charts)}
 {range_table(run)}"""
 

@@ -248,7 +248,7 @@ def test_the_live_table_has_the_columns_that_have_a_title() -> None:
     head = printed(board.render(30.0, 200)).splitlines()[1].split()
     assert {"neighbours", "distance"} < {*head}
     assert not {"seed", "period"} & {*head}
-    for part in ("exchange 39", "loss 2.000", "neighbours 2   distance 0.125   ", "2 peers, 1 lost"):
+    for part in ("exchange 39", "loss 1.500", "neighbours 2   distance 0.125   ", "2 peers, 1 lost"):
         assert part in board.headline(30.0)
 
 
@@ -259,12 +259,16 @@ def test_the_curve_of_a_run_without_rounds_goes_by_time(gossip: Path) -> None:
     assert {point.details["distance"] for point in points} == {0.125}
 
 
-def test_the_loss_of_a_run_without_rounds_is_the_mean_over_its_peers(gossip: Path) -> None:
+def test_the_loss_of_a_run_without_rounds_is_the_mean_over_the_peers_that_are_not_lost(gossip: Path) -> None:
     result = read_run(gossip).result
     assert result is not None
-    assert (result.loss, result.exchanges) == (2.0, 39)
-    assert "loss 2.000   39 exchanges   3 peers" in printed(final_table(result))
-    assert (Tally(in_order(gossip_records())).saved, result.noun) == (19, "exchange")
+    assert (result.loss, result.exchanges) == (1.5, 39)
+    assert "loss 1.500   39 exchanges   3 peers" in printed(final_table(result))
+    files = gossip_records()
+    assert (Tally(in_order(files)).saved, result.noun) == (19, "exchange")
+    files["carl"].append(EventRecord(peer="carl", time_s=31.0, event="joined"))
+    assert Tally(in_order(files)).loss == 2.0, "a peer that is back counts again"
+    assert Tally(in_order({"carl": files["carl"][:-1], "anna": files["anna"][-1:]})).loss == 3.0, "where all are lost"
 
 
 # Metrics
@@ -305,6 +309,9 @@ def test_the_best_value_stands_beside_the_last_one(gossip: Path) -> None:
     assert "<b>31.25</b><span>after exchange 35; best 12.50 after exchange 20</span>" in shown
     assert "<b>50.00%</b><span>after exchange 35</span>" in shown
     assert "best perplexity 12.50 after exchange 20   " in printed(final_table(told))
+    last = dataclasses.replace(best, value=31.25, at=35)
+    shown = page(dataclasses.replace(run, result=dataclasses.replace(told, best=last)), "")
+    assert "<b>31.25</b><span>after exchange 35</span>" in shown
 
 
 def test_a_run_that_was_not_evaluated_says_so_and_names_no_metric() -> None:

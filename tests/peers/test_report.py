@@ -258,10 +258,7 @@ def test_plotly_accepts_every_figure(run: Run) -> None:
 
 
 def test_the_report_tells_of_a_peer_with_records_on_another_machine() -> None:
-    records, said = (
-        synthetic_records(lost=None),
-        "none lost; up to 4 in a round: a peer that joined from elsewhere keeps",
-    )
+    records, said = synthetic_records(lost=None), "none lost; up to 4 in a round: peers elsewhere keep"
     assert said not in page(in_memory(records), "")
     assert said in page(in_memory({name: records[name] for name in list(records)[:3]}), "")
 
