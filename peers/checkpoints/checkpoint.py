@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ..whole_file import replaced
 from .file import read_file, read_numbers, write_file
 from .pytree import from_plain, to_plain
 
+_TRIES, _PAUSE_S = 20, 0.1
 # What tensors and JSON raise on values that they cannot hold.
 _UNFIT = (ValueError, TypeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
@@ -48,15 +50,33 @@ def save(path: Path, snapshot: Snapshot) -> None:
     failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as beside:
-            write_file(beside, snapshot.tensors, snapshot.numbers)
+        _once_files_are_free(lambda: _write(path, snapshot))
     except (OSError, *_UNFIT) as error:
         before = "the previous checkpoint is untouched" if os.path.lexists(path) else "there is no previous one"
         raise CheckpointError(f"cannot save checkpoint {path}: {reason(error)}; {before}") from None
     try:
-        _flush_folder(path.parent)
+        _once_files_are_free(lambda: _flush_folder(path.parent))
     except OSError as error:
         raise CheckpointError(f"checkpoint {path} may not outlive a power failure: {reason(error)}") from None
+
+
+def _write(path: Path, snapshot: Snapshot) -> None:
+    with replaced(path) as beside:
+        write_file(beside, snapshot.tensors, snapshot.numbers)
+
+
+def _once_files_are_free(write: Callable[[], None]) -> None:
+    """Call `write`, and again for 2 s while this process has no file descriptor left: where connections of strangers
+    took them, some are free within a quarter of a second (`protocols/zeromq/gate.py`). Blocks the calling thread."""
+    for _ in range(_TRIES):
+        try:
+            write()
+            return
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        time.sleep(_PAUSE_S)
+    write()
 
 
 def load(path: Path) -> Snapshot:

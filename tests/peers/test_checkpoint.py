@@ -176,6 +176,29 @@ def test_a_file_system_that_cannot_flush_a_folder_is_no_failure(path: Path, monk
     assert_loads(path, some())
 
 
+@pytest.mark.parametrize("failures", [3, 1000])
+def test_a_checkpoint_waits_for_a_file_descriptor_but_not_for_ever(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """As strangers' connections may have taken all, until the gate frees some."""
+    opened, left, pauses = os.open, [errno.EMFILE] * failures, list[float]()
+
+    def opens(*arguments: object, **more: object) -> int:
+        if left:
+            raise OSError(left.pop(), "too many open files")
+        return opened(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", opens)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    if failures == 1000:
+        with pytest.raises(CheckpointError, match="too many open files"):
+            save(path, Snapshot({}, {"number": 1}))
+    else:
+        save(path, Snapshot({}, {"number": 1}))
+        assert load(path).numbers == {"number": 1}
+    assert 0.0 < sum(pauses) <= 4.0
+
+
 def test_an_interrupt_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

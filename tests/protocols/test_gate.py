@@ -90,7 +90,7 @@ def test_a_flood_of_silent_strangers_costs_no_peer_no_connection_and_no_checkpoi
     assert len(os.listdir(f"/proc/{victim.pid}/fd")) < FILES
     flood.end()
     told = {f"{row['event']} {row['why']}" for row in run.records() if row["kind"] == "event"}
-    assert {one.split()[0] for one in told} <= {"started", "checkpoint"}, told
+    assert not [one for one in told if one.split()[0] not in ("started", "checkpoint")]
 
     newcomer = Live(tmp_path, "join", address, *rest, "--run", "late", "--no-report", run="late")
     runs.append(newcomer)
