@@ -170,7 +170,7 @@ def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
 values that its worker had pulled. A worker that waited for itself waited until the servers had its own push; one that
 waited for nobody waited for servers and messages, or for the sum of several workers' pushes, which names none of them.
 Bytes are those of values, without headers; copied: between the servers of a chain. A clock is drawn at the time of the
-worker's record, after an evaluation of its own: meanwhile another worker seems further ahead than it was.</p>
+worker's push.</p>
 {_cards(charts)}
 {range_table(run)}"""
 

@@ -73,9 +73,10 @@ class Client:
         how far the others may be ahead. Raises as `at_most`."""
         self._reading = None
         first = await self._enlisted(clock, resumed)
-        return (
-            first if first.clock == clock else first._replace(clock=(await self._enlisted(first.clock, resumed)).clock)
-        )
+        if first.clock == clock:
+            return first
+        again = await self._enlisted(first.clock, resumed)
+        return first._replace(clock=again.clock)
 
     def received(self) -> Mapping[PeerId, int]:
         """By server, the bytes of values that were pulled from it since the last call."""

@@ -91,8 +91,9 @@ class Exchanges:
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
         """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
+        placement = self.placement(view)
         for number in sorted(left):
-            if chain := self.placement(view).chain(number):
+            if chain := placement.chain(number):
                 of[chain[-1 if tail else 0]].append(number)
         return of
 
@@ -188,7 +189,7 @@ class Exchange:
         return await presence.view()
 
     def _has_view(self, waiting: asyncio.Task[View]) -> None:
-        if self.done() or waiting.cancelled():
+        if waiting.cancelled() or self.done():
             return
         self._waiting = None
         if (error := waiting.exception()) is not None:
@@ -202,8 +203,8 @@ class Exchange:
         """Ask about the ranges that are left, in `view`."""
         exchanges = self._exchanges
         if not exchanges.placement(view).servers:
-            now, since_s = asyncio.get_running_loop().time(), self._serverless_s
-            self._serverless_s = since_s = now if since_s is None else since_s
+            now = asyncio.get_running_loop().time()
+            since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
             if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
                 why = "no server is left, and none has come back"
                 self._end(LostRange(f"{why}: resume the run where its servers were, by --resume, and join it anew"))

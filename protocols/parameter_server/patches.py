@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...aggregation.rows import INDEX, ascending
 from ...aggregation.vector import all_finite
-from ..transfer.elements import copied, raw
+from ..transfer.elements import copied, of_bytes, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
 from .shares import Pushes, Shares
@@ -38,7 +38,7 @@ def patch(
 ) -> Patch:
     """The patch for a worker that holds the values of `ranges` after the updates `held` (`messages.Pull`). `ids`: by
     block among them the rows [k] that it asks for."""
-    forms, sizes, parts = list[int](), list[int](), list[bytes]()
+    forms, sizes, parts = list[int](), list[int](), list[Buffer]()
     for number, update in zip(ranges, held, strict=True):
         copy = copies[number]
         if number in keys.blocks:
@@ -47,10 +47,8 @@ def patch(
             form, part = _elements(keys, number, copy.shown, _changed(copy, update))
         forms.append(form)
         sizes.append(len(part))
-        parts.append(bytes(part))
-    whole = b"".join(parts)
-    payload = torch.frombuffer(bytearray(whole), dtype=torch.uint8) if whole else torch.empty(0, dtype=torch.uint8)
-    return Patch(tuple(forms), tuple(sizes), payload)
+        parts.append(part)
+    return Patch(tuple(forms), tuple(sizes), of_bytes(bytearray().join(parts), torch.uint8))
 
 
 def _changed(copy: Copy, held: int) -> Tensor | None:
@@ -73,7 +71,7 @@ def _elements(keys: Keys, number: int, values: Tensor, changed: Tensor | None) -
     codec = None if keys.pulls is None or keys.is_buffer(number) or not all_finite(values) else keys.pulls.codec
     few = values.nbytes if codec is None else min(values.nbytes, codec.encoded_bytes(len(values)))
     if changed is not None and len(changed) * (WIRE_INDEX.itemsize + keys.dtype.itemsize) < few:
-        return 1 + len(changed), bytes(raw([changed.to(WIRE_INDEX)])) + bytes(raw([values[changed]]))
+        return 1 + len(changed), b"".join((raw([changed.to(WIRE_INDEX)]), raw([values[changed]])))
     if codec is None or few == values.nbytes:
         return 0, raw([values])
     return keys.coded(number), raw([codec.encode(values, 0)])
@@ -114,11 +112,8 @@ def patched(
 
 def _nbytes(keys: Keys, shares: Shares, number: int, form: int, *, held: bool) -> int:
     """The bytes of a range in this form. Raises ValueError where it can have none such."""
-    codec, count, is_block = (
-        None if keys.pulls is None else keys.pulls.codec,
-        shares.size(number),
-        number in keys.blocks,
-    )
+    codec = None if keys.pulls is None else keys.pulls.codec
+    count, is_block = shares.size(number), number in keys.blocks
     if form == 0:
         return count * keys.dtype.itemsize
     if form == (1 if is_block else keys.coded(number)) and codec is not None and count:

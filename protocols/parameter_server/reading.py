@@ -12,7 +12,7 @@ from torch import Tensor
 from ...aggregation.rows import Rows
 from ..channel import Envelope
 from ..link.link import PeerLost
-from ..transfer.elements import of_bytes
+from ..transfer.elements import of_bytes, raw
 from ..transport import PeerId
 from .keys import Keys
 from .messages import Pulled
@@ -106,7 +106,7 @@ class Reading:
                 self._found.vector[part.start : part.stop] = before[part.start : part.stop]
         held = before is not None
         try:
-            patched(self._keys, self._shares, ranges, forms, payload.numpy().tobytes(), self._found, held=held)
+            patched(self._keys, self._shares, ranges, forms, raw([payload]), self._found, held=held)
         except ValueError as wrong:
             raise PeerLost(server, f"its answer cannot be used: {wrong}") from None
 
