@@ -84,11 +84,11 @@ def completed(line: str) -> list[str]:
 
 
 def test_a_shell_completes_commands_settings_and_values_those_of_the_chosen_conversation() -> None:
-    """By the line of the README."""
+    """By the line of the page on runs."""
     told = CliRunner().invoke(main, [], prog_name="samovar", env={"_SAMOVAR_COMPLETE": "bash_source"})
     assert "complete -o nosort -F _samovar_completion samovar" in told.stdout
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert 'eval "$(_SAMOVAR_COMPLETE=bash_source samovar)"' in readme
+    page = (ROOT / "docs" / "runs.md").read_text("utf-8")
+    assert 'eval "$(_SAMOVAR_COMPLETE=bash_source samovar)"' in page
     assert completed("samovar tr") == ["train"]
     assert completed("samovar train --per") == ["--period", "--period-initial", "--period-block-s"]
     assert completed("samovar train --inner ") == ["kept", "averaged", "reset"]
