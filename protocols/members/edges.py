@@ -184,7 +184,7 @@ class Edges:
             tell()
 
         def settle() -> None:
-            if vouchers := self._vouchers[coordinator] - self._accusers[coordinator]:
+            if vouchers := self._vouchers.pop(coordinator) - self._accusers[coordinator]:
                 sometimes("a peer that had lost the coordinator, and nobody else, joined anew")
                 witness(VouchedFor(coordinator))
                 roster.fail(Expelled(min(vouchers)))

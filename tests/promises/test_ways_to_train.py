@@ -92,14 +92,15 @@ class Played:
             assert all({one.name for one in life.peer.membership.view.members} == members for life in self.lives)
         if EQUAL not in way.cannot:
             assert len(set(self.models)) == 1
-            first, *others = [agreed(life) for life in self.lives]
+            first, *others = [agreed(life, way) for life in self.lives]
             assert all(other == first for other in others)
 
 
-def agreed(life: Life) -> dict[str, Any]:
-    """What the conversation keeps, but for the compression residual, which is each peer's own."""
+def agreed(life: Life, way: Way) -> dict[str, Any]:
+    """What the conversation keeps, but for that which is each peer's own: a compression residual, an elastic worker's
+    model."""
     position = life.peer.conversation.position()
-    tensors = {name: tensor.numpy().tobytes() for name, tensor in position.tensors.items() if name != "residual"}
+    tensors = {name: tensor.numpy().tobytes() for name, tensor in position.tensors.items() if name not in way.own}
     return tensors | dict(position.numbers)
 
 

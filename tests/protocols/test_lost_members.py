@@ -114,6 +114,22 @@ def test_a_member_that_lost_the_next_coordinator_too_hears_its_vouchers() -> Non
     simulate(main())
 
 
+def test_a_coordinator_that_is_lost_a_second_time_in_one_view_is_accused_twice_again() -> None:
+    """At once, and after a patience (sweep seed 55)."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership, told = puppet.walker.membership, list[Suspicion]()
+        over(puppet.others["p2"], MEMBERS).on(Suspicion, lambda envelope: told.append(envelope.message))
+        for times in (2, 4):
+            membership.lost("p0", "a whim")
+            await asyncio.sleep(2 * PATIENCE_S)
+            assert [one.peer for one in told] == ["p0"] * times
+            await puppet.tell("p0", Promise(3, 1, 1, NOTHING, NOTHING, True, 0, None))
+            assert membership.coordinator == "p0", "it is there again"
+
+    with_puppet(scene)
+
+
 def test_a_newcomer_sent_elsewhere_is_not_turned_away_by_its_former_contact() -> None:
     async def main() -> None:
         company = Company(1)

@@ -34,7 +34,8 @@ class Way:
     `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
-    in `support`, which scripts train too if it is a recipe; empty: the usual one."""
+    in `support`, which scripts train too if it is a recipe; empty: the usual one. `own`: the tensors that a conversation
+    keeps for each peer alone."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Way:
     all_at_once: bool = True
     longest: int = 4
     task_file: str = ""
+    own: frozenset[str] = frozenset({"residual"})
 
     @property
     def task(self) -> Path:
@@ -281,7 +283,14 @@ WAYS = (
     ),
     Way("servers, backup", SERVERS | {"algorithm": "backup:1"}, BY_CHANGE, FIRST, nightly=True),
     Way("servers, softsync", SERVERS | ASYNC | {"algorithm": "softsync"}, BY_CHANGE, ARRIVED, nightly=True),
-    Way("servers, easgd", SERVERS | ASYNC | {"algorithm": "easgd:0.2:2"}, BY_CHANGE, ARRIVED, nightly=True),
+    Way(
+        "servers, easgd",
+        SERVERS | ASYNC | {"algorithm": "easgd:0.2:2"},
+        BY_CHANGE,
+        ARRIVED,
+        nightly=True,
+        own=frozenset({"parameter_server/model"}),
+    ),
     Way("servers, filters", SERVERS | ASYNC | FILTERED, BY_CHANGE, ARRIVED, nightly=True),
     Way("servers, filtered pulls", SERVERS | {"pull_filters": "significant:0.02"}, BY_CHANGE, ADDED, nightly=True),
     Way("hogwild", HOGWILD, IN_MEMORY, INTERLEAVED),
