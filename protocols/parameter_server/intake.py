@@ -207,7 +207,7 @@ class Intake:
         blocks = self._store.keys.blocks
         none = dict.fromkeys(blocks.keys() & {*push.ranges}, NO_ROWS) if blocks else {}
         held = () if self._store.keys.pulls is None else tuple([1 + updates for updates in push.read])
-        read = self._reads.read(envelope.sender, push.ranges, push.seq, none, held)
+        read = self._reads.read(envelope.sender, push, push.seq, none, held)
         answer = partial(self._answer, envelope, pusher, read, late)
         self._chains.after(push.ranges, partial(self._close, envelope, answer))
 

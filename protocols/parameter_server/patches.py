@@ -1,5 +1,6 @@
 """Filtered pulls as messages: of its ranges, the elements that a worker does not hold yet. It tells the updates of the
-values that it holds from an earlier pull (`messages.Pull.held`).
+values that it holds from an earlier pull (`messages.Pull.held`), and the term of that pull: a server that came back
+from an older checkpoint may have other updates of these numbers.
 
 By range a form stands in the answer's header. Of a range of the vector: 0, all elements; 1 + k, the k elements that
 have changed, after their int32 numbers in the range; 2 + the number of all its elements, the codec's encoding of all;
@@ -34,26 +35,33 @@ class Patch(NamedTuple):
 
 
 def patch(
-    keys: Keys, copies: Mapping[int, Copy], ranges: Sequence[int], held: Sequence[int], ids: Mapping[int, Tensor]
+    keys: Keys,
+    copies: Mapping[int, Copy],
+    ranges: Sequence[int],
+    held: Sequence[int],
+    term: int,
+    ids: Mapping[int, Tensor],
 ) -> Patch:
-    """The patch for a worker that holds the values of `ranges` after the updates `held` (`messages.Pull`). `ids`: by
-    block among them the rows [k] that it asks for."""
+    """The patch for a worker that holds the values of `ranges` after the updates `held` in the term `term`
+    (`messages.Pull`). `ids`: by block among them the rows [k] that it asks for."""
     forms, sizes, parts = list[int](), list[int](), list[Buffer]()
     for number, update in zip(ranges, held, strict=True):
         copy = copies[number]
         if number in keys.blocks:
             form, part = _rows(keys, copy.values[ids[number]])
         else:
-            form, part = _elements(keys, number, copy.shown, _changed(copy, update))
+            form, part = _elements(keys, number, copy.shown, _changed(copy, update, term))
         forms.append(form)
         sizes.append(len(part))
         parts.append(part)
     return Patch(tuple(forms), tuple(sizes), of_bytes(bytearray().join(parts), torch.uint8))
 
 
-def _changed(copy: Copy, held: int) -> Tensor | None:
+def _changed(copy: Copy, held: int, term: int) -> Tensor | None:
     """The numbers of the elements that have changed since the values that a worker holds (`messages.Pull`); None: all
     may have."""
+    if term not in (copy.term, copy.former):
+        return None
     if held == 1 + copy.updates:
         return torch.empty(0, dtype=INDEX)
     return None if copy.recent is None or not 0 < held <= copy.updates else copy.recent.changed(held - 1)

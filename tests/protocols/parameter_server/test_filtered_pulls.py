@@ -69,7 +69,7 @@ def push(made: Store, few: int, seed: int) -> None:
 
 
 def sent(made: Store, held: Sequence[int]) -> Patch:
-    return patch(made.keys, made.copies, RANGES, held, {})
+    return patch(made.keys, made.copies, RANGES, held, 0, {})
 
 
 def read(made: Store, ranges: Sequence[int], one: Patch, before: Tensor | None) -> Tensor:
@@ -137,7 +137,7 @@ def test_rows_come_whole_or_encoded() -> None:
         made = store(PullFilters(0.0, codec), rows=True)
         shares = Shares(made.keys, {"words": wanted})
         into = shares.blank()
-        found = patch(made.keys, made.copies, (3, 4), (0, 0), shares.ids)
+        found = patch(made.keys, made.copies, (3, 4), (0, 0), 0, shares.ids)
         assert found.sizes == tuple(rows * factor + (4 if codec else 0) for rows in (3, 2))
         patched(made.keys, shares, (3, 4), found.forms, found.payload.numpy().tobytes(), into, held=False)
         due = torch.arange(210.0).view(70, 3)[wanted]
@@ -168,7 +168,7 @@ def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_kn
     for update in range(60):
         push(made, 30, update)
         history.append(made.copies[0].shown)
-        since = [patch(made.keys, made.copies, (0,), (1 + one,), {}) for one in range(len(history))]
+        since = [patch(made.keys, made.copies, (0,), (1 + one,), 0, {}) for one in range(len(history))]
         for values, one in zip(history, since, strict=True):
             due = torch.cat((values, torch.zeros(3100)))
             assert torch.equal(read(made, (0,), one, due)[:3000], made.copies[0].shown)
@@ -185,7 +185,7 @@ def test_values_that_are_not_finite_are_shown_and_not_encoded() -> None:
     found = sent(made, (0, 0, 0))
     assert found.forms == (0, 3002, 0)
     assert torch.equal(read(made, RANGES, found, None)[:9].isfinite(), torch.tensor([True] * 7 + [False] * 2))
-    assert patch(made.keys, made.copies, (3,), (0,), {3: torch.tensor([0, 1])}).forms == (0,)
+    assert patch(made.keys, made.copies, (3,), (0,), 0, {3: torch.tensor([0, 1])}).forms == (0,)
 
 
 def test_an_answer_that_cannot_be_used_leaves_nothing_in_the_next_one() -> None:
@@ -199,7 +199,7 @@ def test_an_answer_that_cannot_be_used_leaves_nothing_in_the_next_one() -> None:
 
     def take(forms: tuple[int, ...], payload: Tensor) -> None:
         message = Pulled(1, (2, 2, 0), (0, 0, 0), forms, "", 0)
-        reading.take(cast(Envelope, _Answer("0", message, payload.numpy().tobytes())), RANGES)
+        reading.take(cast(Envelope, _Answer("0", message, payload.numpy().tobytes())), RANGES, 1)
 
     with pytest.raises(PeerLost, match="cannot be used"):
         take((0, 11, 1), bad)

@@ -240,7 +240,7 @@ def test_a_run_resumed_without_filters_pushes_what_they_had_held_back() -> None:
     assert options_of(cast(Setup, setup), algorithm, keys, 0, Residual()).filters is None
     filters = options_of(cast(Setup, setup), algorithm, keys, 0, residual).filters
     assert filters is not None
-    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
     for due in (3.0, 2.0):
         sent, held = filters.apply(change, pulled, residual, 1.0, 0, last=False)
         assert (sent.vector.tolist(), held) == ([due] * 4, 0)
@@ -276,7 +276,7 @@ def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> N
     for turn in range(30):
         ids = torch.randperm(50, generator=chance.manual_seed(turn))[:12].sort().values
         values = torch.randn(12, 8, generator=chance)
-        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), "")
+        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), 1, "")
         change = Pushes(torch.zeros(4), {"words": Rows(ids, values)})
         found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
         rows, held = found.rows["words"], held + back
@@ -310,7 +310,7 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     state = State(7, 7, torch.ones(4), residual=Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}))
     options = SimpleNamespace(filters=filtering, tables=(), steps=None)
     worker = Worker(*(cast(Any, one) for one in (Pushing(), SimpleNamespace(returns=0), None, options, state)))
-    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, "")
+    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, 1, "")
     for _ in range(2):
         assert asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True))) is None
     ((seq, pushed, last),) = pushes
@@ -322,7 +322,7 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
 
 def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
     keys = Keys([Part(0, 4)], 4, torch.float64, [Table("words", 5, 2)])
-    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
     last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, last=True)
     assert not any(Sparse.of(keys, last).counts(range(1, len(keys))))
 
