@@ -154,14 +154,15 @@ class Client:
         last: bool = False,
         of: int = 0,
         reads: bool = False,
+        rest: bool = False,
         sparse: bool = False,
     ) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`,
-        `reads`: see `messages.Push`; a push may read only where the consistency shows a worker all of its own pushes.
-        `sparse`: elements of the vector that are 0 need not be sent. The tensors must not change any more. Raises
-        ValueError where they are not of the shapes and the dtype of the model and its tables. A push that is under way
-        is not begun again."""
+        `reads`, `rest`: see `messages.Push`; a push may read only where the consistency shows a worker all its own
+        pushes. `sparse`: elements of the vector that are 0 need not be sent. The tensors must not change any more.
+        Raises ValueError where they are not of the shapes and the dtype of the model and its tables. A push that is
+        under way is not begun again."""
         if (of, seq) in self._pushing:
             return
         shares, reading, term = (Sparse if sparse else Shares).of(self._keys, pushed), None, 0
@@ -179,7 +180,7 @@ class Client:
             payload = shares.payload(ranges, pushed)
             parcel = parcels.put(server, [payload])
             return Question(
-                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads, parcel, term),
+                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads, parcel, term, rest),
                 b"" if parcel else payload, answers, take,
             )  # fmt: skip
 

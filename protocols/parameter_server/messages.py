@@ -59,7 +59,7 @@ class Push:
     `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker. `reads`:
     the worker also asks for the values of the ranges that a read at clock `seq` may see, but for no rows. Where the run
     filters pulls, the answer is filtered, and the worker holds the values that it has `read`, pulled in the view
-    `term` (as in Pull)."""
+    `term` (as in Pull). `rest`: it is of no step, and has what the worker's filters kept back of former ones."""
 
     ask: int
     epoch: int
@@ -72,6 +72,7 @@ class Push:
     reads: bool
     parcel: int
     term: int = 0
+    rest: bool = False
 
 
 @_control

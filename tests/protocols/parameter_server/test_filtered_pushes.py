@@ -12,6 +12,7 @@ import pytest
 import torch
 from counting import counting_task, steps
 from live import verb
+from one_server import Server, copy_of, with_server
 from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor
@@ -30,6 +31,7 @@ from samovar.protocols.parameter_server.algorithms.registry import parse_algorit
 from samovar.protocols.parameter_server.client import Enlistment
 from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.messages import FOREVER, Push, Pushed
 from samovar.protocols.parameter_server.pieces import Pieces
 from samovar.protocols.parameter_server.reading import Values
 from samovar.protocols.parameter_server.shares import Pushes, Shares
@@ -298,7 +300,8 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     pushes, keys = list[tuple[int, Pushes, bool]](), Keys([Part(0, 4)], 4, torch.float32, [Table("words", 5, 2)])
 
     class Pushing:
-        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, sparse: bool) -> None:
+        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, rest: bool, sparse: bool) -> None:
+            assert rest
             assert sparse
             pushes.append((seq, pushed, last))
 
@@ -318,6 +321,22 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     assert pushed.vector.tolist() == [0.5, 0, 0, 1]
     assert pushed.rows["words"].ids.tolist() == [3]
     assert not state.residual, "nothing waits any more, and the second end pushes nothing"
+    state.over = False
+    asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True)))
+    assert not any(pushes[1][1].vector), "a worker of which nothing waits takes part in the mean of the rests too"
+
+
+def test_a_rest_that_comes_alone_counts_as_among_all_workers() -> None:
+    """The worker a has ended, so that b, whose steps were means of both, is the last one."""
+
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        values = torch.full((3,), 8.0).numpy().tobytes()
+        push = lambda ask: Push(ask, 1, 5, (0,), (0,), (1,), True, 0, False, 0, rest=True)  # noqa: E731
+        assert isinstance(await server.asked("b", push, Pushed, payload=values), Pushed)
+        assert server.parts.store.copies[0].values.tolist() == [4, 4, 4]
+
+    with_server(copy_of({"a": FOREVER, "b": 4}, {"a", "b"}, updates=4), scene)
 
 
 def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
