@@ -22,6 +22,7 @@ from ...aggregation.vector import all_finite
 from ..transfer.elements import copied, of_bytes, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
+from .recent import NONE
 from .shares import Pushes, Shares
 from .store import Copy
 
@@ -63,7 +64,7 @@ def _changed(copy: Copy, held: int, term: int) -> Tensor | None:
     if term not in (copy.term, copy.former):
         return None
     if held == 1 + copy.updates:
-        return torch.empty(0, dtype=INDEX)
+        return NONE
     return None if copy.recent is None or not 0 < held <= copy.updates else copy.recent.changed(held - 1)
 
 
@@ -76,6 +77,8 @@ def _rows(keys: Keys, rows: Tensor) -> tuple[int, Buffer]:
 
 def _elements(keys: Keys, number: int, values: Tensor, changed: Tensor | None) -> tuple[int, Buffer]:
     """The form and the bytes for the `values` of a range of the vector, of which those `changed` have; None: all."""
+    if changed is not None and not len(changed):
+        return 1, b""
     codec = None if keys.pulls is None or keys.is_buffer(number) or not all_finite(values) else keys.pulls.codec
     few = values.nbytes if codec is None else min(values.nbytes, codec.encoded_bytes(len(values)))
     if changed is not None and len(changed) * (WIRE_INDEX.itemsize + keys.dtype.itemsize) < few:
@@ -105,7 +108,9 @@ def patched(
         if at + nbytes > len(rest):
             raise ValueError(f"it has {len(rest)} bytes, and at least {at + nbytes} are due")
         part, at = rest[at : at + nbytes], at + nbytes
-        if number not in keys.blocks and 0 < form < keys.coded(number):
+        if number not in keys.blocks and form == 1:
+            continue
+        if number not in keys.blocks and 1 < form < keys.coded(number):
             head = (form - 1) * WIRE_INDEX.itemsize
             ids = copied(part[:head], WIRE_INDEX).to(INDEX)
             if not ascending(ids, keys.size(number)):

@@ -31,9 +31,9 @@ from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
 from .pieces import parted
-from .recent import Recent
+from .recent import Recent, note
 from .traffic import Traffic
-from .wholes import Whole, step, step_rows
+from .wholes import Whole, joined_of, step, step_rows
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -208,10 +208,10 @@ class Store:
             counts, ids = self.keys.divided(entry.ranges, pushed.ids)
             step_rows(self.function(entry.ranges[0]), copies, counts, Rows(ids, pushed.values))
         elif pushed is not None:
-            before = [copy.shown for copy in copies if self.keys.pulls is not None]
+            before = None if self.keys.pulls is None else joined_of(entry.ranges, self.copies, SHOWN)
             step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
-            for copy, shown in zip(copies, before, strict=False):
-                copy.recent = Recent.noted(copy.recent, copy.updates + 1, shown, copy.shown)
+            if before is not None:
+                note(copies, before, joined_of(entry.ranges, self.copies, SHOWN))
         clocks, updates, joins, order = entry.clocks, int(pushed is not None), entry.joins, entry.order
         for copy in copies:
             copy.clocks.update(clocks)

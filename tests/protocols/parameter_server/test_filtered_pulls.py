@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from live import verb
 from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.filters.pulls import PullFilters
@@ -36,7 +37,7 @@ from samovar.protocols.parameter_server.parcels import Parcels
 from samovar.protocols.parameter_server.patches import Patch, patch, patched
 from samovar.protocols.parameter_server.reading import Held, Reading
 from samovar.protocols.parameter_server.serving import restored, saved
-from samovar.protocols.parameter_server.shares import Shares
+from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.store import Entry, Store
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers import parameter_server as promises
@@ -159,6 +160,35 @@ def test_what_a_server_keeps_for_pulls_does_not_grow_with_workers_and_updates() 
         assert copy.recent._nbytes <= max(copy.values.nbytes / 4, 16384)
         assert copy.recent.changed(0) is None, "the first updates are forgotten"
         assert copy.recent.changed(190) is not None
+
+
+class _Operations(TorchDispatchMode):
+    """Counts the tensor operations within it."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_ranges_that_have_not_changed_cost_no_operations() -> None:
+    """Of 500 ranges an update changes elements of two, and a worker lacks that update."""
+    keys = Keys([Part(at, at + 8) for at in range(0, 4000, 8)], 4000, torch.float32, pulls=PullFilters(0.1))
+    made, every, change = Store(keys, Add()), tuple(range(500)), torch.zeros(4000)
+    made.copies = {number: made.create(number, Model(torch.ones(4000), {})) for number in every}
+    change[[3, 4, 3999]] = 1.0
+    made.enter(Entry(every, change, {}))
+    with _Operations() as entering:
+        made.enter(Entry(every, change, {}))
+    with _Operations() as pulling:
+        found = patch(keys, made.copies, every, (2,) * 500, 0, {})
+    shares, into = Shares(keys, {}), Pushes(torch.ones(4000), {})
+    with _Operations() as taking:
+        patched(keys, shares, every, found.forms, found.payload.numpy().tobytes(), into, held=True)
+    assert found.forms == (3, *(1,) * 498, 2)
+    assert into.vector[[3, 4, 5, 3999]].tolist() == [3.0, 3.0, 1.0, 3.0]
+    assert max(entering.count, pulling.count, taking.count) < 100
 
 
 def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_know() -> None:
