@@ -16,10 +16,18 @@ which it holds a later copy; as many go out, and each range once to the next cop
 (`placement`), so the busiest server has more than 1/S of them.
 
 With `async` each push travels along the chain by itself, and a worker pulls from the tails of chains while its last
-pushes are on their way. So a turn takes what the links need for all these bytes, or a pull alone if that is more:
+push is on its way. So a turn takes what the links need for all these bytes, or the pull from a server if that is more:
 
-    seconds = max(bytes of a link / its rate + 2 latency,  pull)
-    pull    = from_1 / n + 2 latency + (n - 1) max(from_1 / n, (from_1 / n + 2 latency) / 2)
+    seconds = max(bytes of a link / its rate + 2 latency,  alone - own + R_N)
+    answered_i = max(asked_i + wait_i + latency, answered_(i-1) - latency) + from_1 / n + latency,  alone = answered_n
+    asked_i    = answered_(i-2):  two questions of a pull are under way,  0 for the first two
+    wait_i     = open / up of a worker for the first two, later that - 2 latency, and at most until the push is over
+    R_k        = own (1 + (k - 1) R_(k-1) / (alone - own + R_(k-1))),  R_1 = own
+
+Questions leave behind the messages of the push (`open`: two for each server). It takes M / up of a worker, or as long
+as its messages to a server take, two at a time, there, along the chain and back. `own` are the seconds that the answers
+to one worker take on a server's link; the last line has those of the others that are in their way (mean value analysis
+of a closed queue: Reiser & Lavenberg, J. ACM 27, 1980).
 
 `tests/sims/test_plan_of_servers.py` compares both with simulations.
 """
@@ -81,6 +89,32 @@ class _Load(NamedTuple):
     tails: int
 
 
+class _Behind(NamedTuple):
+    """What the questions of a pull wait behind on the worker's link, in seconds of that link: `open_s`: the messages of
+    its push that are open when the pull begins; `push_s`: how long the push goes on; `one_s`: one of its messages."""
+
+    open_s: float
+    push_s: float
+    one_s: float
+
+    def wait_s(self, asked_s: float, far_s: float) -> float:
+        """How long a question waits that is asked so long after the beginning of the pull. `far_s`: see `_Turn`."""
+        later_s = max(self.one_s, self.open_s - far_s)  # the other messages are on their way or answered
+        return self.open_s if asked_s == 0.0 else min(later_s, max(0.0, self.push_s - asked_s))
+
+
+class _Turn(NamedTuple):
+    """A turn of each of so many `workers` that wait for nobody. `vector_s`: seconds in which a worker's link takes a
+    model; `up_Bps`: of a server's link; `far_s`: seconds of an empty question and its answer."""
+
+    workers: int
+    message_bytes: int
+    vector_s: float
+    up_Bps: float
+    far_s: float
+    behind: _Behind
+
+
 def planned(
     servers: int, copies: int, workers: Links, of_servers: Links, size: int, names: Sequence[Sequence[str]] = ()
 ) -> ServerPlan:
@@ -132,13 +166,20 @@ def planned_async(
     placements = sorted(_loads(servers, copies, parts, names), key=busiest_s)
     loads = placements[(len(placements) - 1) // 2]
     load = max(loads, key=at_server_s)
+    worker_up_Bps, far_s = min(workers.up_Bps), max(*workers.alpha_s, *of_servers.alpha_s[:servers])
+    at_worker_s = max(size / worker_up_Bps, size / min(workers.down_Bps))
+    far_s = 2 * far_s + 2 * workers.overhead_s
+    hop_s = 2 * max(of_servers.alpha_s[:servers]) + 2 * of_servers.overhead_s
     message_bytes = _message_bytes(parts, min(*workers.down_Bps, up_Bps / many))
-    at_worker_s = max(size / min(workers.up_Bps), size / min(workers.down_Bps))
-    far_s = 2 * max(*workers.alpha_s, *of_servers.alpha_s[:servers]) + 2 * workers.overhead_s
-    pull_s, one_s = max(_pull_s(one, message_bytes, size / min(workers.down_Bps), up_Bps, far_s) for one in loads)
-    # The questions of a pull leave behind the messages of the push before that are open by then.
-    open_bytes = sum(min(_OPEN * message_bytes, ELEMENT_BYTES * one.heads) for one in loads)
-    pull_s += open_bytes / min(workers.up_Bps)
+    open_bytes, push_s = 0, size / worker_up_Bps
+    for one in loads:
+        own_bytes = min(message_bytes, ELEMENT_BYTES * one.heads)
+        trip_s = far_s + own_bytes / worker_up_Bps + (copies - 1) * (hop_s + own_bytes / up_Bps)
+        push_s = max(push_s, math.ceil(ELEMENT_BYTES * one.heads / message_bytes) * trip_s / _OPEN)
+        open_bytes += min(_OPEN * message_bytes, ELEMENT_BYTES * one.heads)
+    behind = _Behind(open_bytes / worker_up_Bps, push_s, message_bytes / worker_up_Bps)
+    turn = _Turn(many, message_bytes, size / min(workers.down_Bps), up_Bps, far_s, behind)
+    pull_s, one_s = max(_pull_s(one, turn) for one in loads)
     full_s = max(at_worker_s, at_server_s(load)) + far_s
     latency = pull_s > full_s and far_s > one_s
     bound = "latency" if latency else "servers" if at_server_s(load) > 1.05 * at_worker_s else "workers"
@@ -146,12 +187,21 @@ def planned_async(
     return ServerPlan(servers, copies, max(full_s, pull_s), bound, load.heads / parts[-1].stop, out, held)
 
 
-def _pull_s(load: _Load, message_bytes: int, vector_s: float, up_Bps: float, far_s: float) -> tuple[float, float]:
-    """Seconds of a pull from the server with that load, and of one of its messages. `vector_s`: seconds in which a
-    worker's link takes a model; `far_s`: of an empty question and its answer."""
-    messages = max(1, math.ceil(ELEMENT_BYTES * load.tails / message_bytes))
-    one_s = max(vector_s, ELEMENT_BYTES * load.tails / up_Bps) / messages
-    return one_s + far_s + (messages - 1) * max(one_s, (one_s + far_s) / _OPEN), one_s
+def _pull_s(load: _Load, turn: _Turn) -> tuple[float, float]:
+    """Seconds of a pull from the server with that load, and of one of its messages."""
+    messages = max(1, math.ceil(ELEMENT_BYTES * load.tails / turn.message_bytes))
+    own_s, far_s = ELEMENT_BYTES * load.tails / turn.up_Bps, turn.far_s
+    one_s = max(turn.vector_s, own_s) / messages
+    sent_s, answered_s = 0.0, list[float]()
+    for at in range(messages):
+        asked_s = answered_s[at - _OPEN] if at >= _OPEN else 0.0
+        sent_s = max(asked_s + turn.behind.wait_s(asked_s, far_s) + far_s / 2, sent_s) + one_s
+        answered_s.append(sent_s + far_s / 2)
+    elsewhere_s, shared_s, others = answered_s[-1] - own_s, own_s, 0.0
+    for workers in range(1, turn.workers + 1):
+        shared_s = own_s * (1 + others)
+        others = workers * shared_s / (elsewhere_s + shared_s)
+    return elsewhere_s + shared_s, one_s
 
 
 def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in_step: bool = True) -> list[ServerPlan]:

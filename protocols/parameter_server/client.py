@@ -102,9 +102,10 @@ class Client:
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             payload = packed([shares.ids[number] for number in ranges if number in keys.blocks], [])
-            rows, take = shares.counts(ranges), partial(self._take_values, reading, ranges, self._before(ranges))
-            told = () if held is None else held.told(ranges)
-            return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows, told), payload, (Pulled, NotTaken), take)
+            rows, before = shares.counts(ranges), self._before(ranges)
+            take = partial(self._take_values, reading, epoch, ranges, before)
+            told = ((), 0) if held is None else (held.told(ranges), held.term)
+            return Question(lambda ask: Pull(ask, epoch, clock, ranges, rows, *told), payload, (Pulled, NotTaken), take)
 
         await self._made(self._exchanges.begin(ask, shares, self._news.set, tail=True))
         return self._read(reading, filtered=held is not None)
@@ -113,7 +114,7 @@ class Client:
         """The result of `reading`. The next filtered pull begins from it, if it is `filtered` too."""
         values = reading.values()
         if filtered and self._keys.pulls is not None:
-            self._held = Held(values.vector, values.updates)
+            self._held = Held(values.vector, values.updates, values.term)
             for number, part in enumerate(self._keys.parts) if witnessed() else ():
                 me = self._channel.endpoint.id
                 witness(Holds(number, me, values.updates[number], values.vector[part.start : part.stop]))
@@ -127,11 +128,13 @@ class Client:
         finally:
             exchange.cancel()
 
-    def _take_values(self, reading: Reading, ranges: Sequence[int], before: Before, answer: Envelope) -> None:
-        """Take the values in an answer, which was asked for when the worker knew of those `before`."""
+    def _take_values(
+        self, reading: Reading, epoch: int, ranges: Sequence[int], before: Before, answer: Envelope
+    ) -> None:
+        """Take the values in an answer, asked for in the view `epoch` when the worker knew of those `before`."""
         taken(answer.message)
         told, seen = before
-        pulled = reading.take(answer, ranges)
+        pulled = reading.take(answer, ranges, epoch)
         check(ranges, told, pulled.clocks)
         check(ranges, seen, pulled.updates, "update")
         for number, update in zip(ranges, pulled.updates, strict=True):
@@ -151,44 +154,45 @@ class Client:
         last: bool = False,
         of: int = 0,
         reads: bool = False,
+        rest: bool = False,
         sparse: bool = False,
     ) -> None:
         """Begin to push `pushed` under the number `seq`; `at_most` waits for its end. `read`: the number of updates of
         each range in the values that the change was computed from. `last`: this worker takes no more steps. `of`,
-        `reads`: see `messages.Push`; a push may read only where the consistency shows a worker all of its own pushes.
-        `sparse`: elements of the vector that are 0 need not be sent. The tensors must not change any more. Raises
-        ValueError where they are not of the shapes and the dtype of the model and its tables. A push that is under way
-        is not begun again."""
+        `reads`, `rest`: see `messages.Push`; a push may read only where the consistency shows a worker all its own
+        pushes. `sparse`: elements of the vector that are 0 need not be sent. The tensors must not change any more.
+        Raises ValueError where they are not of the shapes and the dtype of the model and its tables. A push that is
+        under way is not begun again."""
         if (of, seq) in self._pushing:
             return
-        shares, reading = (Sparse if sparse else Shares).of(self._keys, pushed), None
+        shares, reading, term = (Sparse if sparse else Shares).of(self._keys, pushed), None, 0
         if reads:
             held = None if self._keys.pulls is None else self._held
             assert held is None or held.updates == tuple(read), "the answer is filtered by what this push has read"
             reading = Reading(self._keys, self._no_rows, self._received, self._exchanges.parcels, held)
-            self._reading = seq, reading
+            self._reading, term = (seq, reading), 0 if held is None else held.term
 
         answers, parcels = (Pulled if reads else Pushed, Early, NotTaken), self._exchanges.parcels
 
         def ask(epoch: int, server: PeerId, ranges: tuple[int, ...]) -> Question:
             rows, known = shares.counts(ranges), tuple([read[number] for number in ranges])
-            take = partial(self._take_push, seq, reading, ranges, self._before(ranges))
+            take = partial(self._take_push, seq, reading, epoch, ranges, self._before(ranges))
             payload = shares.payload(ranges, pushed)
             parcel = parcels.put(server, [payload])
             return Question(
-                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads, parcel),
+                lambda ask: Push(ask, epoch, seq, ranges, rows, known, last, of, reads, parcel, term, rest),
                 b"" if parcel else payload, answers, take,
             )  # fmt: skip
 
         self._pushing[of, seq] = self._exchanges.begin(ask, shares, self._news.set, tail=False)
 
     def _take_push(
-        self, seq: int, reading: Reading | None, ranges: Sequence[int], before: Before, answer: Envelope
+        self, seq: int, reading: Reading | None, epoch: int, ranges: Sequence[int], before: Before, answer: Envelope
     ) -> None:
-        """Take the answer to the push with the number `seq`."""
+        """Take the answer to the push with the number `seq`, which was sent in the view `epoch`."""
         pushed = taken(answer.message)
         if reading is not None and isinstance(pushed, Pulled):
-            self._take_values(reading, ranges, before, answer)
+            self._take_values(reading, epoch, ranges, before, answer)
         else:
             answer.done()
             check(ranges, before[0], pushed.clocks)

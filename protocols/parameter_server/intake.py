@@ -21,7 +21,7 @@ from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness, witnessed
 from ..transport import PeerId
 from ..wire.frames import PeerMisbehaved, in_words
-from .algorithms.algorithm import Rule
+from .algorithms.algorithm import Rule, weight_among
 from .chain import Chains
 from .enlisting import first_clock
 from .events import Acknowledged
@@ -31,7 +31,7 @@ from .messages import FOREVER, Early, Enlist, Enlisted, NotTaken, Push, Pushed
 from .pieces import Pieces
 from .reads import Answer, Reads
 from .sparse import dense
-from .store import Entry, Store
+from .store import Copy, Entry, Store
 from .tenure import Tenure
 
 NO_ROWS = torch.empty(0, dtype=INDEX)
@@ -138,7 +138,7 @@ class Intake:
                 gathering.told.append(told)
             else:
                 staleness = max(0, copy.updates - push.read[places[0]])
-                weight = self._weight(of[0], staleness, max(1, len(copy.counted())))
+                weight = self._weight(of[0], staleness, copy, rest=push.rest)
                 gathering.add(pusher, push.seq, pieces.of(places), weight, last=push.last)
                 gathering.told.append(told)
                 touched.append(gathering)
@@ -207,7 +207,7 @@ class Intake:
         blocks = self._store.keys.blocks
         none = dict.fromkeys(blocks.keys() & {*push.ranges}, NO_ROWS) if blocks else {}
         held = () if self._store.keys.pulls is None else tuple([1 + updates for updates in push.read])
-        read = self._reads.read(envelope.sender, push.ranges, push.seq, none, held)
+        read = self._reads.read(envelope.sender, push, push.seq, none, held)
         answer = partial(self._answer, envelope, pusher, read, late)
         self._chains.after(push.ranges, partial(self._close, envelope, answer))
 
@@ -239,12 +239,13 @@ class Intake:
             return 0 < gathered < seq
         return seq > max(gathered, self._clock(number, worker)) + 1
 
-    def _weight(self, number: int, staleness: int, workers: int) -> float:
-        """The weight of a push. In a range of averaged buffers, if updates are not made by steps of all workers, it is
-        1 / `workers`: each change is then one share of a mean."""
+    def _weight(self, number: int, staleness: int, copy: Copy, *, rest: bool) -> float:
+        """The weight of a push (`rest`: as in `Push`). In a range of averaged buffers, if updates are not made by steps
+        of all workers, each change is one share of a mean."""
+        left = max(1, len(copy.counted()))
         if not self._algorithm.by_steps and self._store.keys.is_buffer(number):
-            return 1.0 / workers
-        return self._algorithm.weight(staleness, workers)
+            return 1.0 / left
+        return weight_among(self._algorithm, staleness, left, max(left, len(copy.enlisted)) if rest else left)
 
     def _pieces(self, envelope: Envelope) -> Pieces:
         """The pieces of a push. Raises ValueError where they cannot be taken."""

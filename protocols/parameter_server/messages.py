@@ -58,7 +58,8 @@ class Push:
     range, the number of updates in the values that the worker had pulled. `last`: the worker takes no more steps.
     `of`: 1 + the number of the partition that the push counts for (`partitions`); 0: it counts for the worker. `reads`:
     the worker also asks for the values of the ranges that a read at clock `seq` may see, but for no rows. Where the run
-    filters pulls, the answer is filtered, and the worker holds the values that it has `read`."""
+    filters pulls, the answer is filtered, and the worker holds the values that it has `read`, pulled in the view
+    `term` (as in Pull). `rest`: it is of no step, and has what the worker's filters kept back of former ones."""
 
     ask: int
     epoch: int
@@ -70,6 +71,8 @@ class Push:
     of: int
     reads: bool
     parcel: int
+    term: int = 0
+    rest: bool = False
 
 
 @_control
@@ -98,7 +101,8 @@ class Pull:
     """From a worker to the tails of `ranges`: asks for values that a read at `clock` may see
     (`aggregation.consistency`). Payload: the numbers of the rows that it asks for. `held`: by range, 1 + the number of
     updates in the values that the worker holds from an earlier pull, 0: it holds none; the answer is filtered
-    (`patches`). Empty: it is not."""
+    (`patches`). Empty: it is not. `term`: the view in which the worker pulled what it holds, of several the first; a
+    server that does not go on from the values of that view sends all."""
 
     ask: int
     epoch: int
@@ -106,6 +110,7 @@ class Pull:
     ranges: tuple[int, ...]
     rows: tuple[int, ...]
     held: tuple[int, ...] = ()
+    term: int = 0
 
 
 @_data

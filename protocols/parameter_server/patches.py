@@ -1,5 +1,6 @@
 """Filtered pulls as messages: of its ranges, the elements that a worker does not hold yet. It tells the updates of the
-values that it holds from an earlier pull (`messages.Pull.held`).
+values that it holds from an earlier pull (`messages.Pull.held`), and the term of that pull: a server that came back
+from an older checkpoint may have other updates of these numbers.
 
 By range a form stands in the answer's header. Of a range of the vector: 0, all elements; 1 + k, the k elements that
 have changed, after their int32 numbers in the range; 2 + the number of all its elements, the codec's encoding of all;
@@ -21,6 +22,7 @@ from ...aggregation.vector import all_finite
 from ..transfer.elements import copied, of_bytes, raw
 from ..wire.frames import Buffer
 from .keys import WIRE_INDEX, Keys
+from .recent import NONE
 from .shares import Pushes, Shares
 from .store import Copy
 
@@ -34,28 +36,35 @@ class Patch(NamedTuple):
 
 
 def patch(
-    keys: Keys, copies: Mapping[int, Copy], ranges: Sequence[int], held: Sequence[int], ids: Mapping[int, Tensor]
+    keys: Keys,
+    copies: Mapping[int, Copy],
+    ranges: Sequence[int],
+    held: Sequence[int],
+    term: int,
+    ids: Mapping[int, Tensor],
 ) -> Patch:
-    """The patch for a worker that holds the values of `ranges` after the updates `held` (`messages.Pull`). `ids`: by
-    block among them the rows [k] that it asks for."""
+    """The patch for a worker that holds the values of `ranges` after the updates `held` in the term `term`
+    (`messages.Pull`). `ids`: by block among them the rows [k] that it asks for."""
     forms, sizes, parts = list[int](), list[int](), list[Buffer]()
     for number, update in zip(ranges, held, strict=True):
         copy = copies[number]
         if number in keys.blocks:
             form, part = _rows(keys, copy.values[ids[number]])
         else:
-            form, part = _elements(keys, number, copy.shown, _changed(copy, update))
+            form, part = _elements(keys, number, copy.shown, _changed(copy, update, term))
         forms.append(form)
         sizes.append(len(part))
         parts.append(part)
     return Patch(tuple(forms), tuple(sizes), of_bytes(bytearray().join(parts), torch.uint8))
 
 
-def _changed(copy: Copy, held: int) -> Tensor | None:
+def _changed(copy: Copy, held: int, term: int) -> Tensor | None:
     """The numbers of the elements that have changed since the values that a worker holds (`messages.Pull`); None: all
     may have."""
+    if term not in (copy.term, copy.former):
+        return None
     if held == 1 + copy.updates:
-        return torch.empty(0, dtype=INDEX)
+        return NONE
     return None if copy.recent is None or not 0 < held <= copy.updates else copy.recent.changed(held - 1)
 
 
@@ -68,6 +77,8 @@ def _rows(keys: Keys, rows: Tensor) -> tuple[int, Buffer]:
 
 def _elements(keys: Keys, number: int, values: Tensor, changed: Tensor | None) -> tuple[int, Buffer]:
     """The form and the bytes for the `values` of a range of the vector, of which those `changed` have; None: all."""
+    if changed is not None and not len(changed):
+        return 1, b""
     codec = None if keys.pulls is None or keys.is_buffer(number) or not all_finite(values) else keys.pulls.codec
     few = values.nbytes if codec is None else min(values.nbytes, codec.encoded_bytes(len(values)))
     if changed is not None and len(changed) * (WIRE_INDEX.itemsize + keys.dtype.itemsize) < few:
@@ -97,7 +108,9 @@ def patched(
         if at + nbytes > len(rest):
             raise ValueError(f"it has {len(rest)} bytes, and at least {at + nbytes} are due")
         part, at = rest[at : at + nbytes], at + nbytes
-        if number not in keys.blocks and 0 < form < keys.coded(number):
+        if number not in keys.blocks and form == 1:
+            continue
+        if number not in keys.blocks and 1 < form < keys.coded(number):
             head = (form - 1) * WIRE_INDEX.itemsize
             ids = copied(part[:head], WIRE_INDEX).to(INDEX)
             if not ascending(ids, keys.size(number)):

@@ -25,13 +25,15 @@ from .shares import Pushes, Shares
 @dataclass(frozen=True, slots=True)
 class Values:
     """The result of a pull: the `vector` [n], by table the `rows` that were asked for, and by range its number of
-    `updates` and the pulling worker's `clocks`, of which `clock` is the highest. `late`: the worker for whose push the
-    servers waited last; "": for none."""
+    `updates` and the pulling worker's `clocks`, of which `clock` is the highest. `term`: the generation of the view in
+    which they were pulled, of several the first. `late`: the worker for whose push the servers waited last; "": for
+    none."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
     updates: tuple[int, ...]
     clocks: tuple[int, ...]
+    term: int
     late: PeerId
 
     @property
@@ -42,11 +44,12 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a worker holds from the last filtered pull: the `vector` [n] and by range its number of `updates`; None:
-    nothing yet."""
+    """What a worker holds from the last filtered pull: the `vector` [n] (None: nothing yet), by range its number of
+    `updates`, and the `term` (`Values`)."""
 
     vector: Tensor | None = None
     updates: tuple[int, ...] = ()
+    term: int = 0
 
     def told(self, ranges: Sequence[int]) -> tuple[int, ...]:
         """By range, the number for `Pull.held`."""
@@ -64,10 +67,12 @@ class Reading:
         self._keys, self._shares, self._received, self._parcels, self._held = keys, shares, received, parcels, held
         self._found: Pushes | None = None
         self._updates, self._clocks, self._late = [0] * len(keys), [0] * len(keys), ""
+        self._term: int | None = None
 
-    def take(self, answer: Envelope, ranges: Sequence[int]) -> Pulled:
-        """Store the values of `ranges` from `answer`, give its credit back, and return its message. Raises PeerLost
-        when it has not exactly as many bytes and numbers as these ranges need, or was overwritten in shared memory."""
+    def take(self, answer: Envelope, ranges: Sequence[int], term: int) -> Pulled:
+        """Store the values of `ranges` from `answer`, which was asked for in the view `term`, give its credit back, and
+        return its message. Raises PeerLost when it has not exactly as many bytes and numbers as these ranges need, or
+        was overwritten in shared memory."""
         pulled: Pulled = answer.message
         parcel = self._parcels.find(answer.sender, pulled.parcel) if pulled.parcel else None
         dtype = torch.uint8 if pulled.forms else self._keys.dtype
@@ -90,7 +95,7 @@ class Reading:
         self._received[answer.sender] += nbytes
         for number, update, clock in zip(ranges, pulled.updates, pulled.clocks, strict=True):
             self._updates[number], self._clocks[number] = update, clock
-        self._late = pulled.late or self._late
+        self._late, self._term = pulled.late or self._late, term if self._term is None else min(term, self._term)
         return pulled
 
     def _patch(self, server: PeerId, forms: Sequence[int], payload: Tensor, ranges: Sequence[int]) -> None:
@@ -122,4 +127,5 @@ class Reading:
     def values(self) -> Values:
         """The result, once all ranges are read."""
         found = self._found or self._shares.blank()
-        return Values(found.vector, found.rows, tuple(self._updates), tuple(self._clocks), self._late)
+        numbers = tuple(self._updates), tuple(self._clocks), self._term or 0
+        return Values(found.vector, found.rows, *numbers, self._late)

@@ -19,7 +19,7 @@ from ..transport import PeerId
 from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer, in_words
 from .events import Read, Showed
 from .held import TOO_MANY, crowded
-from .messages import COORDINATOR, FOREVER, NotTaken, Pull, Pulled
+from .messages import COORDINATOR, FOREVER, NotTaken, Pull, Pulled, Push
 from .patches import patch
 from .pieces import ids_of
 from .store import Copy, Store
@@ -153,7 +153,7 @@ class Reads:
             return
 
         def seen(late: PeerId) -> None:
-            self.give(envelope, self.read(envelope.sender, pull.ranges, pull.clock, ids, pull.held), late)
+            self.give(envelope, self.read(envelope.sender, pull, pull.clock, ids, pull.held), late)
 
         self.when_seen(envelope, pull.clock, seen)
 
@@ -210,12 +210,12 @@ class Reads:
         return ids
 
     def read(
-        self, reader: PeerId, ranges: Sequence[int], clock: int, ids: Mapping[int, Tensor], held: Sequence[int] = ()
+        self, reader: PeerId, asked: Pull | Push, clock: int, ids: Mapping[int, Tensor], held: Sequence[int] = ()
     ) -> Answer:
-        """The answer, from this server's present copies of these ranges, to a read at `clock` by the worker `reader`.
-        `ids`: for each block among `ranges`, the rows [k] to read; `held`: see `Pull`. Does not check whether the
-        consistency allows it."""
-        copies, clock_of = self._store.copies, self._store.clock
+        """The answer, from this server's present copies of the ranges that are `asked` for, to a read at `clock` by the
+        worker `reader`. `ids`: for each block among the ranges, the rows [k] to read; `held`: see `Pull`. Does not
+        check whether the consistency allows it."""
+        copies, clock_of, ranges = self._store.copies, self._store.clock, asked.ranges
         for number in ranges if witnessed() else ():
             witness(Read(number, reader, clock, copies[number].counted()))
         updates = tuple([copies[number].updates for number in ranges])
@@ -224,7 +224,7 @@ class Reads:
             for number in ranges if witnessed() else ():
                 copy = copies[number]
                 witness(Showed(number, reader, copy.updates, copy.shown, copy.values))
-            forms, sizes, payload = patch(self._store.keys, copies, ranges, held, ids)
+            forms, sizes, payload = patch(self._store.keys, copies, ranges, held, asked.term, ids)
             return Answer([payload], updates, clocks, forms, sizes)
         values = tensors_of(tuple([number for number in ranges if number not in ids]) if ids else (*ranges,), copies)
         values += [copies[number].values[ids[number]] for number in ranges if number in ids]

@@ -8,8 +8,10 @@ Cost: 4 bytes for each changed element, and some for an update, together at most
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from itertools import accumulate
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +20,8 @@ from ...aggregation.rows import INDEX
 from .keys import WIRE_INDEX
 
 _SHARE, _BYTES_MIN = 4, 16 << 10
+NONE = torch.empty(0, dtype=INDEX)
+"""The numbers of no elements, int64 [0]."""
 _ENTRY_BYTES = 256
 """About the memory of an update of which a single element is known."""
 
@@ -30,21 +34,16 @@ class Recent:
     _changed: deque[tuple[int, Tensor]] = field(default_factory=deque)
     _nbytes: int = 0
 
-    @classmethod
-    def noted(cls, recent: Self | None, update: int, before: Tensor, after: Tensor) -> Self:
-        """`recent`, or a new one if there is none, after an update with this number has changed the values [n] from
-        `before` to `after`."""
-        found = cls(update - 1) if recent is None else recent
-        found._note(update, before, after)
-        return found
-
-    def _note(self, update: int, before: Tensor, after: Tensor) -> None:
-        changed = (before != after).nonzero().flatten().to(WIRE_INDEX)
-        if not len(changed):
+    def add(self, update: int, changed: Tensor, start: int, nbytes_max: int) -> None:
+        """Note that the update with this number has changed the elements `changed` - `start`, int32 [k], ascending, k
+        at least 1. Forget the oldest updates where all take more than `nbytes_max`."""
+        if (own := _ENTRY_BYTES + changed.nbytes) > nbytes_max:
+            self._changed.clear()
+            self.since, self._nbytes = update, 0
             return
-        self._changed.append((update, changed))
-        self._nbytes += _ENTRY_BYTES + changed.nbytes
-        while self._nbytes > max(after.nbytes // _SHARE, _BYTES_MIN):
+        self._changed.append((update, changed - start))  # a part of `changed` would keep the memory of all
+        self._nbytes += own
+        while self._nbytes > nbytes_max:
             self.since, dropped = self._changed.popleft()
             self._nbytes -= _ENTRY_BYTES + dropped.nbytes
 
@@ -54,4 +53,29 @@ class Recent:
         if update < self.since:
             return None
         found = [ids for number, ids in self._changed if number > update]
-        return torch.cat(found).to(INDEX).unique() if found else torch.empty(0, dtype=INDEX)
+        if len(found) <= 1:
+            return found[0].to(INDEX) if found else NONE
+        return torch.cat(found).to(INDEX).unique()
+
+
+class Noted(Protocol):
+    """A copy of a range: its values [n], the number of their updates, and the elements that the last ones changed."""
+
+    values: Tensor
+    updates: int
+    recent: Recent | None
+
+
+def note(copies: Sequence[Noted], before: Tensor, after: Tensor) -> None:
+    """Note in each of `copies` the elements that its next update changes, from `before` to `after`, which have the
+    elements of all copies one behind the other. They are compared by one operation: with many ranges one for each
+    costs more than the update."""
+    changed, starts = (before != after).nonzero().flatten(), [0, *accumulate(len(copy.values) for copy in copies)]
+    until = torch.searchsorted(changed, torch.tensor(starts[1:]))
+    counts = until.diff(prepend=until.new_zeros(1)).tolist()
+    parts = torch.split(changed.to(WIRE_INDEX), counts)
+    for copy, ids, start in zip(copies, parts, starts[:-1], strict=True):
+        if copy.recent is None:
+            copy.recent = Recent(copy.updates)
+        if len(ids):
+            copy.recent.add(copy.updates + 1, ids, start, max(copy.values.nbytes // _SHARE, _BYTES_MIN))

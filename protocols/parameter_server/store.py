@@ -5,8 +5,7 @@ update of its values, of a block's only those rows that were pushed, or only of 
 range get the same entries in the same order, so they have the same values to the bit. A copy's `version` counts the
 entries. Its `term` is the generation of the view in which a chain of servers last settled on it (`takeover`).
 
-Cost: the values and the server function's state of each range held. An update of k rows costs k rows, because it
-writes into the block.
+Cost: the values and the server function's state of each range held. An update writes only into the rows pushed.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from .events import Entered, Took
 from .keys import Keys, Model, Piece
 from .messages import COORDINATOR, FOREVER
 from .pieces import parted
-from .recent import Recent
+from .recent import Recent, note
 from .traffic import Traffic
-from .wholes import Whole, step, step_rows
+from .wholes import Whole, joined_of, step, step_rows
 
 NOTHING = 0
 """Stands for the standing and for the version of a range of which a server has no copy."""
@@ -61,9 +60,9 @@ class Copy:
     that no chain of this run has settled on, by the terms of the runs before it. `version`: the number of entries;
     `updates`: of those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the
     workers that take part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its
-    term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so an update must not
-    write into them. `whole`: of which these values are a part; None: of none. `recent`: the elements that the last
-    updates have changed; None: it is not known."""
+    term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so no update writes
+    into them. `whole`: of which these values are a part; None: of none. `recent`: the elements that the last updates
+    have changed; None: it is not known. `former`: the term before, if this copy has all that was read in it, else 0."""
 
     values: Tensor
     state: State
@@ -77,6 +76,7 @@ class Copy:
     lent: bool = False
     whole: Whole | None = None
     recent: Recent | None = None
+    former: int = 0
 
     def is_like(self, other: Copy) -> bool:
         """Whether this copy and `other`, of another range, are alike but for their values: the same number of updates,
@@ -208,10 +208,10 @@ class Store:
             counts, ids = self.keys.divided(entry.ranges, pushed.ids)
             step_rows(self.function(entry.ranges[0]), copies, counts, Rows(ids, pushed.values))
         elif pushed is not None:
-            before = [copy.shown for copy in copies if self.keys.pulls is not None]
+            before = None if self.keys.pulls is None else joined_of(entry.ranges, self.copies, SHOWN)
             step(self.function(entry.ranges[0]), entry.ranges, self.copies, pushed)
-            for copy, shown in zip(copies, before, strict=False):
-                copy.recent = Recent.noted(copy.recent, copy.updates + 1, shown, copy.shown)
+            if before is not None:
+                note(copies, before, joined_of(entry.ranges, self.copies, SHOWN))
         clocks, updates, joins, order = entry.clocks, int(pushed is not None), entry.joins, entry.order
         for copy in copies:
             copy.clocks.update(clocks)
@@ -264,7 +264,7 @@ class Store:
         return b"".join(part.numpy().tobytes() for part in found)
 
     def nbytes(self, copy: Copy) -> int:
-        """The total bytes of a copy's values and of its server function's state."""
+        """The bytes of a copy's values and of its server function's state."""
         return sum(len(tensor) for _, tensor in _places(copy))
 
     def blank(self, range: int, names: Sequence[str]) -> Copy:

@@ -187,7 +187,7 @@ class Takeover:
         same = [server for server in chain if alike and holders.get(server) == best]
         given = (self._handover.give(number, server, own, base, same=server in same) for server in chain[1:])
         await asyncio.gather(*given)
-        own.term, own.restored = tenure.epoch, False
+        own.term, own.former, own.restored = tenure.epoch, 0 if own.restored else own.term, False
         store.known[number] = own.standing
         witness(store.took(number, base))
         self._chains.settled(number)
@@ -226,7 +226,8 @@ class Takeover:
             self._channel.post(envelope.sender, Installed(install.ask))
             return
         copy.past, copy.version, copy.updates = install.past, install.version, install.updates
-        copy.term, copy.restored, copy.clocks, copy.enlisted = install.epoch, False, clocks, {*install.enlisted}
+        copy.term, copy.former, copy.restored = install.epoch, copy.term if install.same else 0, False
+        copy.clocks, copy.enlisted = clocks, {*install.enlisted}
         store.copies[number] = copy
         store.known[number] = copy.standing
         witness(store.took(number, install.base))

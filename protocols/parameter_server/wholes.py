@@ -100,6 +100,17 @@ def tensors_of(ranges: tuple[int, ...], copies: Mapping[int, Part]) -> list[Tens
     return found
 
 
+def joined_of(ranges: tuple[int, ...], copies: Mapping[int, Part], name: str) -> Tensor:
+    """The tensors `name` of the states of these ranges, one behind the other, or the values, where states have none of
+    that name. It is only for reading: if the ranges are a whole, it is the whole's."""
+    parts = [copies[number] for number in ranges]
+    whole = parts[0].whole
+    if whole is not None and whole.ranges == ranges and whole.is_there(copies):
+        return whole.state.get(name, whole.values)
+    own = [part.state.get(name, part.values) for part in parts]
+    return own[0] if len(own) == 1 else torch.cat(own)
+
+
 def _whole(ranges: tuple[int, ...], copies: Mapping[int, Part], parts: Sequence[Part]) -> Whole | None:
     """The whole of these copies, made now if need be. None: they can be none, because the server function does not keep
     one number for each element."""

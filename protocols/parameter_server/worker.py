@@ -7,9 +7,9 @@
 
 A worker's clock is the number of its turns, each of a pull, local steps and a push. A worker waits for servers and for
 other workers' clocks, never for a decision on a view. Its last pull waits until no other worker takes more steps, so
-that all end with the same model. A newcomer, and a worker without which the others have gone on,
-takes part from the slowest other worker's clock on, and begins from the values that it pulls then. The workers of a
-resumed run go on from their own clocks, as far as the consistency lets these differ.
+that all end with the same model. A newcomer, and a worker without which the others have gone on, takes part from the
+slowest other worker's clock on, and begins from the values that it pulls then. Workers of a resumed run go on from
+their own clocks, as far as the consistency lets these differ.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class Worker:
         self._pulled: Values | None = None
         """The values from which the present turn began, or the last turn that pulled; None: none were pulled."""
         self._waited: tuple[float, PeerId] = (0.0, "")
-        """Seconds that the pull of the present turn took, and the worker for whose push it waited last; "": for
-        none."""
+        """Seconds that the present turn's pull took, and the worker for whose push it waited last; "": for none."""
         self._returns = 0
         self._done = False
         """Whether this worker has its last model."""
@@ -223,8 +222,8 @@ class Worker:
             outcome, state.outcome = state.outcome, None
             return None if outcome is None else replace(outcome, metrics=update.metrics, evaluate_s=update.seconds)
         if update.final and not update.steps:
-            state.over = True
             self._push_rest()
+            state.over = True
             await self._client.at_most(0)
             return None
         assert self._pulled is not None
@@ -272,14 +271,15 @@ class Worker:
         return None
 
     def _push_rest(self) -> None:
-        """Push what the filters have kept back, after the last step, whose push was not known to be the last one."""
+        """Push what the filters have kept back, after a last step that was not known to be the last one. Also if that
+        is nothing: a step has the rests of all workers, and its mean is over those that push."""
         state, filters, pulled = self.state, self._options.filters, self._pulled
-        if filters is None or not state.residual or pulled is None:
+        if filters is None or pulled is None or self._is_over:
             return
         state.clock += 1
         none = Pushes(torch.zeros_like(state.model), {})
         rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, last=True)
-        self._client.push(state.clock, rest, state.read, last=True, sparse=True)
+        self._client.push(state.clock, rest, state.read, last=True, rest=True, sparse=True)
 
     def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
         """What is sent of a push, and the number of elements that the filters hold back."""

@@ -27,12 +27,13 @@ def links(count: int, link: str) -> Links:
     return Links.uniform(count, alpha_s=spec.latency_s, Bps=spec.bandwidth_Bps)
 
 
-def simulated_s(workers: int, servers: int, size: int, link: str, consistency: str = "bsp") -> float:
+def simulated_s(workers: int, servers: int, size: int, link: str, consistency: str = "bsp", copies: int = 2) -> float:
     """Seconds of an exchange, once the links know their speed."""
     settings = Settings(
         protocol="parameter-server",
         peers=workers,
         servers=servers,
+        copies=min(copies, servers),
         steps=STEPS,
         link=link,
         consistency=consistency,
@@ -76,12 +77,30 @@ def test_a_plan_of_servers_is_within_a_fifth_of_a_simulation(workers: int, serve
         soaked(2, 8, 400_000, "20mbit,10ms"),
         soaked(3, 3, 900_000, "100mbit,5ms"),
         soaked(6, 4, 600_000, "50mbit,5ms"),
+        (2, 4, 1_200_000, "50mbit,10ms"),
+        soaked(2, 2, 1_200_000, "50mbit,10ms"),
     ],
 )
 def test_a_plan_of_asynchronous_workers_is_within_a_tenth(workers: int, servers: int, size: int, link: str) -> None:
     names = [[f"peer-{workers + number}" for number in range(servers)]]
     plan = planned_async(servers, 2, links(workers, link), links(servers, link), size, names)
     assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async"), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "size", "link"),
+    [
+        (2, 2, 600_000, "100mbit,5ms"),
+        soaked(2, 4, 1_200_000, "50mbit,10ms"),
+        soaked(3, 3, 900_000, "100mbit,5ms"),
+        soaked(3, 2, 800_000, "50mbit,10ms"),
+    ],
+)
+def test_and_so_it_is_without_a_second_copy(workers: int, servers: int, size: int, link: str) -> None:
+    """Of a pull only the first questions seemed to wait behind the push, and no answer behind those to others."""
+    names = [[f"peer-{workers + number}" for number in range(servers)]]
+    plan = planned_async(servers, 1, links(workers, link), links(servers, link), size, names)
+    assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async", copies=1), rel=0.1)
 
 
 def test_asynchronous_pushes_cross_the_links_between_servers_each_by_itself() -> None:

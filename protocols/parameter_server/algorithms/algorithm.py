@@ -183,6 +183,18 @@ class Shared(Protocol):
         ...
 
 
+def weight_among(rule: Rule, staleness: int, left: int, workers: int) -> float:
+    """The factor by which a server multiplies a push, so that it counts as a push of one among so many `workers`, of
+    which `left` take more steps: an update is divided by the pushes of these few."""
+    if left == workers:
+        return rule.weight(staleness, workers)
+
+    def divisor(of: int) -> float:
+        return rule.divisor(next(many for many in range(1, of + 1) if rule.full(many, of - many, of)))
+
+    return rule.weight(staleness, workers) * divisor(left) / divisor(workers)
+
+
 class OfChanges:
     """Base class with the usual worker's part: pull in every turn, take one local step from the pulled model, push the
     change."""

@@ -12,7 +12,7 @@ from samovar.aggregation.consistency import parse_consistency
 from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
-from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared
+from samovar.protocols.parameter_server.algorithms.algorithm import MapReduce, Shared, weight_among
 from samovar.protocols.parameter_server.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.parameter_server.worker import Worker
 
@@ -29,6 +29,25 @@ def test_softsync_makes_an_update_of_c_pushes_of_any_workers() -> None:
     assert [algorithm.full(gathered, 9, 14) for gathered in (1, 2, 3)] == [False, False, True]
     assert algorithm.divisor(3) == 3
     assert algorithm.full(1, 0, 14), "nobody else will push"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "weight"),
+    [
+        ("sync", 1 / 4),
+        ("backup:1", 1 / 3),
+        ("downpour", 1.0),
+        ("staleness_aware", 1 / 2),
+        ("softsync:2", 1 / 2 / 2),
+    ],
+)
+def test_what_one_of_four_workers_pushes_alone_in_the_end_counts_as_among_four(algorithm: str, weight: float) -> None:
+    """Its staleness is 2, and an update is divided by its single push."""
+    rule = parse_algorithm(algorithm)
+    assert weight_among(rule, 2, 1, 4) / rule.divisor(1) == weight
+    assert weight_among(rule, 2, 4, 4) == rule.weight(2, 4)
+    on_arrival = parse_algorithm("sync").under(parse_consistency("async"))
+    assert weight_among(on_arrival, 2, 1, 4) == 1 / 4
 
 
 def test_elastic_averaging_moves_worker_and_center_towards_each_other() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from live import verb
 from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from samovar.aggregation.codecs.int8 import Int8
 from samovar.aggregation.filters.pulls import PullFilters
@@ -36,7 +37,7 @@ from samovar.protocols.parameter_server.parcels import Parcels
 from samovar.protocols.parameter_server.patches import Patch, patch, patched
 from samovar.protocols.parameter_server.reading import Held, Reading
 from samovar.protocols.parameter_server.serving import restored, saved
-from samovar.protocols.parameter_server.shares import Shares
+from samovar.protocols.parameter_server.shares import Pushes, Shares
 from samovar.protocols.parameter_server.store import Entry, Store
 from samovar.protocols.parameter_server.worker import Worker
 from samovar.sims.checkers import parameter_server as promises
@@ -69,7 +70,7 @@ def push(made: Store, few: int, seed: int) -> None:
 
 
 def sent(made: Store, held: Sequence[int]) -> Patch:
-    return patch(made.keys, made.copies, RANGES, held, {})
+    return patch(made.keys, made.copies, RANGES, held, 0, {})
 
 
 def read(made: Store, ranges: Sequence[int], one: Patch, before: Tensor | None) -> Tensor:
@@ -137,7 +138,7 @@ def test_rows_come_whole_or_encoded() -> None:
         made = store(PullFilters(0.0, codec), rows=True)
         shares = Shares(made.keys, {"words": wanted})
         into = shares.blank()
-        found = patch(made.keys, made.copies, (3, 4), (0, 0), shares.ids)
+        found = patch(made.keys, made.copies, (3, 4), (0, 0), 0, shares.ids)
         assert found.sizes == tuple(rows * factor + (4 if codec else 0) for rows in (3, 2))
         patched(made.keys, shares, (3, 4), found.forms, found.payload.numpy().tobytes(), into, held=False)
         due = torch.arange(210.0).view(70, 3)[wanted]
@@ -161,6 +162,35 @@ def test_what_a_server_keeps_for_pulls_does_not_grow_with_workers_and_updates() 
         assert copy.recent.changed(190) is not None
 
 
+class _Operations(TorchDispatchMode):
+    """Counts the tensor operations within it."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_ranges_that_have_not_changed_cost_no_operations() -> None:
+    """Of 500 ranges an update changes elements of two, and a worker lacks that update."""
+    keys = Keys([Part(at, at + 8) for at in range(0, 4000, 8)], 4000, torch.float32, pulls=PullFilters(0.1))
+    made, every, change = Store(keys, Add()), tuple(range(500)), torch.zeros(4000)
+    made.copies = {number: made.create(number, Model(torch.ones(4000), {})) for number in every}
+    change[[3, 4, 3999]] = 1.0
+    made.enter(Entry(every, change, {}))
+    with _Operations() as entering:
+        made.enter(Entry(every, change, {}))
+    with _Operations() as pulling:
+        found = patch(keys, made.copies, every, (2,) * 500, 0, {})
+    shares, into = Shares(keys, {}), Pushes(torch.ones(4000), {})
+    with _Operations() as taking:
+        patched(keys, shares, every, found.forms, found.payload.numpy().tobytes(), into, held=True)
+    assert found.forms == (3, *(1,) * 498, 2)
+    assert into.vector[[3, 4, 5, 3999]].tolist() == [3.0, 3.0, 1.0, 3.0]
+    assert max(entering.count, pulling.count, taking.count) < 100
+
+
 def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_know() -> None:
     """After each update, a worker that pulled after any update before is sent all that has changed since; one that
     tells of a later update than there is, all."""
@@ -168,7 +198,7 @@ def test_what_a_server_no_longer_knows_is_sent_whole_and_so_is_what_it_cannot_kn
     for update in range(60):
         push(made, 30, update)
         history.append(made.copies[0].shown)
-        since = [patch(made.keys, made.copies, (0,), (1 + one,), {}) for one in range(len(history))]
+        since = [patch(made.keys, made.copies, (0,), (1 + one,), 0, {}) for one in range(len(history))]
         for values, one in zip(history, since, strict=True):
             due = torch.cat((values, torch.zeros(3100)))
             assert torch.equal(read(made, (0,), one, due)[:3000], made.copies[0].shown)
@@ -185,7 +215,7 @@ def test_values_that_are_not_finite_are_shown_and_not_encoded() -> None:
     found = sent(made, (0, 0, 0))
     assert found.forms == (0, 3002, 0)
     assert torch.equal(read(made, RANGES, found, None)[:9].isfinite(), torch.tensor([True] * 7 + [False] * 2))
-    assert patch(made.keys, made.copies, (3,), (0,), {3: torch.tensor([0, 1])}).forms == (0,)
+    assert patch(made.keys, made.copies, (3,), (0,), 0, {3: torch.tensor([0, 1])}).forms == (0,)
 
 
 def test_an_answer_that_cannot_be_used_leaves_nothing_in_the_next_one() -> None:
@@ -199,7 +229,7 @@ def test_an_answer_that_cannot_be_used_leaves_nothing_in_the_next_one() -> None:
 
     def take(forms: tuple[int, ...], payload: Tensor) -> None:
         message = Pulled(1, (2, 2, 0), (0, 0, 0), forms, "", 0)
-        reading.take(cast(Envelope, _Answer("0", message, payload.numpy().tobytes())), RANGES)
+        reading.take(cast(Envelope, _Answer("0", message, payload.numpy().tobytes())), RANGES, 1)
 
     with pytest.raises(PeerLost, match="cannot be used"):
         take((0, 11, 1), bad)

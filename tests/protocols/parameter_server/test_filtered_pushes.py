@@ -12,6 +12,7 @@ import pytest
 import torch
 from counting import counting_task, steps
 from live import verb
+from one_server import Server, copy_of, with_server
 from test_simulated_runs import TASKS
 from tiers import soaked
 from torch import Tensor
@@ -30,6 +31,7 @@ from samovar.protocols.parameter_server.algorithms.registry import parse_algorit
 from samovar.protocols.parameter_server.client import Enlistment
 from samovar.protocols.parameter_server.filtering import Filtering, Residual
 from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.messages import FOREVER, Push, Pushed
 from samovar.protocols.parameter_server.pieces import Pieces
 from samovar.protocols.parameter_server.reading import Values
 from samovar.protocols.parameter_server.shares import Pushes, Shares
@@ -240,7 +242,7 @@ def test_a_run_resumed_without_filters_pushes_what_they_had_held_back() -> None:
     assert options_of(cast(Setup, setup), algorithm, keys, 0, Residual()).filters is None
     filters = options_of(cast(Setup, setup), algorithm, keys, 0, residual).filters
     assert filters is not None
-    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
     for due in (3.0, 2.0):
         sent, held = filters.apply(change, pulled, residual, 1.0, 0, last=False)
         assert (sent.vector.tolist(), held) == ([due] * 4, 0)
@@ -276,7 +278,7 @@ def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> N
     for turn in range(30):
         ids = torch.randperm(50, generator=chance.manual_seed(turn))[:12].sort().values
         values = torch.randn(12, 8, generator=chance)
-        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), "")
+        pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), 1, "")
         change = Pushes(torch.zeros(4), {"words": Rows(ids, values)})
         found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
         rows, held = found.rows["words"], held + back
@@ -298,7 +300,8 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     pushes, keys = list[tuple[int, Pushes, bool]](), Keys([Part(0, 4)], 4, torch.float32, [Table("words", 5, 2)])
 
     class Pushing:
-        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, sparse: bool) -> None:
+        def push(self, seq: int, pushed: Pushes, read: object, *, last: bool, rest: bool, sparse: bool) -> None:
+            assert rest
             assert sparse
             pushes.append((seq, pushed, last))
 
@@ -310,7 +313,7 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     state = State(7, 7, torch.ones(4), residual=Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}))
     options = SimpleNamespace(filters=filtering, tables=(), steps=None)
     worker = Worker(*(cast(Any, one) for one in (Pushing(), SimpleNamespace(returns=0), None, options, state)))
-    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, "")
+    worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, 1, "")
     for _ in range(2):
         assert asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True))) is None
     ((seq, pushed, last),) = pushes
@@ -318,11 +321,27 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     assert pushed.vector.tolist() == [0.5, 0, 0, 1]
     assert pushed.rows["words"].ids.tolist() == [3]
     assert not state.residual, "nothing waits any more, and the second end pushes nothing"
+    state.over = False
+    asyncio.run(worker.bring(Update(vector=torch.zeros(0), final=True)))
+    assert not any(pushes[1][1].vector), "a worker of which nothing waits takes part in the mean of the rests too"
+
+
+def test_a_rest_that_comes_alone_counts_as_among_all_workers() -> None:
+    """The worker a has ended, so that b, whose steps were means of both, is the last one."""
+
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        values = torch.full((3,), 8.0).numpy().tobytes()
+        push = lambda ask: Push(ask, 1, 5, (0,), (0,), (1,), True, 0, False, 0, rest=True)  # noqa: E731
+        assert isinstance(await server.asked("b", push, Pushed, payload=values), Pushed)
+        assert server.parts.store.copies[0].values.tolist() == [4, 4, 4]
+
+    with_server(copy_of({"a": FOREVER, "b": 4}, {"a", "b"}, updates=4), scene)
 
 
 def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
     keys = Keys([Part(0, 4)], 4, torch.float64, [Table("words", 5, 2)])
-    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), "")
+    none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
     last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, last=True)
     assert not any(Sparse.of(keys, last).counts(range(1, len(keys))))
 

@@ -12,6 +12,7 @@ from conformance import eventually
 from one_server import Present, Server, copy_of, view, with_server
 from simulated import no_complaints  # noqa: F401
 
+from samovar.aggregation.filters.pulls import PullFilters
 from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.link.link import PeerLost
 from samovar.protocols.members.presence import Presence
@@ -38,7 +39,7 @@ from samovar.protocols.parameter_server.messages import (
     Survey,
 )
 from samovar.protocols.parameter_server.serving import Serving
-from samovar.protocols.parameter_server.store import CLOCKS_MAX, Copy, settled_at
+from samovar.protocols.parameter_server.store import CLOCKS_MAX, Copy, Entry, settled_at
 from samovar.protocols.testpoints import WITNESS
 
 Answer = Callable[[Channel, Envelope], None]
@@ -324,3 +325,32 @@ def test_a_worker_ends_when_a_range_that_it_has_read_goes_back() -> None:
             await client.pull(0)
 
     with_server(copy_of({}, set(), updates=5), scene)
+
+
+def test_a_worker_that_holds_values_of_a_lost_history_is_sent_all() -> None:
+    """A server comes back from an older checkpoint, of which one worker alone could tell that it is older, and takes as
+    many updates, or more, as that worker holds."""
+
+    def pulled(updates: int) -> None:
+        async def scene(server: Server) -> None:
+            tenure, store, present = server.parts.tenure, server.parts.store, Present()
+            tenure.settle([0])
+            channel = Channel(server.endpoints["b"], PARAMETER_SERVER)
+            client = Client(channel, cast(Presence, present), store.keys, 1)
+            await client.pull(0)
+            old = torch.full((3000,), 3.0)
+            store.copies[0] = Copy(old, {}, term=1, updates=3, clocks={"a": 0, "b": 0}, restored=True)
+            present.present = present.now = view(2)
+            surveyed(server, {"a": HONEST})
+            await settled(server, "a")
+            for at in range(updates):
+                store.enter(Entry((0,), torch.eye(3000)[at], {}))
+            assert torch.equal((await client.pull(0)).vector, store.copies[0].values)
+            assert torch.equal((await client.pull(0)).vector, store.copies[0].values)
+            server.parts.takeover.close()
+
+        copy = copy_of({"a": 0, "b": 0}, set(), updates=5, size=3000)
+        with_server(copy, scene, pulls=PullFilters())
+
+    pulled(updates=2)
+    pulled(updates=4)
