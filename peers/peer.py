@@ -169,10 +169,12 @@ class Peer:
         values do not matter."""
         return scales_told(metrics, self._facts.scales)
 
-    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
+    def tell(
+        self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "", about_role: str = ""
+    ) -> None:
         """Write an event to this peer's records, with the present time and view. `about`: the name of the peer that it
-        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`: the public key of
-        `about`."""
+        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`, `about_role`: the public
+        key and the role of `about`."""
         record = EventRecord(
             peer=self.name,
             time_s=self.clock.elapsed_s,
@@ -183,6 +185,7 @@ class Peer:
             generation=self.membership.view.generation,
             key=key,
             role=self._place.role,
+            about_role=about_role,
         )
         self._record(record)
 

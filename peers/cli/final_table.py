@@ -92,7 +92,8 @@ def _peer_table(result: Result) -> Folded:
 def _elsewhere(result: Result) -> list[Text]:
     """A line for each peer on another machine, which has its records there."""
     lines = [
-        Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
+        Text(f"elsewhere {plain(peer_label(one), 40)}: {stay_text(one, result.noun)}")
+        for one in result.elsewhere[:MOST_ROWS]
     ]
     more = len(result.elsewhere) - len(lines)
     lines += [Text(f"and {more:,} more elsewhere")] if more else []

@@ -43,7 +43,12 @@ class _Comer:
         return self.since <= generation and (self.gone is None or generation < self.gone.generation)
 
     def told(self) -> Elsewhere:
-        known = Elsewhere(peer=self.joined.subject, exchanges=self.exchanges, joined_s=self.joined.time_s)
+        known = Elsewhere(
+            peer=self.joined.subject,
+            exchanges=self.exchanges,
+            joined_s=self.joined.time_s,
+            role=self.joined.about_role,
+        )
         if self.gone is None:
             return known
         return replace(known, gone=self.gone.event, gone_s=self.gone.time_s, why=self.gone.why)

@@ -220,7 +220,10 @@ def elsewhere_table(run: Run) -> str:
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""
-    body = ([_cell(one.peer, "text name"), _cell(stay_text(one, run.noun), "text wide")] for one in found[:MOST_PEERS])
+    body = (
+        [_cell(peer_label(one), "text name"), _cell(stay_text(one, run.noun), "text wide")]
+        for one in found[:MOST_PEERS]
+    )
     table = _table(("*Peer", "*As the peers here saw it"), body)
     return f"<h3>From elsewhere</h3>{table}{_cut(len(found), MOST_PEERS, 'peers')}"
 

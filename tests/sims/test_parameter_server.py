@@ -13,7 +13,7 @@ from two_servers import TWO_SERVERS
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
 from samovar.peers.checkpoints.checkpoint import Snapshot
-from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.events import Entered, Took
@@ -134,6 +134,16 @@ def test_a_server_writes_records_and_a_worker_names_the_peer_that_it_waited_for(
     assert servers
     assert {*servers[0].details} == {"updates", "staleness", "ranges"}
     assert all(one.members == 3 for one in exchanges)
+
+
+def test_two_workers_of_a_synchronous_run_wait_for_the_slow_third_and_it_for_neither() -> None:
+    plain = Scenario.plain(Settings(**OWN))
+    slow = replace(plain.groups[0], peers=1, step_s=1.0)
+    groups = (slow, replace(plain.groups[0], peers=2), Group(peers=2, link=plain.groups[0].link, role="server"))
+    records = list[Record]()
+    run_virtual(World(toy_task(), replace(plain, groups=groups), records.append).run(within_s=300), seed=0)
+    of_workers = [one for one in records if isinstance(one, ExchangeRecord) and one.peer in ("0", "1", "2")]
+    assert {(one.peer, one.waited_for) for one in of_workers if one.version > 1} == {("0", ""), ("1", "0"), ("2", "0")}
 
 
 TELLING = (0, 9, 22, 24)
