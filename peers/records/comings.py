@@ -112,7 +112,8 @@ class Comings:
             event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
-                self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
+                why, role = removal.why.removeprefix("left: "), removal.role
+                self._tell(event, about=removal.name, why=why, key=removal.peer, about_role=role)
         self._events_told = self._membership.removals.ever
         for member in view.members if known.started and self._membership.knows_all else ():
             before = known.member(member.id)

@@ -131,6 +131,10 @@ class Serving:
             await self._presence.pause()
 
     async def bring(self, update: Update) -> Outcome | None:
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """What was pushed and pulled since the last record."""
         slowest, copies, traffic = self._slowest(), self._parts.store.copies, self._parts.store.traffic
         updates, held = self._made(), sum(copy.values.nbytes for copy in copies.values())
         outcome = Outcome(
@@ -160,7 +164,7 @@ class Serving:
         await self._presence.leave(why)
 
     async def settle(self) -> Sequence[Outcome]:
-        return []
+        return [self._outcome()] if self._parts.store.traffic else []
 
     def position(self) -> Position:
         tensors, numbers = saved(self._parts.store)

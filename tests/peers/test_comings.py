@@ -136,7 +136,7 @@ def followed_with_roles(
     neighbours.look(away)
     neighbours.stay_away()
     for member, left in removals:
-        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life))
+        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life, member.attributes.role))
     comings.follow(View(3, tuple(then), True))
     return told
 
