@@ -83,7 +83,8 @@ class Intake:
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
-            clock = first_clock(copy, worker, enlist.clock, self._consistency if enlist.resumed else None)
+            resumed = self._consistency if enlist.resumed else None
+            clock = first_clock(copy, worker, enlist.clock, self._store.reached, resumed)
             entries.append(Entry((number,), None, {worker: clock}, joins=True))
         self._asked.append(envelope)
         self._chains.enter(entries)

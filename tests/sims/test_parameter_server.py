@@ -257,6 +257,26 @@ def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model()
     assert all(life.result is not None and life.result.finished for life in world.lives)
 
 
+@pytest.mark.parametrize("consistency", ["bsp", "ssp:2", "async"])
+def test_new_workers_of_a_resumed_run_go_on_from_the_clock_that_those_before_had(consistency: str) -> None:
+    """Also where those had ended: their last clocks are in no copy of a range."""
+    settings = Settings(**{**OWN, "consistency": consistency})
+    first = World(toy_task(), Scenario.plain(settings))
+    run_virtual(first.run(within_s=300), seed=0)
+    records = list[Record]()
+    again = World(toy_task(), Scenario.plain(replace(settings, steps=20)), records.append)
+    for server in (3, 4):
+        kept = first._disks[server].kept
+        assert kept is not None
+        again._disks[server].save(kept)
+    run_virtual(again.run(within_s=300), seed=1)
+    exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
+    clocks = {peer: [one.version for one in exchanges if one.peer == peer] for peer in ("0", "1", "2", "3", "4")}
+    assert [clocks[worker] for worker in ("0", "1", "2")] == [[*range(13, 21)]] * 3
+    assert [min(clocks[server]) > 12 and max(clocks[server]) == 20 for server in ("3", "4")] == [True, True]
+    assert max(one.step for one in exchanges) == 20
+
+
 def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:
     keys = Keys((Part(0, 1), Part(1, 2)), 2, torch.float32)
     store = Store(keys, Add())
