@@ -22,7 +22,7 @@ from ..records.tally import Tally, told_by
 from ..records.units import MOST_NAMED, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
-from ..task.task import NAMES, TaskError, check_trainable, kind_of
+from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, wished
@@ -276,6 +276,7 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
+            check_constants(task)
             asked = settings.own.asks_of_task()
             check_defined(task, asked)
             for name, near in misspelt(task, [*NAMES, *asked]).items():
