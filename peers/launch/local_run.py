@@ -202,7 +202,7 @@ class LocalRun:
         display.say(f"{waits}join from {'this' if local else 'another'} machine{only_here}: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
-        if idle := settings.own.idle_sites(settings):
+        if idle := settings.own.idle_here(settings):
             display.say(f"until others join from elsewhere: {idle}" if not settings.own.sites_need() else idle)
         if self.script:
             display.say(f"what the script prints goes to {log_path(self.folder, 'N')}, for each peer N")

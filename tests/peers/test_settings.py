@@ -130,6 +130,27 @@ def test_a_misspelt_name_of_an_algorithm_is_told_the_one_that_was_meant() -> Non
         Settings(stop="AUC ≠ 0.9")
 
 
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"algorithm": "epidemic:9"}, "epidemic:9 asks for 9 neighbours of a peer, which mixes with all 2 others"),
+        ({"topology": "regular"}, "regular asks for 4 neighbours of a peer, which mixes with all 2 others"),
+        ({"topology": "regular:3", "peers": 2}, "regular:3 asks for 3 neighbours of a peer, which mixes with the only"),
+        ({"algorithm": "choco:0.5", "topology": "small_world:4:0.1"}, "small_world:4:0.1 asks for 4 neighbours"),
+        ({"algorithm": "epidemic:2"}, ""),
+        ({"algorithm": "epidemic:9", "peers": 1}, ""),
+        ({"topology": "regular:4", "peers": 5}, ""),
+        ({"topology": "ring"}, ""),
+        ({}, ""),
+    ],
+)
+def test_more_neighbours_than_there_are_peers_are_told_in_one_line(wished: dict[str, object], said: str) -> None:
+    made = Settings(**{"protocol": "gossip", "peers": 3, **wished})
+    told = made.own.idle_here(made)
+    assert told.startswith(said)
+    assert bool(told) == bool(said)
+
+
 def test_a_link_that_is_let_through_can_be_simulated() -> None:
     for link in ("100mbit,5ms", "0.5kbit,1s,20us", " 1MBit , 1MS ", "10bit,0s", "1tbit,1us"):
         assert parse_link(Settings(link=link).link).bandwidth_Bps > 0
