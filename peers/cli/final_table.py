@@ -46,7 +46,7 @@ def headline(result: Result) -> list[str]:
         + ("" if result.virtual_s is not None else " on this machine")
         + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
         + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
-        seconds_text(result.wall_s),
+        f"{seconds_text(result.wall_s)} in all",
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
         *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
     ]
