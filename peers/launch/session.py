@@ -50,7 +50,7 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
-    transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
+    transport: Transport = ZeroMQTransport(keys, listen=settings.listens_at, advertise=settings.advertise)
     if settings.link is not None:
         transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
     if (budget := budget_of(settings)) is not None:

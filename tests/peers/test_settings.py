@@ -41,7 +41,9 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
         else:
             assert hints[name] == (kind | None if field.default is None else kind), name
         assert (
-            field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN", "2000"))
+            field.metadata["help"]
+            .rstrip("]")
+            .endswith((".", "key", "half", "endless", "machine's", "NNN", "2000", "port"))
         ), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
