@@ -40,11 +40,8 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
             assert kind is str, f"{name} is given as text, and parsed once"
         else:
             assert hints[name] == (kind | None if field.default is None else kind), name
-        assert (
-            field.metadata["help"]
-            .rstrip("]")
-            .endswith((".", "key", "half", "endless", "machine's", "NNN", "2000", "port"))
-        ), name
+        ends = (".", "key", "half", "endless", "machine's", "NNN", "2000", "port")
+        assert field.metadata["help"].rstrip("]").endswith(ends), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
