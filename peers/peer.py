@@ -59,7 +59,7 @@ class Peer:
         decides; `resumed`: the checkpoint from which the replica was restored. Raises ValueError when the settings do
         not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
-        self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
+        self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]), place.former_s)
         self.membership, way = _membership(endpoint, settings, place, facts)
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s

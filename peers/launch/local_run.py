@@ -161,10 +161,11 @@ class LocalRun:
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
-                    heard, error = display.heard, str(failure)
-                    display.tells(error)
-                    saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
-                    return Ended(wrong=error + saved if heard.saved and again else error)
+                    heard = display.heard
+                    display.tells(str(failure))
+                    saved = f"{heard.noun} {heard.saved} is saved, go on with: {again}" if heard.saved and again else ""
+                    left = left_behind_text(heard.elsewhere, resumable=bool(again))
+                    return Ended(wrong="; ".join(filter(None, (str(failure), saved, left))))
                 finally:
                     waiting.cancel()
         worked = launch.going or stop.is_set() or not self.resumed
@@ -191,8 +192,7 @@ class LocalRun:
         if self.resumed:
             keep_settings(self.folder, settings)  # not before all peers could go on with them
         local = split_address(members[0]["address"])[0].startswith("127.")
-        told = ways_in.lines
-        unwritten = ways_in.met(members)
+        told, unwritten = ways_in.lines, ways_in.met(members)
         if ways_in.lines == told:
             return  # a peer was restarted, and others join as before
         if self.resumed:

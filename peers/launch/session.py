@@ -109,6 +109,7 @@ class Session:
             invitation=self.invitation,
             store=self.store,
             names_members=self.control is None or waits_for_others,
+            former_s=orders.resumed_s,
         )
 
     def ready(self, peer: Peer) -> None:

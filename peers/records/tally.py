@@ -115,6 +115,10 @@ class Tally:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation >= comer.since else None
+        elif event.event == "joined" and {*self._peers} == {event.peer}:  # again, and nobody here has seen who left
+            for other in self._came.values():
+                if other.gone is None:
+                    other.gone = replace(event, event="left", why="it was gone when this peer came back")
         elif event.event == "resumed":
             for other in self._came.values():
                 if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again

@@ -151,8 +151,8 @@ def check_trainable(path: Path, scripts_only: str) -> None:
 
 
 def check_constants(path: Path) -> None:
-    """Raises TaskError when a value of the task file `path`, as far as it is written down there and can be seen without
-    running the file, cannot be that of the name that it is given to."""
+    """Raises TaskError when a constant of the task file `path` cannot be used, as far as can be seen without running
+    the file."""
     for name, value in literals(parsed(path)).items():
         if name in NAMES and value is not None and (why := _fault(name, value)) is not None:
             raise TaskError(f"{path}: {name} {why}")

@@ -27,7 +27,7 @@ from samovar.peers.checkpoints import checkpoint
 from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
-from samovar.peers.records.result import Lost
+from samovar.peers.records.result import Best, Lost
 from samovar.peers.records.result import Result as Written
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.task.tensors import tensors_of
@@ -509,6 +509,18 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "run").rename(here / "elsewhere")
     with pytest.raises(samovar.CheckpointError, match="run: there is no such run folder"):
         result.columns()
+
+
+def test_a_result_that_is_read_names_the_files_of_the_folder_that_it_is_read_from(here: Path) -> None:
+    folder = here / "moved"
+    folder.mkdir()
+    best = Best(metric="accuracy", value=0.9, at=2, file="run/checkpoint/best.safetensors")
+    result = Written(loss=1.0, wall_s=1.0, exchanges=3, run="run", report="run/report.html", best=best)
+    (folder / RESULT_FILE).write_text(result.to_json(), "utf-8")
+    (folder / "report.html").touch()
+    read = samovar.Result.read(folder)
+    assert read.best is not None
+    assert (read.report, read.best.file) == (str(folder / "report.html"), str(folder / "checkpoint/best.safetensors"))
 
 
 def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:
