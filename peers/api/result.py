@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from ..checkpoints.best import best_path
 from ..checkpoints.checkpoint import CheckpointError
 from ..cli.final_table import final_table, headline
 from ..cli.notebook import html
@@ -37,8 +38,8 @@ class Result(written.Result):
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
-        """The result of the run in `folder`. Raises CheckpointError when that folder holds no run, a damaged one, or
-        one without a result, which goes on, was killed or failed."""
+        """The result of the run in `folder`, with the paths of its files there. Raises CheckpointError when that folder
+        holds no run, a damaged one, or one without a result, which goes on, was killed or failed."""
         errors_are_lines()
         if (ended := _read(Path(folder)).result) is None:
             failure = Path(folder) / FAILURE_FILE
@@ -46,7 +47,10 @@ class Result(written.Result):
                 told = failure.read_text(encoding="utf-8", errors="replace").strip()
                 raise CheckpointError(f"{folder}: this run failed: {told}")
             raise CheckpointError(f"{folder}: this run has no result: it goes on, or was killed")
-        return cls.of(dataclasses.replace(ended, run=str(folder)))
+        own = Path(folder)
+        best = ended.best and dataclasses.replace(ended.best, file=str(best_path(own)))
+        report = ended.report and str(own / Path(ended.report).name)
+        return cls.of(dataclasses.replace(ended, run=str(folder), best=best, report=report))
 
     @property
     def folder(self) -> Path:

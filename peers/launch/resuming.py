@@ -28,6 +28,9 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
+    if not has_checkpoint(folder, settings.founders) and any(checkpoint_path(folder, "").parent.glob("peer-*")):
+        why = "a run is resumed where it began, and this peer had joined it: it joins anew"
+        raise CheckpointError(f"{folder}: nothing to resume: {why}")
     if not has_checkpoint(folder, settings.founders):
         raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
     if given.get("peers") not in (None, settings.peers):

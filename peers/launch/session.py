@@ -50,7 +50,7 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
-    transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
+    transport: Transport = ZeroMQTransport(keys, listen=settings.listens_at, advertise=settings.advertise)
     if settings.link is not None:
         transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
     if (budget := budget_of(settings)) is not None:
@@ -109,6 +109,7 @@ class Session:
             invitation=self.invitation,
             store=self.store,
             names_members=self.control is None or waits_for_others,
+            former_s=orders.resumed_s,
         )
 
     def ready(self, peer: Peer) -> None:
@@ -118,6 +119,15 @@ class Session:
         if (control := self.control) is not None:
             peer.membership.on_view.append(lambda view: control.tell("inside"))
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+
+    @property
+    def dialable(self) -> list[dict[str, str]]:
+        """`id` and `address` of the present members that can be dialled, this peer first; none before `ready`."""
+        if self._peer is None:
+            return []
+        me, members = self._peer.membership.me, self._peer.membership.view.members
+        found = (me, *(one for one in members if one.id != me.id))
+        return [{"id": one.id, "address": one.address} for one in found if one.dialable]
 
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Report, replace or revoke the run's invite, as the request `asked` wants (`invite_request`), and return the

@@ -36,8 +36,8 @@ MOST_AWAITED: Final = 24
 _TOGETHER_S: Final = 10.0
 """The most seconds between the beginnings of two clocks of one start of the run. A resumed run has others."""
 NOBODY: Final = "nobody"
-"""The name of a column in the chart of who waited for whom: the waits for servers and messages, and for sums of pushes,
-for which no worker is named."""
+"""The name of a column in the chart of who waited for whom: the waits for servers and messages, and not for a worker's
+push."""
 _INKS: Final = ("#3f6fb0", "#c05a2b", "#3d8b6e", "#7a5ea8", "#b07a3f", "#66788a", "#a8487a", "#4f9aa8")
 
 

@@ -27,8 +27,9 @@ from samovar.peers.checkpoints import checkpoint
 from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
+from samovar.peers.records.result import Best, Lost
 from samovar.peers.records.result import Result as Written
-from samovar.peers.records.run import read_run
+from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.task.tensors import tensors_of
 
 
@@ -397,6 +398,25 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
         samovar.load(Tied(width=6), "odd", mean=True)
 
 
+@pytest.mark.parametrize("by", ["folder", "result"])
+def test_the_mean_of_all_peers_models_is_without_those_of_lost_peers_that_are_not_back(here: Path, by: str) -> None:
+    models, mine = [Tied(), Tied(), Tied()], Tied()
+    saved(here / "run", *models, own_model=True)
+    lost = [Lost(peer="2", when=1.0, why="killed"), Lost(peer="1", when=1.0, why="killed", back=True)]
+
+    def mean_of(*lost: Lost) -> torch.Tensor:
+        result = samovar.Result(loss=1.0, wall_s=1.0, exchanges=3, run="run", lost=lost)
+        (here / "run" / RESULT_FILE).write_text(result.to_json(), "utf-8")
+        return samovar.load(mine, result if by == "result" else "run", mean=True).embed.weight.detach().clone()
+
+    weights = [one.embed.weight.detach() for one in models]
+    assert torch.allclose(mean_of(*lost), (weights[0] + weights[1]) / 2)
+    samovar.load(mine, "run", 2, mean=True)
+    assert torch.allclose(mine.embed.weight, (weights[0] + weights[1]) / 2), "its counters alone are those of peer 2"
+    everybody = [Lost(peer=str(peer), when=1.0, why="killed") for peer in range(3)]
+    assert torch.allclose(mean_of(*everybody), sum(weights) / 3)
+
+
 def test_a_run_to_load_is_a_folder_or_a_result(here: Path) -> None:
     with pytest.raises(TypeError, match=r"^load\(\) takes a run folder or the result of a run, got 3$"):
         samovar.load(Tied(), 3)  # type: ignore[arg-type]
@@ -489,6 +509,18 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "run").rename(here / "elsewhere")
     with pytest.raises(samovar.CheckpointError, match="run: there is no such run folder"):
         result.columns()
+
+
+def test_a_result_that_is_read_names_the_files_of_the_folder_that_it_is_read_from(here: Path) -> None:
+    folder = here / "moved"
+    folder.mkdir()
+    best = Best(metric="accuracy", value=0.9, at=2, file="run/checkpoint/best.safetensors")
+    result = Written(loss=1.0, wall_s=1.0, exchanges=3, run="run", report="run/report.html", best=best)
+    (folder / RESULT_FILE).write_text(result.to_json(), "utf-8")
+    (folder / "report.html").touch()
+    read = samovar.Result.read(folder)
+    assert read.best is not None
+    assert (read.report, read.best.file) == (str(folder / "report.html"), str(folder / "checkpoint/best.safetensors"))
 
 
 def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:
