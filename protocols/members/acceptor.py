@@ -249,8 +249,9 @@ class Acceptor:
         if self._must_wait(request.decree, sender):
             self.postponed.put_off(envelope, self._channel.endpoint.interval_s)
         elif not self.postponed.too_often(envelope, self.promised):
-            self.promise(request.ballot)
-            self._answer(sender, self.adopt(request.ballot, request.decree, sender))
+            promise = self.promise(request.ballot)
+            waits = request.ballot == self.promised and self.postponed.must_yield(envelope, self.echoes.liars)
+            self._answer(sender, promise if waits else self.adopt(request.ballot, request.decree, sender))
 
     def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
