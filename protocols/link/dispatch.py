@@ -58,7 +58,7 @@ class Reception:
         self._first_ask = self._last_ask = first_ask
         self._post, self._misbehaved = post, misbehaved
         self._asks: dict[int, _Question] = {}
-        self._handlers: dict[_Kind, Handler] = {("", NotOpen): self._on_not_open}
+        self._handlers: dict[_Kind, Handler] = {}
         self._unclaimed: dict[_Kind, list[Envelope]] = {}
         self._closed = set[str]()
         """Channels that had handlers: a peer that still sends on one cannot know that it was closed."""
@@ -174,9 +174,6 @@ class Reception:
             if concerned and not question.answer.done():
                 question.answer.set_exception(PeerLost(question.to, why))
 
-    def _on_not_open(self, envelope: Envelope) -> None:
-        self.fail_asks(envelope.sender, f"it cannot answer: {_NOT_OPEN}", envelope.message.channel)
-
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
         A loose message without a handler is dropped. So is an `Unopened` one, of which its sender is told. Raises
@@ -198,7 +195,9 @@ class Reception:
             self._call(handler, envelope)
             return
         ask = getattr(envelope.message, "ask", 0)
-        if handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
+        if handler is None and isinstance(envelope.message, NotOpen):
+            self.fail_asks(envelope.sender, f"it cannot answer: {_NOT_OPEN}", envelope.message.channel)
+        elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
         elif handler is None and lane_of(envelope.message) is Lane.LOOSE:
             return  # it might as well have been lost

@@ -215,8 +215,8 @@ class Confirmed:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The answer to a message of a later generation than the one that the sender is in. The sender asks for the view of
-    that later generation; `generation` is the sender's own."""
+    """Tells the generation that the sender is in. A receiver in a later view tells of that view (Install). One in an
+    earlier view answers with its own Behind: it has heard of a later generation, and asks for its view."""
 
     generation: int
 

@@ -23,7 +23,6 @@ from functools import partial
 from ..channel import Channel, Envelope
 from ..transport import PeerId
 from .backoff import Backoff
-from .reminders import Reminders
 from .roster import Roster
 
 _FREE = 4
@@ -41,8 +40,6 @@ class Postponed:
         self._channel, self._roster, self._handle = channel, roster, handle
         self.courtesy_s = channel.endpoint.interval_s
         """Seconds that this member, as coordinator, waits before it leads a change while another member leads one."""
-        self.reminders = Reminders(channel, roster)
-        """This member's reminders; they are stopped with the questions."""
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
@@ -103,8 +100,7 @@ class Postponed:
             asyncio.get_running_loop().call_soon(again)
 
     def stop(self) -> None:
-        """Drop all questions, and stop the reminders."""
-        self.reminders.stop()
+        """Drop all questions."""
         for timer, _ in self._waiting.values():
             timer.cancel()
         self._waiting.clear()

@@ -23,7 +23,7 @@ from samovar.protocols.members.messages import (
     Promise,
     Propose,
 )
-from samovar.protocols.members.view import Version
+from samovar.protocols.members.view import Decree, Version
 
 NOBODYS = Version(1 << 40, 77)
 """A version of the state that nobody holds."""
@@ -141,6 +141,25 @@ def test_a_member_that_is_there_is_dialled_at_no_address_that_another_names() ->
         assert "sim://elsewhere" in dialled
 
     with_puppet(scene)
+
+
+@pytest.mark.parametrize("liar", [0, 1], ids=["the coordinator", "the other"])
+def test_of_two_members_one_that_was_sent_ahead_alone_calls_the_other_after_it(liar: int) -> None:
+    """The one that has told of the view did not go there itself. Each waits for the other in a view of its own."""
+
+    async def play() -> None:
+        company = Company(2, rounds=100_000, train_s=lambda index: 0.5)
+        await company.gathered(2)
+        view, teller, victim = company[0].membership.view, company[liar], company[1 - liar]
+        following = replace(view, generation=view.generation + 1)
+        install = Install(Decree(following, victim.membership.standing.state, (victim.id,), ()))
+        over(teller.endpoint, MEMBERS).post(victim.id, install)
+        await company.until(lambda: victim.membership.view == following)
+        reached = victim.sgd.state.round + 4
+        await company.until(lambda: all(walker.sgd.state.round >= reached for walker in company.walkers))
+        await company.over()
+
+    simulate(play(), within_s=20 * PATIENCE_S)
 
 
 @pytest.mark.parametrize("word", ["echo", "confirmed"])
