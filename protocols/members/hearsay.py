@@ -45,7 +45,7 @@ _WITHOUT_ME = 0
 @dataclass(slots=True)
 class _Claim:
     """A view of which this peer was told. `hold`: the peers that say that it holds; `adopted`: that they have adopted
-    its decree, and of no later adoption. `since_s`: when it was told first, on the loop's clock."""
+    its decree, and have told of no other since. `since_s`: when it was told first, on the loop's clock."""
 
     told: Decree | Stale
     since_s: float
@@ -238,7 +238,7 @@ class Hearsay:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
         counts only when more than half have adopted it. This member counts among those of which enough have to agree,
         also where it has adopted another decree: else a liar could tell each half of a view of the other half's. So do
-        members that are `gone`, as one liar's word makes them so, until they are lost, or answer that they are in no
+        members that are `gone`, about which this peer may be wrong, until they are lost, or answer that they are in no
         view. Members that have adopted nothing after two patiences are not waited for: the proposer cannot reach them.
         Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
