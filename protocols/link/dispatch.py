@@ -10,32 +10,24 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ..transport import PeerId, is_guest
-from ..wire.frames import Lane, PeerMisbehaved, Unopened, in_words, lane_of, message
+from ..wire.frames import Lane, PeerMisbehaved, Unopened, in_words, lane_of
 from .asking import Asking, Told
 from .envelope import Envelope
 from .lane import MESSAGE_COST_BYTES
 from .lost import PeerLost
+from .refusals import NotOpen, Unanswered
 
 _UNCLAIMED_MAX, _UNCLAIMED_BYTES_MAX = 256, 16 << 20
 _UNCLAIMED_PER_PEER_MAX, _UNCLAIMED_BYTES_PER_PEER_MAX = 64, 4 << 20
 
 
-@message("link")
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """Answers the question with the number `ask` when there is no other answer. `why`: the reason, in words."""
-
-    ask: int
-    why: str
-
-
 Handler = Callable[[Envelope], None]
 _OVER = "the conversation is over here"
+_NOT_OPEN = "it takes no part in the conversation"
 _Kind = tuple[str, type]
 """A channel, and the class of one kind of its messages."""
 
@@ -172,26 +164,30 @@ class Reception:
             what = f"the {kind} of peer {question.sender:.12} could not be dealt with"
             asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
         if (ask := getattr(question.message, "ask", 0)) > 0:
-            self._post(question.channel, question.sender, Unanswered(ask, in_words(why)))
+            self._post("", question.sender, Unanswered(ask, in_words(why)))
 
-    def fail_asks(self, peer: PeerId | None, why: str) -> None:
-        """End this endpoint's open questions to `peer` (None: to all peers): their callers get PeerLost with the reason
-        `why`."""
+    def fail_asks(self, peer: PeerId | None, why: str, channel: str | None = None) -> None:
+        """End this endpoint's open questions to `peer` (None: to all peers) on `channel` (None: on all channels): their
+        callers get PeerLost with the reason `why`."""
         for question in list(self._asks.values()):
-            if peer in (question.to, None) and not question.answer.done():
+            concerned = peer in (question.to, None) and channel in (question.channel, None)
+            if concerned and not question.answer.done():
                 question.answer.set_exception(PeerLost(question.to, why))
 
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
-        A loose message without a handler is dropped, as is an `Unopened` one. Raises PeerMisbehaved when its sender
-        floods this peer with messages without a handler, when a guest sends a kind that only peers may send, when the
-        answer to a question is of a wrong kind, or when the handler refuses the message."""
+        A loose message without a handler is dropped. So is an `Unopened` one, of which its sender is told. Raises
+        PeerMisbehaved when its sender floods this peer with messages without a handler, when a guest sends a kind that
+        only peers may send, when the answer to a question is of a wrong kind, or when the handler refuses the
+        message."""
         kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()
             raise PeerMisbehaved(f"sent {kind[1].__name__}, which is not taken of a guest")
-        if kind[1] is Unopened:
+        if isinstance(envelope.message, Unopened):
             envelope.done()
+            if envelope.message.lane is not Lane.LOOSE:
+                self._post("", envelope.sender, NotOpen(envelope.channel))
             return
         handler = self._handlers.get(kind)
         if handler is not None and kind not in self._unclaimed:
@@ -199,7 +195,9 @@ class Reception:
             self._call(handler, envelope)
             return
         ask = getattr(envelope.message, "ask", 0)
-        if handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
+        if handler is None and isinstance(envelope.message, NotOpen):
+            self.fail_asks(envelope.sender, f"it cannot answer: {_NOT_OPEN}", envelope.message.channel)
+        elif handler is None and (self._first_ask < ask <= self._last_ask or kind[1] is Unanswered):
             self._take_answer(self._asks.get(ask), envelope)
         elif handler is None and lane_of(envelope.message) is Lane.LOOSE:
             return  # it might as well have been lost
@@ -218,10 +216,11 @@ class Reception:
             self._misbehaved(envelope.sender, str(error))
 
     def _take_answer(self, question: _Question | None, envelope: Envelope) -> None:
-        asked = question is not None and (question.to, question.channel) == (envelope.sender, envelope.channel)
-        if question is None or not asked or question.answer.done():
+        refused = isinstance(envelope.message, Unanswered)
+        asked = None if question is None else (question.to, "" if refused else question.channel)
+        if question is None or asked != (envelope.sender, envelope.channel) or question.answer.done():
             envelope.done()  # too late: the caller does not wait for it any more
-        elif isinstance(envelope.message, Unanswered):
+        elif refused:
             question.answer.set_exception(PeerLost(question.to, f"it cannot answer: {envelope.message.why}"))
         elif not isinstance(envelope.message, question.answers):
             envelope.done()

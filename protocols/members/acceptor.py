@@ -34,8 +34,8 @@ _LIVES = 64
 
 class Acceptor:
     """One member's promises and adoptions in the change of the present view. `standing` returns the versions of its
-    state. `stale` is called with a sender that is no member, and the generation that it names. `asked` is called after
-    each answer of this peer to a proposer."""
+    state. `stale` is called with a sender that is no member, and the generation that it names. `answered` is called
+    after each answer of this peer, with the proposer that it goes to."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Acceptor:
         *,
         standing: Callable[[], Standing],
         stale: Callable[[PeerId, int], None],
-        asked: Callable[[], None],
+        answered: Callable[[PeerId], None],
     ) -> None:
         self._channel, self._roster, self._ledger = channel, roster, ledger
-        self._standing, self._stale, self._asked = standing, stale, asked
+        self._standing, self._stale, self._answered = standing, stale, answered
         self.echoes = Echoes(channel, roster)
         self.promised = 0
         """The highest ballot this member has promised to follow; 0 while nothing is being changed."""
@@ -65,7 +65,6 @@ class Acceptor:
         """The lives of this peer that have voted on behalf of a former one, this one the last."""
         self._voted: Version | None = None
         """The result that a former life voted for last; this life does not hold it."""
-        self.echoes.on_echo.append(lambda peer: self.postponed.reminders.heard(peer, self._view.generation + 1))
         channel.on(Propose, self._on_propose)
         channel.on(Adopt, self._on_adopt)
 
@@ -180,6 +179,11 @@ class Acceptor:
         this member's last adoption is another one or none (`has_adopted`), or a former life adopted it."""
         return self._adopted.proposer if self.has_adopted(decree) else None
 
+    @property
+    def passed_on(self) -> int:
+        """The ballot under which a proposal is passed on: the promised one, or one that any other member heeds."""
+        return min(self.promised, _AHEAD_MAX)
+
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
         """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one, or lower. A ballot
         far above would leave no room for those of the others."""
@@ -249,8 +253,9 @@ class Acceptor:
         if self._must_wait(request.decree, sender):
             self.postponed.put_off(envelope, self._channel.endpoint.interval_s)
         elif not self.postponed.too_often(envelope, self.promised):
-            self.promise(request.ballot)
-            self._answer(sender, self.adopt(request.ballot, request.decree, sender))
+            promise = self.promise(request.ballot)
+            waits = request.ballot == self.promised and self.postponed.must_yield(envelope, self.echoes.liars)
+            self._answer(sender, promise if waits else self.adopt(request.ballot, request.decree, sender))
 
     def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:
         """Whether to put off `decree`, because this member has adopted another one. Always if echoes tell that enough
@@ -273,8 +278,7 @@ class Acceptor:
 
     def _answer(self, to: PeerId, answer: Promise | Adopted) -> None:
         self.keep(lambda: self._say(to, answer))
-        self.postponed.reminders.pass_on(min(self.promised, _AHEAD_MAX), to, self.postponed.courtesy_s)
-        self._asked()
+        self._answered(to)
 
     def _say(self, to: PeerId, answer: Promise | Adopted) -> None:
         self._channel.post(to, answer)

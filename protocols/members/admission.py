@@ -1,11 +1,12 @@
 """Admission: how a newcomer gets into the view, the list of members that these decide together.
 
 The newcomer sends Join to any member, its contact, which answers Welcome or Refused. The contact then introduces the
-newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. The
-next change of the view lets the newcomer in. A newcomer that asks again with a life that the view already has is sent
-that view. A newcomer that the run's invitation does not let in, now or at the next view, or that still waits when the
-run is over, is told so (Uninvited) and gives up. A peer that was removed for holding up the others, or for the second
-time within an hour, is told Later and asks again then. Only the peer that removed it knows of this delay.
+newcomer to the coordinator, and to the next coordinator if the first is lost before it has let the newcomer in. If the
+view has a former life of the newcomer, the newcomer has to confirm the introduction (`introductions`). The next change
+of the view lets the newcomer in. A newcomer that asks again with a life that the view already has is sent that view. A
+newcomer that the run's invitation does not let in, now or at the next view, or that still waits when the run is over,
+is told so (Uninvited) and gives up. A peer that was removed for holding up the others, or for the second time within an
+hour, is told Later and asks again then. Only the peer that removed it knows of this delay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..addresses import NOWHERE, Elsewhere
+from ..addresses import NOWHERE
 from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..testpoints import sometimes, witness
@@ -25,15 +26,13 @@ from .attached import Standing
 from .backoff import LONGEST_S
 from .departure import is_over
 from .errors import Expelled, JoinRefused
-from .messages import Anew, Install, Introduce, Join, Later, Refused, Restarted, Uninvited, Welcome
+from .introductions import Introductions
+from .messages import Anew, AskAnew, Install, Introduce, Join, Later, Refused, Restarted, Uninvited, Welcome
 from .roster import Roster
 from .terms import Terms
-from .view import NAME_LETTERS_MAX, Decree, Member
+from .view import NAME_LETTERS_MAX, Decree
 
 _NEWCOMERS_MAX = 1024
-_CALLED_FOR_OTHERS, _CALLED_FOR_MEMBERS = 32, 1024
-"""How many newcomers' addresses are dialled in an hour whose host is another than that of the peer that names them. The
-first limit is for those that newcomers themselves and learners name, the second for those that members name."""
 _NO_REASON = "it is not let in, and was not told why"
 _OVER = "the run is over: its members are done"
 
@@ -91,11 +90,12 @@ class Admission:
         self._overruled: Decree | None = None
         """The decree of a view without this peer. It is told to the contacts that this peer asks, which may not have
         heard of it."""
-        self._elsewhere = Elsewhere(_CALLED_FOR_MEMBERS, 3600.0)
+        self._introductions = Introductions(channel, roster)
         self._introduces: set[PeerId] = set()
         """The newcomers that have asked this peer to introduce them."""
         channel.on(Join, self._on_join)
         channel.on(Introduce, self._on_introduce)
+        channel.on(AskAnew, self._on_ask_anew)
         channel.on(Later, self._on_later)
         channel.on(Uninvited, self._on_uninvited)
         channel.on(Anew, self._on_anew)
@@ -174,7 +174,7 @@ class Admission:
         there = roster.view.holds(join.member)
         if not there:
             roster.joins_anew(join.member, votes=join.votes, heard=True)
-        self._call(join.member, newcomer)
+        self._introductions.dial(join.member, newcomer)
         self._channel.post(newcomer, Welcome(join.ask, roster.view, self._standing().result))
         if there and (latest := self._latest()) is not None:
             self._channel.post(newcomer, Install(latest))
@@ -208,13 +208,22 @@ class Admission:
         there, host = roster.view.anybody(came.member.id), envelope.sender
         if there is not None and (there.life == came.member.life or came.generation < there.since):
             return  # this introduction has already let it in, or is of an earlier life than the one in the view
-        learner = host not in roster.view.ids
+        learner = host not in roster.view.ids and host != came.member.id
         if learner and (there is not None or roster.invites.why_not(came.member.id, came.guest)):
             return  # an invite is enough to become a learner, so a learner's word ends no life and rejects no peer
+        if there is not None and host != came.member.id:
+            self._introductions.verify(came.member, host)
+            return
+        self._introductions.settle(host)
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
-            roster.joins_anew(came.member, votes=came.votes, heard=False)
+            roster.joins_anew(came.member, votes=came.votes, heard=host == came.member.id)
         self._introduce(came, host)
+
+    def _on_ask_anew(self, envelope: Envelope) -> None:
+        if self.asks and not self._roster.view.ids:
+            has, generation = self._standing().result, envelope.message.generation
+            self._channel.post(envelope.sender, Introduce(self._roster.me, has, generation, self._votes()))
 
     def _on_anew(self, envelope: Envelope) -> None:
         roster, sender = self._roster, envelope.sender
@@ -252,6 +261,7 @@ class Admission:
     def turn_away(self) -> None:
         """Tell each newcomer whose invitation does not let it in any more that it is refused, and forget it. Called
         after a change of the view."""
+        self._introductions.begin()
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):
                 self._refuse(newcomer, why)
@@ -274,24 +284,17 @@ class Admission:
         if self.asks and not roster.view.ids and roster.failed is None and envelope.sender in roster.addresses:
             roster.fail(JoinRefused(why or _NO_REASON))
 
-    def _call(self, member: Member, teller: PeerId) -> None:
-        """Dial a newcomer at the address that `teller` names. A newcomer that is not dialled may have called itself; it
-        is dialled when it is in the view."""
-        most = _CALLED_FOR_MEMBERS if teller in self._roster.view.ids else _CALLED_FOR_OTHERS
-        if self._elsewhere.allows(self._channel.endpoint.whence(teller), member.address, most, member.id):
-            self._channel.endpoint.dial(member.id, member.address)
-
     def _introduce(self, came: Introduce, teller: PeerId) -> None:
         newcomer, roster, now = came.member.id, self._roster, asyncio.get_running_loop().time()
         later, came = self._held_off.get(newcomer), replace(came, guest=roster.invites.came_by(newcomer, came.guest))
         roster.invites.knows(newcomer, came.guest)
         if why := roster.invites.why_not(newcomer, came.guest):
-            self._call(came.member, teller)
+            self._introductions.dial(came.member, teller)
             self._channel.post(newcomer, Uninvited(in_words(why)))
         elif later is not None and later.seconds > now:
-            self._call(came.member, teller)
+            self._introductions.dial(came.member, teller)
             self._channel.post(newcomer, Later(later.seconds - now, later.why))
         elif len(roster.newcomers) < _NEWCOMERS_MAX:
             roster.newcomers[newcomer] = came
-            self._call(came.member, teller)
+            self._introductions.dial(came.member, teller)
             roster.news()

@@ -117,14 +117,17 @@ class Echoes:
         self._own: _Own | None = None
         self._against: set[PeerId] = set()
         """The members that tell of another decree under the ballot of `_own`."""
+        self.liars: set[PeerId] = set()
+        """The members of the view that echoes, in this view or an earlier one, have proved to lie."""
         self.on_echo: list[Callable[[PeerId], None]] = []
         """Called with each member of which an echo in this view has arrived."""
         channel.on(Echo, self._on_echo)
 
     def begin(self) -> None:
-        """Forget the echoes of the last view. This peer's own last adoption is kept, because echoes on it may still
-        come."""
+        """Forget the echoes of the last view, to be called when the roster has gone on to the next one. This peer's own
+        last adoption is kept, because echoes on it may still come."""
         self._said.clear()
+        self.liars.intersection_update(self._roster.view.ids)
 
     def adopted(self, ballot: int, decree: Decree, proposer: PeerId) -> None:
         """Record that this peer has adopted `decree` of `proposer` under `ballot`, and report the proposer if echoes
@@ -236,6 +239,7 @@ class Echoes:
             self._channel.endpoint.report(own.proposer, f"{why}, or {others} lies")
         else:
             self._channel.endpoint.report(own.proposer, why)
+            self.liars.add(own.proposer)
             if roster.coordinator == own.proposer and roster.id in roster.view.ids:
                 roster.missed(own.proposer, f"it {why}")
 

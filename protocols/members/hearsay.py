@@ -45,7 +45,7 @@ _WITHOUT_ME = 0
 @dataclass(slots=True)
 class _Claim:
     """A view of which this peer was told. `hold`: the peers that say that it holds; `adopted`: that they have adopted
-    its decree. `since_s`: when it was told first, on the loop's clock."""
+    its decree, and have told of no other since. `since_s`: when it was told first, on the loop's clock."""
 
     told: Decree | Stale
     since_s: float
@@ -238,7 +238,7 @@ class Hearsay:
         """Whether enough have adopted the decree. A proposer knows that it holds; of the others any may say so, which
         counts only when more than half have adopted it. This member counts among those of which enough have to agree,
         also where it has adopted another decree: else a liar could tell each half of a view of the other half's. So do
-        members that are `gone`, as one liar's word makes them so, until they are lost, or answer that they are in no
+        members that are `gone`, about which this peer may be wrong, until they are lost, or answer that they are in no
         view. Members that have adopted nothing after two patiences are not waited for: the proposer cannot reach them.
         Of another decree they would have told."""
         roster, own = self._roster, self._acceptor.has_adopted(decree)
@@ -253,7 +253,10 @@ class Hearsay:
             return True
         return len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
 
-    def _on_echo(self, _: PeerId) -> None:
+    def _on_echo(self, peer: PeerId) -> None:
+        for mark, claim in self._claims.items():
+            if peer not in self._acceptor.echoes.same(mark):
+                claim.adopted.discard(peer)
         for mark, claim in list(self._claims.items()):
             if self._settled(mark, claim):
                 return
@@ -267,6 +270,8 @@ class Hearsay:
             self._asked_s[sender] = -math.inf
         else:
             self._asked_s.pop(sender, None)
+        for other in self._claims.values():
+            other.adopted.discard(sender)
         if answer.word == _HOLDS:
             claim.hold.add(sender)
         elif answer.word == _ADOPTED:

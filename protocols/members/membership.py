@@ -254,7 +254,7 @@ class Membership:
         not being changed. A sender outside the view that names a former generation is told that it is no member. A
         member that names a later one may be asked for its view (`Reminders`)."""
         if envelope.sender in self.view.ids:
-            self._change.acceptor.postponed.reminders.heard(envelope.sender, generation)
+            self._change.reminders.heard(envelope.sender, generation)
             return generation == self.view.generation and not self._change.promised
         self._outsiders.refuse(envelope.sender, generation)
         return False
@@ -286,7 +286,7 @@ class Membership:
         self._edges.begin(view)
         if view.holds(self.me):
             if not led:
-                self._change.pass_on(decree, new)
+                self._change.reminders.follow(decree, teller, new)
             self._departure.tell_again()
             self._attached.installed(decree)
             for listener in self.on_view:

@@ -71,7 +71,8 @@ class Later:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """A contact tells the coordinator of the newcomer `member`. `version`: the version that the newcomer holds;
+    """A contact tells the coordinator of the newcomer `member`; or a member that joins anew tells of itself (AskAnew).
+    `version`: the version that the newcomer holds;
     `generation`: that of the contact's view; `votes`: as in Join; `guest`: key of the invitation through which the
     newcomer was admitted, "" if it needs none."""
 
@@ -80,6 +81,15 @@ class Introduce:
     generation: int
     votes: bool = False
     guest: PeerId = ""
+
+
+@message(MEMBERS)
+@dataclass(frozen=True, slots=True)
+class AskAnew:
+    """Asks a member that another one has introduced in a new life whether it joins anew. If so it answers with an
+    Introduce of itself, of the same `generation`, that of the sender's view; else there is no answer."""
+
+    generation: int
 
 
 @message(MEMBERS)
@@ -205,8 +215,8 @@ class Confirmed:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The answer to a message of a later generation than the one that the sender is in. The sender asks for the view of
-    that later generation; `generation` is the sender's own."""
+    """Tells the generation that the sender is in. A receiver in a later view tells of that view (Install). One in an
+    earlier view answers with its own Behind: it has heard of a later generation, and asks for its view."""
 
     generation: int
 

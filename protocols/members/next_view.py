@@ -31,7 +31,8 @@ def next_decree(roster: Roster, promises: Mapping[PeerId, Promise], founders: in
     uses = Uses(roster.invites, roster.view)
     view, generation = roster.view, roster.view.generation + 1
     base, donors = _base(roster, promises)
-    there = {peer for peer, promise in promises.items() if not promise.former and peer not in roster.newcomers}
+    anew = {*roster.former, *roster.newcomers}
+    there = {peer for peer, promise in promises.items() if not promise.former and peer not in anew}
     present = [member for member in view.members if member.id in there]
     going = {member.id for member in present if member.id in roster.leaving}
     if going.issuperset(peer for peer in donors if peer in there or peer in roster.learned):

@@ -4,6 +4,12 @@ Every ballot keeps all members from committing. Two members may each take themse
 a link is broken. So a member may propose `_FREE` times per hour at once, and has to wait longer each time after that,
 up to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
 
+Such a member may lie, and a decree that many have adopted binds the coordinator, too (`binding`). So the coordinator
+has the time to lead instead, if it is heard and was not caught lying (`echoes`): a decree of another member is adopted
+`_YIELDS` intervals after its ballot was promised, and not if the coordinator has led under a higher ballot by then. The
+coordinator hears of the change after an interval (`reminders`), and waits another one itself. It adopts the other's
+decree at once: a quorum may have lost it, and one member's adoption binds nobody in a view of four or more.
+
 A question may also be put off for a given time: because its sender is one view ahead, or because the receiver is in no
 view yet. It is heeded when a new view holds here, or when that time is over.
 """
@@ -11,17 +17,19 @@ view yet. It is heeded when a new view holds here, or when that time is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 
 from ..channel import Channel, Envelope
 from ..transport import PeerId
 from .backoff import Backoff
-from .reminders import Reminders
 from .roster import Roster
 
 _FREE = 4
 """How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
+_YIELDS = 3
+"""The heartbeat intervals for which such a member's decree is not adopted. They are fewer than the two patiences after
+which an honest proposer no longer waits for the answer."""
 
 
 class Postponed:
@@ -32,11 +40,11 @@ class Postponed:
         self._channel, self._roster, self._handle = channel, roster, handle
         self.courtesy_s = channel.endpoint.interval_s
         """Seconds that this member, as coordinator, waits before it leads a change while another member leads one."""
-        self.reminders = Reminders(channel, roster)
-        """This member's reminders; they are stopped with the questions."""
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
+        self._heeded: dict[PeerId, tuple[int, float]] = {}
+        """The ballot under which each such member was heeded last in this view, and when, on the loop's clock."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """The question of each member that waits, with its timer."""
         roster.on_news.append(self._heed_coordinator)
@@ -59,7 +67,23 @@ class Postponed:
         self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
         self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
         self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
+        self._heeded[sender] = envelope.message.ballot, now
         return False
+
+    def must_yield(self, envelope: Envelope, liars: Set[PeerId]) -> bool:
+        """Put a request to adopt off if the coordinator, as far as this member knows, is a third member that has not
+        had the time to lead since the ballot was heeded (`too_often`), is heard, and is none of the known `liars`.
+        Returns whether it was put off."""
+        coordinator, endpoint = self._roster.coordinator, self._channel.endpoint
+        if coordinator is None or coordinator in (envelope.sender, self._roster.id, *liars):
+            return False
+        ballot, heeded_s = self._heeded.get(envelope.sender, (0, 0.0))
+        wait_s = heeded_s + _YIELDS * endpoint.interval_s - asyncio.get_running_loop().time()
+        heard = endpoint.is_lost(coordinator) is None and endpoint.round_trip_s(coordinator) is not None
+        if not heard or ballot != envelope.message.ballot or wait_s <= 0.0:
+            return False
+        self.put_off(envelope, wait_s)
+        return True
 
     def put_off(self, envelope: Envelope, seconds: float) -> None:
         """Handle a question after so many seconds, in place of an earlier one of its sender that still waits."""
@@ -76,11 +100,11 @@ class Postponed:
             asyncio.get_running_loop().call_soon(again)
 
     def stop(self) -> None:
-        """Drop all questions, and stop the reminders."""
-        self.reminders.stop()
+        """Drop all questions."""
         for timer, _ in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
+        self._heeded.clear()
 
     def _heed_coordinator(self) -> None:
         """A peer has come or gone: a postponed question may be the coordinator's now."""

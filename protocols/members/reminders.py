@@ -1,7 +1,7 @@
 """Reminders: a member to which the end of a change of the view is not told asks for it.
 
 A member that leads a change may lie, or soon end. Then nothing may follow for a member that it asked, or that it left
-out, and all others wait for that member without end. There are two cases:
+out, and all others wait for that member without end. There are four cases:
  - It proposed to one member alone, and says nothing more. The coordinator does not know of the change. So a member that
    has promised to follow a ballot passes the proposal on to the coordinator, which then leads a change itself
    (`view_change`). This member may have been told falsely who is gone, so it tells the most senior member that it
@@ -10,21 +10,31 @@ out, and all others wait for that member without end. There are two cases:
  - The others are in a later view, of which nobody tells this member. Their echoes told that they adopted a decree, and
    their messages name its generation. A member that is not there after a patience asks them for their view, and goes on
    to it by `hearsay`.
+ - This member is in a view of which another one told it, and that one may have stayed behind, so that the two wait for
+   each other. So it tells that one its generation after a patience, and that one asks for the view.
+ - A newcomer is not told of the view that lets it in, as the leader has died. So each member sends the view to the
+   newcomers among the next few peers after it.
 
 Cost: none where the coordinator leads and tells all within a patience. Two small messages for each member that follows
-another than the coordinator for an interval, and again each patience. For each member that a change leaves behind, a
+another than the coordinator for an interval, and again each patience. One for each member that has been in a view for a
+patience. The view, for each newcomer, as often as `_TOLD_BY_EACH` says. For each member that a change leaves behind, a
 question to each of its partners and each patience, and the view as the answer of those that are in a later one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 
 from ..channel import Channel
 from ..testpoints import sometimes
 from ..transport import PeerId
-from .messages import Behind, Propose
+from .messages import Behind, Install, Propose
 from .roster import Roster
+from .view import Decree
+
+_TOLD_BY_EACH = 3
+"""Each peer sends the new view to the newcomers among this many peers after it in the ring of the view."""
 
 
 class Reminders:
@@ -38,6 +48,17 @@ class Reminders:
         """The peers that may be in a later view, in the order in which they told so."""
         self._asking: asyncio.TimerHandle | None = None
         """The timer after which those are asked; None: there are none."""
+        self._following: asyncio.TimerHandle | None = None
+        """The timer after which the member that told of the view is told so; None: no other told of it."""
+
+    def follow(self, decree: Decree, teller: PeerId, newcomers: Set[PeerId]) -> None:
+        """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so a patience
+        later. The next few of the `newcomers` are told of the view now."""
+        for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
+            if peer in newcomers:
+                self._channel.post(peer, Install(decree))
+        patience_s, here = self._channel.endpoint.patience_s, Behind(decree.view.generation)
+        self._following = asyncio.get_running_loop().call_later(patience_s, self._channel.post, teller, here)
 
     def pass_on(self, ballot: int, proposer: PeerId, after_s: float) -> None:
         """Pass the proposal of a `ballot` that this member has promised `proposer` to follow on to the coordinator, and
@@ -78,8 +99,8 @@ class Reminders:
 
     def stop(self) -> None:
         """Cancel all reminders: another view holds here, or this peer is in none."""
-        for timer in (self._passing, self._asking):
+        for timer in (self._passing, self._asking, self._following):
             if timer is not None:
                 timer.cancel()
-        self._passing = self._asking = None
+        self._passing = self._asking = self._following = None
         self._ahead.clear()

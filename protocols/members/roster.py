@@ -128,11 +128,11 @@ class Roster(Waiting):
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
         """Note that a member has answered: it is no longer `gone`, unless it is a newcomer. `former`: it was restarted,
-        and votes on behalf of its former life; its vote counts, but it is `gone` until it joins anew."""
+        and votes on behalf of its former life; its vote counts, but it is `gone` for as long as the view holds."""
         if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)
             self.suspect(peer, _ANEW)
-        elif not former and peer in self.gone and peer not in self.newcomers:
+        elif not former and peer in self.gone and peer not in (*self.newcomers, *self._former):
             del self.gone[peer]
         else:
             return

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ..channel import Channel, Envelope
 from ..testpoints import sometimes, witness
@@ -41,14 +42,20 @@ from .next_view import next_decree
 from .occasion import Occasion
 from .outsiders import Outsiders
 from .quorum import Quorum
+from .reminders import Reminders
 from .roster import Roster
 from .terms import Terms
 from .view import Answered, Decree, View
 
 _DENIALS_MAX = 8
 """The most ballots that a member may deny in a generation; an honest one denies fewer, as rivals are seldom heeded."""
-_TOLD_BY_EACH = 3
-"""Each peer sends the new view to the newcomers among this many peers after it: the leader may die."""
+
+
+class _Asked(NamedTuple):
+    """The question of a ballot that members are asked now, and those that were behind and have been asked again."""
+
+    question: Propose | Adopt
+    again: set[PeerId]
 
 
 class Change:
@@ -69,14 +76,14 @@ class Change:
         """`take` is called with a decree that holds, and with the peer that said so."""
         self._channel, self._roster, self._terms = channel, roster, terms
         self.quorum, self._take, self._ledger = quorum, take, ledger
+        self.reminders = Reminders(channel, roster)
         self.acceptor = Acceptor(
-            channel, roster, ledger, standing=standing, stale=outsiders.refuse, asked=self.consider
+            channel, roster, ledger, standing=standing, stale=outsiders.refuse, answered=self._has_answered
         )
+        self.acceptor.echoes.on_echo.append(lambda peer: self.reminders.heard(peer, roster.view.generation + 1))
         self.hearsay = Hearsay(channel, roster, self.acceptor, quorum, outsiders, take)
         self._ballot, self._renew = 0, False
-        self._question: Propose | Adopt | None = None
-        self._reminded: set[PeerId] = set()
-        """Members that were behind and have been asked again."""
+        self._asked: _Asked | None = None
         self._promises: dict[PeerId, Promise] = {}
         self._adoptions: dict[PeerId, Adopted] = {}
         self._denials = Counter[PeerId]()
@@ -104,6 +111,7 @@ class Change:
     def begin(self, decree: Decree | None) -> None:
         """Start afresh in the view of `decree`, in which nothing is promised yet. None: it joins anew."""
         self.occasion.begin()
+        self.reminders.stop()
         self.acceptor.begin(decree)
         self.hearsay.begin(decree)
         self._ballot, self._renew = 0, False
@@ -120,11 +128,16 @@ class Change:
         self._renew = True
         self.consider()
 
+    def _has_answered(self, proposer: PeerId) -> None:
+        self.reminders.pass_on(self.acceptor.passed_on, proposer, self.acceptor.postponed.courtesy_s)
+        self.consider()
+
     def stop(self) -> None:
         """Stop leading; drop waiting proposals, timers and views that others told of. `consider` may lead again."""
         self.occasion.stop()
         self.hearsay.stop()
         self.acceptor.postponed.stop()
+        self.reminders.stop()
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
@@ -206,19 +219,12 @@ class Change:
         self.occasion.rest(self._took_s)
         return True
 
-    def pass_on(self, decree: Decree, newcomers: Set[PeerId]) -> None:
-        """Send the decree as an Install to the `newcomers` among the next few peers after this one in the ring of the
-        decreed view: its leader may die before it has told all."""
-        for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
-            if peer in newcomers:
-                self._channel.post(peer, Install(decree))
-
     async def _ask(self, question: Propose | Adopt, answers: Mapping[PeerId, Promise | Adopted]) -> bool:
         """Ask all that are not gone until each has answered. False when another member leads or the view is over."""
         roster, patience_s, now = self._roster, self._channel.endpoint.patience_s, asyncio.get_running_loop().time
         asked: dict[PeerId, float] = {}
         began_s, took_s = now(), 0.0
-        self._question, self._reminded = question, set()
+        self._asked = _Asked(question, set())
         for peer in roster.gone if isinstance(question, Adopt) else ():  # the others count on its echo if it lives
             if self._channel.endpoint.is_lost(peer) is None:
                 self._channel.post(peer, question)
@@ -231,7 +237,8 @@ class Change:
                     took_s = now() - began_s
                 missing = [peer for peer in (*roster.alive, *roster.former) if peer not in answers]
                 if not missing:
-                    await self._on_record()
+                    self.acceptor.keep()  # on record, as the promises of the others are before they answer
+                    await self._ledger.synced()
                     return roster.view.generation == question.generation
                 for peer in missing:
                     if peer not in asked:
@@ -242,12 +249,7 @@ class Change:
                 await roster.change_within(self._channel.endpoint.interval_s)
             return False
         finally:
-            self._question, self._took_s = None, self._took_s + took_s
-
-    async def _on_record(self) -> None:
-        """Wait until this peer's own promises are on record, as those of the others are before they answer."""
-        self.acceptor.keep()
-        await self._ledger.synced()
+            self._asked, self._took_s = None, self._took_s + took_s
 
     def _call_back(self) -> None:
         """Too few have answered. Ask members that were given up: they may be back, or beyond a split."""
@@ -272,9 +274,8 @@ class Change:
             self._roster.notify()
 
     def _on_adopted(self, envelope: Envelope) -> None:
-        adopted: Adopted = envelope.message
-        if self.acceptor.of_now(envelope, adopted.generation) and self._awaited(envelope, adopted):
-            self._adoptions[envelope.sender] = adopted
+        if self.acceptor.of_now(envelope, envelope.message.generation) and self._awaited(envelope, envelope.message):
+            self._adoptions[envelope.sender] = envelope.message
             self._roster.notify()
 
     def _awaited(self, envelope: Envelope, answer: Promise | Adopted) -> bool:
@@ -294,6 +295,6 @@ class Change:
     def _on_behind(self, envelope: Envelope) -> None:
         if self.acceptor.of_now(envelope, envelope.message.generation) or envelope.sender not in self._roster.view.ids:
             return
-        if self._question is not None and envelope.sender not in self._reminded:
-            self._reminded.add(envelope.sender)
-            self._channel.post(envelope.sender, self._question)
+        if self._asked is not None and envelope.sender not in self._asked.again:
+            self._asked.again.add(envelope.sender)
+            self._channel.post(envelope.sender, self._asked.question)

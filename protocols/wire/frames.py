@@ -69,7 +69,9 @@ class Frame(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Unopened:
     """In a frame, in place of a message of a family that this process has not registered: it belongs to a conversation
-    that is not open here. A former process of this peer may have taken part in it."""
+    that is not open here. A former process of this peer may have taken part in it. `lane`: the message's."""
+
+    lane: Lane
 
 
 class Packed(NamedTuple):
@@ -227,7 +229,7 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
     if (kind := known or _kind_on(channel, name)) is None:
         if lane == Lane.LINK or payload_bytes > PAYLOAD_BYTES_MAX:
             raise ValueError(f"{name} on lane {lane} with {payload_bytes} bytes of payload")
-        return Frame(incarnation, towards, Lane(lane), seq, Unopened(), channel)
+        return Frame(incarnation, towards, Lane(lane), seq, Unopened(Lane(lane)), channel)
     if lane != kind.lane:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:

@@ -14,7 +14,8 @@ from conformance import eventually, over
 from simulated import PATIENCE_S, complaints, endpoint_in, no_complaints, now, simulate  # noqa: F401
 
 from samovar.peers.settings.link_text import parse_link
-from samovar.protocols.channel import Envelope
+from samovar.protocols import endpoint as endpoints
+from samovar.protocols.channel import Channel, Envelope
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.link import table
 from samovar.protocols.link.link import PeerLost
@@ -24,7 +25,8 @@ from samovar.protocols.members.hello import AskRun, RunIs
 from samovar.protocols.members.invites import Admitted
 from samovar.protocols.members.messages import MEMBERS, Join
 from samovar.protocols.members.view import Version
-from samovar.protocols.wire.frames import Lane, message
+from samovar.protocols.wire import frames as wire
+from samovar.protocols.wire.frames import Lane, Unopened, message
 from samovar.sims.world.network import Network
 
 
@@ -38,9 +40,9 @@ def between_two(visit: Callable[[Endpoint, Endpoint], Awaitable[Any]]) -> None:
     async def main() -> None:
         network = Network(parse_link("10mbit,5ms"), 1)
         a, b = endpoint_in(network, "a"), endpoint_in(network, "b")
-        for endpoint, other in ((a, "b"), (b, "a")):
-            await endpoint.open()
-            endpoint.dial(other, f"sim://{other}")
+        for one, other in ((a, "b"), (b, "a")):
+            await one.open()
+            one.dial(other, f"sim://{other}")
         try:
             await visit(a, b)
         finally:
@@ -102,6 +104,64 @@ def test_an_asker_waits_for_a_missing_answer_no_longer_than_wished() -> None:
             await asyncio.sleep(0.01)
         over(b).post("a", RunIs(asked[1].message.ask, "in time", "{}"))
         assert (await later).message.run == "in time"
+
+    between_two(visit)
+
+
+def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on whoever gets a Query does not know its family."""
+    read = wire.decode
+
+    def decode(header: wire.Buffer, payload_bytes: int) -> wire.Frame:
+        frame = read(header, payload_bytes)
+        return frame._replace(message=Unopened(frame.lane)) if isinstance(frame.message, Query) else frame
+
+    monkeypatch.setattr(endpoints, "decode", decode)
+
+
+def test_an_asker_hears_that_the_peer_does_not_know_the_family_of_its_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    unopened(monkeypatch)
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        elsewhere, asked = Channel(a, "elsewhere"), list[Envelope]()
+        over(b).on(AskRun, asked.append)
+        other = asyncio.create_task(over(a).ask("b", AskRun, answers=(RunIs,)))
+        for _ in range(2):
+            with pytest.raises(PeerLost, match="it cannot answer: it takes no part in the conversation"):
+                await asyncio.wait_for(elsewhere.ask("b", Query, answers=(RunIs,)), PATIENCE_S)
+        assert not other.done(), "a question on another channel"
+        over(b).post("a", RunIs(asked[0].message.ask, "run", "{}"))
+        assert (await other).message.run == "run"
+
+    between_two(visit)
+
+
+def test_messages_of_unknown_families_on_made_up_channels_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    unopened(monkeypatch)
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        for number in range(500):
+            await Channel(a, f"made up {number}").send("b", Query(number), b"x" * 1000)
+        await a.drain()
+        await b.drain()
+        assert not b.reception._unclaimed
+        assert b.held_bytes == 0
+        assert {*b.links.outbox.bytes_sent_by} | {*b.reception.bytes_received_by} == {""}
+
+    between_two(visit)
+
+
+def test_refused_questions_on_made_up_channels_leave_no_names_behind() -> None:
+    """A question that gives its place up is refused, and its sender has made its channel up."""
+
+    async def visit(a: Endpoint, b: Endpoint) -> None:
+        for number in range(300):
+            b.reception._keep(
+                (f"made up {number}", AskRun), Envelope("a", AskRun(1 + number), b"", 100, f"made up {number}")
+            )
+            b.reception._forget(lambda envelope: True, "there is no room")
+        await b.drain()
+        assert {*b.links.outbox.bytes_sent_by} == {""}
 
     between_two(visit)
 

@@ -11,6 +11,7 @@ from company import Company, assert_one_truth
 from conformance import over
 from puppet import NOTHING, Puppet, decree, with_puppet
 from simulated import PATIENCE_S, no_complaints, simulate  # noqa: F401
+from test_swapped_words import adopts_at_once
 
 from samovar.aggregation.mean import Mean
 from samovar.aggregation.periods.policy import PeriodState
@@ -99,6 +100,7 @@ def test_a_commit_of_another_generation_counts_for_nothing() -> None:
 def test_a_lower_ballot_is_denied_and_a_higher_ballot_learns_the_adopted_decree() -> None:
     async def scene(puppet: Puppet) -> None:
         members = puppet.walker.membership.view.members
+        adopts_at_once(puppet.walker)
         (promise,) = await puppet.tell("p2", Propose(3, 65538))
         (denied,) = await puppet.tell("p0", Propose(3, 65536))
         assert denied.promised == 65538 > denied.ballot

@@ -11,6 +11,7 @@ from company import Company
 from simulated import no_complaints, simulate  # noqa: F401
 from test_decrees import STATE, roster_of
 from test_echoes import Liar, another
+from test_swapped_words import adopts_at_once
 
 from samovar.protocols.channel import Envelope
 from samovar.protocols.members.binding import binding
@@ -184,6 +185,7 @@ def test_a_leader_that_adopted_a_dead_members_decree_is_followed_by_a_member_tha
         first, leader, member, other, last = by_seniority
         assert acceptor.latest is not None
         mine, theirs = (another(replace(acceptor.latest, view=replace(view, generation=4)), which) for which in (1, 2))
+        adopts_at_once(member)
         acceptor = leader.membership._change.acceptor
         for ballot, decree, proposer in ((RANKS, mine, leader), (2 * RANKS, theirs, first)):
             acceptor.adopt(ballot + view.ids.index(proposer.id), decree, proposer.id)

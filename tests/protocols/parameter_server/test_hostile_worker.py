@@ -304,6 +304,31 @@ def test_a_worker_that_claimed_to_be_far_ahead_and_is_gone_leaves_its_clock_to_n
     with_server(large(3), scene)
 
 
+def test_a_worker_that_claims_to_be_far_ahead_and_is_there_leaves_its_clock_to_no_newcomer() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.enlisted = set()
+        await server.asked("a", lambda ask: Enlist(ask, 1, FOREVER - 1, (0,)), Enlisted)
+        entries = copy.version
+        assert entries < 100
+        (clock,) = (await server.asked("b", lambda ask: Enlist(ask, 1, 0, (0,)), Enlisted)).clocks
+        assert clock == entries
+
+    with_server(large(3), scene)
+
+
+def test_a_newcomer_begins_at_the_clock_of_the_slowest_worker_that_is_there() -> None:
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.enlisted, copy.clocks, copy.version = {"a", "c"}, {"a": 7, "c": 9}, 20
+        (clock,) = (await server.asked("b", lambda ask: Enlist(ask, 1, 0, (0,)), Enlisted)).clocks
+        assert clock == 7
+
+    with_server(large(3), scene)
+
+
 async def pushed(server: Server, worker: str, seq: int) -> None:
     values = torch.ones(3).numpy().tobytes()
     push = lambda ask: Push(ask, 1, seq, (0,), (0,), (1,), False, 0, False, 0)  # noqa: E731
