@@ -59,7 +59,7 @@ class Peer:
         decides; `resumed`: the checkpoint from which the replica was restored. Raises ValueError when the settings do
         not fit the replica or the checkpoint."""
         self.endpoint, self.settings = endpoint, settings
-        self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]))
+        self.clock = RunClock(0.0 if resumed is None else float(resumed.numbers["elapsed_s"]), place.former_s)
         self.membership, way = _membership(endpoint, settings, place, facts)
         self.stalls = Stalls(Channel(endpoint, STALLS), self.membership, Meter(), lambda: self.conversation.version)
         self.stalls.patience_s = settings.compute_patience_s
@@ -169,10 +169,12 @@ class Peer:
         values do not matter."""
         return scales_told(metrics, self._facts.scales)
 
-    def tell(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None:
+    def tell(
+        self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "", about_role: str = ""
+    ) -> None:
         """Write an event to this peer's records, with the present time and view. `about`: the name of the peer that it
-        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`: the public key of
-        `about`."""
+        concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`, `about_role`: the public
+        key and the role of `about`."""
         record = EventRecord(
             peer=self.name,
             time_s=self.clock.elapsed_s,
@@ -183,6 +185,7 @@ class Peer:
             generation=self.membership.view.generation,
             key=key,
             role=self._place.role,
+            about_role=about_role,
         )
         self._record(record)
 

@@ -18,7 +18,8 @@ class Place:
     not. `site`: name of its site; "": none. `role`: its role in the run, as "server"; "": it trains. `invitation`: the
     run's, given by a founding peer; None: there is none, or the peer joins later. `store`: keeps the peer's Paxos votes
     on disk; None: they are not kept. `names_members`: the peer records which members it finds, because their own
-    records are not where its are. `memories`: opens memory that it shares with other peers of its machine.
+    records are not where its are. `former_s`: as in `RunClock`. `memories`: opens memory that it shares with other
+    peers of its machine.
     """
 
     name: str
@@ -30,4 +31,5 @@ class Place:
     invitation: Invitation | None = None
     store: Store | None = None
     names_members: bool = False
+    former_s: float = 0.0
     memories: Memories = MachineMemory()

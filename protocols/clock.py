@@ -9,10 +9,11 @@ class RunClock:
     """The time since the run began, in seconds. The time that the run took before it was resumed counts too. A RunClock
     is made on the running event loop and reads that loop's clock, which is virtual in simulation."""
 
-    def __init__(self, before_s: float = 0.0) -> None:
-        """`before_s`: how many seconds the run had taken before it was resumed."""
+    def __init__(self, before_s: float = 0.0, former_s: float = 0.0) -> None:
+        """`before_s`: how many seconds the run had taken before it was resumed; `former_s`: up to which time earlier
+        processes of this peer have counted it, which the peer goes on from without resuming the run."""
         self._now = asyncio.get_running_loop().time
-        self.before_s = before_s
+        self.before_s, self._counted_s = before_s, max(before_s, former_s)
         self._began_s: float | None = None
 
     @property
@@ -23,14 +24,14 @@ class RunClock:
     @property
     def began_s(self) -> float:
         """When the run began, on the loop's clock; before this peer has started, as if it started now."""
-        return self._now() - self.before_s if self._began_s is None else self._began_s
+        return self._now() - self._counted_s if self._began_s is None else self._began_s
 
     def start(self, elapsed_s: float | None = None) -> None:
         """Note that this peer begins to train now. `elapsed_s`: how long the run has lasted according to the other
-        peers; None: only as long as it had before it was resumed."""
-        self._began_s = self._now() - (self.before_s if elapsed_s is None else elapsed_s)
+        peers; None: only as long as it had before this process."""
+        self._began_s = self._now() - (self._counted_s if elapsed_s is None else elapsed_s)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run began; `before_s` until this peer has started."""
-        return self.before_s if self._began_s is None else self._now() - self._began_s
+        """Seconds since the run began; until this peer has started, what was counted before this process."""
+        return self._counted_s if self._began_s is None else self._now() - self._began_s

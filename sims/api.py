@@ -154,7 +154,7 @@ def _played(wished: Play, *, quiet: bool) -> Result:
         steps=wished.steps, columns=wished.columns, watched=wished.watched, quiet=quiet, words=python_words
     )
     settings = wished.scenario.settings
-    if not wished.judged and (idle := settings.own.idle_sites(settings)):
+    if not wished.judged and (idle := settings.own.idle_here(settings)):
         output.say(idle)
     try:
         written, last = _beside_a_loop(lambda: play(wished, output), output)

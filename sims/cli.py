@@ -77,7 +77,7 @@ def _task(task: Path, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     with prints_aside(as_json):
         wished = play_of_task(task, settings)
         output = _output(wished, as_json=as_json, quiet=quiet)
-        if idle := settings.own.idle_sites(settings):
+        if idle := settings.own.idle_here(settings):
             output.say(idle)
         if settings.step_time == MEASURED:
             takes = wished.scenario.settings.step_time

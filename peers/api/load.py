@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ..checkpoints.best import best_path
 from ..checkpoints.checkpoint import CheckpointError, numbers_of
 from ..checkpoints.checkpoint import load as load_checkpoint
+from ..errors import one_line
 from ..launch.spec import checkpoint_path
-from ..records.run import natural
+from ..records.run import natural, read_result
 from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
 from ..task.tensors import load_tensors, tensors_of
@@ -36,8 +38,8 @@ def load(
     stopped or lost a peer.
 
     With ``--protocol gossip`` each peer has a model of its own, so one must be chosen: `peer`, or `mean`: the mean of
-    the parameters and floating-point buffers of all peers' models in the folder, also of peers that were lost, whose
-    models are older; integer buffers are then those of `peer`.
+    the parameters and floating-point buffers of all peers' models in the folder, but for those of peers that were lost
+    and did not come back, whose models are older, unless all were; integer buffers are then those of `peer`.
 
     `best`: load the best evaluated model of the run in place of the last one.
 
@@ -55,8 +57,9 @@ def load(
     folder = run.folder if isinstance(run, Result) else Path(run)
     if best and (mean or peer is not None):
         raise ValueError("best=True loads one model, that of no peer in particular: leave out peer and mean")
-    file = _chosen(folder, peer, mean=mean, best=best)
-    saved = _mean_of(_files(folder), file) if mean else load_checkpoint(file).tensors
+    files = _present(folder, run) if mean else _files(folder)
+    file = _chosen(folder, files, peer, mean=mean, best=best)
+    saved = _mean_of(files, file) if mean else load_checkpoint(file).tensors
     tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in saved.items() if name.startswith(_PREFIX)}
     if wrong := _difference(tensors_of(model), tensors):
         raise CheckpointError(f"{file}: this is not the run's model: {wrong}")
@@ -64,22 +67,32 @@ def load(
     return model
 
 
-def _chosen(folder: Path, peer: str | int | None, *, mean: bool, best: bool) -> Path:
+def _chosen(folder: Path, files: list[Path], peer: str | int | None, *, mean: bool, best: bool) -> Path:
     if peer is not None:
         return _of_peer(folder, str(peer))
-    return _best(folder) if best else _farthest(folder, mean=mean)
+    return _best(folder) if best else _farthest(folder, files, mean=mean)
+
+
+def _present(folder: Path, run: PathText | Result) -> list[Path]:
+    """The checkpoints in the folder, without those of peers that the run's result knows to be lost at its end; all
+    where that leaves none, and where there is no result."""
+    files = _files(folder)
+    try:
+        ended = run if isinstance(run, Result) else read_result(folder)
+    except (ValueError, OSError) as error:
+        raise CheckpointError(one_line(error)) from None
+    gone = {checkpoint_path(folder, one.peer) for one in (ended.lost if ended else ()) if not one.back}
+    return [file for file in files if file not in gone] or files
 
 
 def _mean_of(files: list[Path], whose: Path) -> Mapping[str, Tensor]:
-    """The tensors of the model in `whose`, those of floating point as the mean of all `files`, which takes a second
-    copy of the model in float64. Raises CheckpointError when one of them lacks such a tensor, or has another shape of
-    it."""
+    """The tensors of the model in `whose`, those of floating point as the mean of all `files`, of which that need not
+    be one. This takes a second copy of the model in float64. Raises CheckpointError when one of them lacks such a
+    tensor, or has another shape of it."""
     saved = {name: tensor for name, tensor in load_checkpoint(whose).tensors.items() if name.startswith(_PREFIX)}
-    sums = {name: tensor.double() for name, tensor in saved.items() if tensor.is_floating_point()}
+    sums = {name: torch.zeros_like(one, dtype=torch.float64) for name, one in saved.items() if one.is_floating_point()}
     for file in files:
-        if file == whose:
-            continue
-        other = load_checkpoint(file).tensors
+        other = saved if file == whose else load_checkpoint(file).tensors
         for name, total in sums.items():
             if name not in other or other[name].shape != total.shape:
                 raise CheckpointError(f"{file}: its model is another than that of {whose}: {name!r} differs")
@@ -127,10 +140,9 @@ def _of_peer(folder: Path, peer: str) -> Path:
     return file
 
 
-def _farthest(folder: Path, *, mean: bool) -> Path:
-    """The file of the peer that took the most local steps. Raises CheckpointError when the peers have models of their
-    own, and `mean` does not put them together."""
-    files = _files(folder)
+def _farthest(folder: Path, files: list[Path], *, mean: bool) -> Path:
+    """The one of `files` whose peer took the most local steps. Raises CheckpointError when the peers have models of
+    their own, and `mean` does not put them together."""
     if len(files) == 1:
         return files[0]
     numbers = {file: numbers_of(file) for file in files}

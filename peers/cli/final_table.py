@@ -46,7 +46,7 @@ def headline(result: Result) -> list[str]:
         + ("" if result.virtual_s is not None else " on this machine")
         + (f", {len(result.elsewhere):,} elsewhere" if result.elsewhere else "")
         + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
-        seconds_text(result.wall_s),
+        f"{seconds_text(result.wall_s)} in all",
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
         *([_ended(result)] if result.ended_why and result.ended_by != "steps" else []),
     ]
@@ -96,7 +96,8 @@ def _peer_table(result: Result) -> Folded:
 def _elsewhere(result: Result) -> list[Text]:
     """A line for each peer on another machine, which has its records there."""
     lines = [
-        Text(f"elsewhere {plain(one.peer, 40)}: {stay_text(one, result.noun)}") for one in result.elsewhere[:MOST_ROWS]
+        Text(f"elsewhere {plain(peer_label(one), 40)}: {stay_text(one, result.noun)}")
+        for one in result.elsewhere[:MOST_ROWS]
     ]
     more = len(result.elsewhere) - len(lines)
     lines += [Text(f"and {more:,} more elsewhere")] if more else []

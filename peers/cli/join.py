@@ -18,7 +18,7 @@ from ..errors import one_line
 from ..launch.join_target import JoinTarget, open_at, own_name
 from ..launch.launcher import script_command
 from ..launch.process import run_peer
-from ..launch.run_folder import conclude
+from ..launch.run_folder import conclude, spent
 from ..launch.script_target import ScriptTarget
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
@@ -148,6 +148,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
             print(f"stopped before this peer was in the run; {_again(settings)}", file=sys.stderr)
         return STOPPED
     folder, columns = Path(session.orders.folder), conversation(session.settings).columns
+    earlier = spent(folder)
     watched = session.settings.own.watched_metric()
     steps = session.settings.steps_max or 0
     output = Output(steps=steps, columns=columns, watched=watched, as_json=as_json, quiet=quiet)
@@ -159,6 +160,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
         output.put(what)
 
     with output, file, prints_aside(as_json):
+        output.goes_on(earlier.wall_s, earlier.peers)
         if session.settings.site is not None and (lacking := session.settings.own.sites_need()):
             output.say(f"--site does nothing: this run was started without {lacking}")
         ended = await run_peer(session, tell)
@@ -168,7 +170,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     result = conclude(
         folder,
         output.heard,
-        wall_s=time.monotonic() - began,
+        wall_s=earlier.wall_s + time.monotonic() - began,
         metrics=ended.metrics,
         scales=ended.scales,
         end=ended.end,

@@ -100,6 +100,7 @@ class Board:
         peer = self.peer(record.subject)
         teller = self.peer(record.peer)
         teller.tells, teller.role = True, record.role or teller.role
+        peer.role = peer.role or record.about_role
         self._events += 1
         if record.event != "checkpoint" or peer.state not in IDLE:  # which says why the peer stands still
             peer.event, peer.event_number = event_text(record, subject=False), self._events

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ..records.columns import ROUNDS, Columns
-from ..records.records import EventRecord, Record
+from ..records.records import ENTRIES, EventRecord, Record
 from ..records.result import PeerSummary, Result
 from ..records.units import count_text
 from .echo import UnechoedLive
@@ -63,6 +63,9 @@ class Progress:
         self._errors = errors or sys.stderr
         self._clock = clock
         self._started = clock()
+        """When the shown time was 0: the beginning of this display, and from the first entry of a peer on that of the
+        times in records, so that the two can be compared."""
+        self._entered = False
         self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
         self._news = News()
@@ -99,6 +102,8 @@ class Progress:
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
+            if not self._entered and isinstance(record, EventRecord) and record.event in ENTRIES and not record.about:
+                self._started, self._entered = self._clock() - record.time_s, True
             self._board.update(record)
             self._changed = True
             if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:

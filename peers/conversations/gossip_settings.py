@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ...aggregation.codecs.codec import Codec
+from ...aggregation.mixing.capacity import Capacity
 from ...aggregation.mixing.edge_list import EdgeList
+from ...aggregation.mixing.random_graphs import Epidemic, RandomRegular, SmallWorld
 from ...aggregation.mixing.registry import TOPOLOGIES, parse_topology
 from ...aggregation.mixing.topology import Topology, needs_capacities
 from ...aggregation.periods.policy import PeriodPolicy
@@ -83,6 +85,16 @@ class GossipSettings(PeriodSettings):
 
     def membership_kind(self) -> Kind:
         return self.membership.value
+
+    def idle_here(self, common: CommonSettings) -> str:
+        own_graph, others = self.algorithm.value.own_graph, common.peers - 1
+        graph = self.algorithm.value.graph(self.topology.value)
+        wished = graph.degree if isinstance(graph, Capacity | Epidemic | RandomRegular | SmallWorld) else 0
+        if not 0 < others < wished or self.membership.value.links(common.peers) is not None:
+            return ""
+        text = self.algorithm.text if own_graph else self.topology.text
+        each = "the only other one" if others == 1 else f"all {others} others"
+        return f"{text} asks for {wished} neighbours of a peer, which mixes with {each}"
 
     def _check_links(self, peers: int) -> None:
         """Refuse settings for which a peer must know all peers."""

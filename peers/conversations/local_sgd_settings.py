@@ -148,7 +148,7 @@ class LocalSGDSettings(PeriodSettings):
     def sites_need(self) -> str:
         return "--site-period" if self.site_period is None else ""
 
-    def idle_sites(self, common: CommonSettings) -> str:
+    def idle_here(self, common: CommonSettings) -> str:
         if common.site is None:
             return ""
         if self.site_period is None:

@@ -27,7 +27,7 @@ from ...protocols.parameter_server.orders import Orders
 from ...protocols.parameter_server.partitions import named_mappers, names_of
 from ...protocols.parameter_server.placement import ranges_of
 from ...protocols.parameter_server.portions import Portions, Taker
-from ...protocols.parameter_server.serving import Parts, Serving, restored
+from ...protocols.parameter_server.serving import REACHED, Parts, Serving, restored
 from ...protocols.parameter_server.sharer import Sharer, Sharing
 from ...protocols.parameter_server.state import State
 from ...protocols.parameter_server.store import Store
@@ -173,6 +173,7 @@ def _parts(setup: Setup, channel: Channel, rule: Algorithm | MapReduce, keys: Ke
     store = Store(keys, function, names, coordinated=coordinated, norm_limit=limit)
     if resumed is not None:
         restored(store, resumed.tensors, resumed.numbers["parameter_server"])
+        store.reached = int(resumed.numbers.get(REACHED, 0))
     tenure = Tenure(channel, len(keys), wished.held, partial(named_mappers, () if coordinated else names))
     first = None if store.copies else initial
     parts = Parts.around(channel, store, tenure, wished.bound, rule, setup.stalls, first)

@@ -31,9 +31,9 @@ class Orders:
     `folder`: path of its folder. `name`: the peer's display name. `data_shard`: the index of its data shard. `secret`:
     the peer's secret key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's
     guest key. `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; None: it has none.
-    `resumed_s`: the time of the run's last record before that, in seconds since it began. `threads`: number of PyTorch
-    threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run, as "server"; "": it
-    trains.
+    `resumed_s`: the time of the last record of earlier processes, in seconds since the run began. `threads`: number of
+    PyTorch threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run, as "server";
+    "": it trains.
     """
 
     task: str

@@ -22,7 +22,7 @@ from ..records.tally import Tally, told_by
 from ..records.units import MOST_NAMED, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
-from ..task.task import NAMES, TaskError, check_trainable, kind_of
+from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
 from ..training.devices import check_devices
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, wished
@@ -161,10 +161,11 @@ class LocalRun:
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
-                    heard, error = display.heard, str(failure)
-                    display.tells(error)
-                    saved = f"; {heard.noun} {heard.saved} is saved, go on with: {again}"
-                    return Ended(wrong=error + saved if heard.saved and again else error)
+                    heard = display.heard
+                    display.tells(str(failure))
+                    saved = f"{heard.noun} {heard.saved} is saved, go on with: {again}" if heard.saved and again else ""
+                    left = left_behind_text(heard.elsewhere, resumable=bool(again))
+                    return Ended(wrong="; ".join(filter(None, (str(failure), saved, left))))
                 finally:
                     waiting.cancel()
         worked = launch.going or stop.is_set() or not self.resumed
@@ -191,8 +192,7 @@ class LocalRun:
         if self.resumed:
             keep_settings(self.folder, settings)  # not before all peers could go on with them
         local = split_address(members[0]["address"])[0].startswith("127.")
-        told = ways_in.lines
-        unwritten = ways_in.met(members)
+        told, unwritten = ways_in.lines, ways_in.met(members)
         if ways_in.lines == told:
             return  # a peer was restarted, and others join as before
         if self.resumed:
@@ -202,7 +202,7 @@ class LocalRun:
         display.say(f"{waits}join from {'this' if local else 'another'} machine{only_here}: {ways_in.lines[0]}")
         if unwritten:
             display.say(unwritten)
-        if idle := settings.own.idle_sites(settings):
+        if idle := settings.own.idle_here(settings):
             display.say(f"until others join from elsewhere: {idle}" if not settings.own.sites_need() else idle)
         if self.script:
             display.say(f"what the script prints goes to {log_path(self.folder, 'N')}, for each peer N")
@@ -276,6 +276,7 @@ def prepared(
             settings = settings.changed(arguments=own)
         else:
             check_trainable(task, settings.own.scripts_only())
+            check_constants(task)
             asked = settings.own.asks_of_task()
             check_defined(task, asked)
             for name, near in misspelt(task, [*NAMES, *asked]).items():

@@ -73,7 +73,7 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         ended = await training.run(session.contact)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.patience_s if ended.finished else LEAVE_S):
-                await (endpoint.drain() if ended.finished else peer.conversation.leave("stopped by its user"))
+                await (endpoint.drain() if ended.finished else peer.conversation.leave(_why_stopped(orders, ended)))
         return ended
     except Exception as error:
         if peer is not None and peer.clock.started:
@@ -85,6 +85,13 @@ async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended
         else:
             endpoint.abort()
         compute.close()
+
+
+def _why_stopped(orders: Orders, ended: Ended) -> str:
+    """The reason that a stopped peer gives to the others. Where it is a server it names the exchange from which the run
+    can be resumed, as the others cannot go on without servers."""
+    saved = f"; {ended.saved} is saved" if orders.role and ended.saved else ""
+    return f"stopped by its user{saved}"
 
 
 def _best_model(session: Session, headline: Headline, path: Path, own: Path) -> BestModel:

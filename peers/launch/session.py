@@ -50,7 +50,7 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
     require_files()
     limit_memory(settings.memory_limit)
     keys, rng = None if secret is None else KeyPair.of_secret(secret), random.Random(secrets.randbits(64))
-    transport: Transport = ZeroMQTransport(keys, listen=settings.listen, advertise=settings.advertise)
+    transport: Transport = ZeroMQTransport(keys, listen=settings.listens_at, advertise=settings.advertise)
     if settings.link is not None:
         transport = Shaped(transport, parse_link(settings.link), rng, encrypted=keys is not None)
     if (budget := budget_of(settings)) is not None:
@@ -109,6 +109,7 @@ class Session:
             invitation=self.invitation,
             store=self.store,
             names_members=self.control is None or waits_for_others,
+            former_s=orders.resumed_s,
         )
 
     def ready(self, peer: Peer) -> None:

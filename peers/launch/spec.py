@@ -56,7 +56,7 @@ def founding_orders(
     all_orders = []
     for index, pair in zip(places, pairs, strict=True):
         # A port has one listener: the first peer takes the port that was asked for, the others any free one.
-        listen = settings.listen if index == places[0] else settings.listen.rpartition(":")[0] + ":0"
+        listen = settings.listens_at if index == places[0] else settings.listens_at.rpartition(":")[0] + ":0"
         orders = Orders(
             task=str(task),
             settings=settings.of_peer(index).changed(listen=listen).to_json(),

@@ -17,9 +17,11 @@ from .records import EventName, Missing
 
 class Tell(Protocol):
     """A function that writes an event. `about`: name of the peer that it concerns, "" for this peer; `why`: the reason;
-    `work`: the work that `about` was doing; `key`: public key of `about`."""
+    `work`: the work that `about` was doing; `key`, `about_role`: public key and role of `about`."""
 
-    def __call__(self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "") -> None: ...
+    def __call__(
+        self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "", about_role: str = ""
+    ) -> None: ...
 
 
 class Comings:
@@ -34,7 +36,7 @@ class Comings:
         self._own = endpoint.id
         membership.on_waiting.append(self._waits)
         membership.neighbours.on_away.append(self._is_away)
-        membership.neighbours.on_back.append(lambda member: tell("back", about=member.name, key=member.id))
+        membership.neighbours.on_back.append(lambda member: self._tell_of("back", member))
         endpoint.on_refused.append(lambda refusal: tell("refused", why=str(refusal)))
         self._known: View | None = None
         self._removals_told = 0
@@ -49,7 +51,10 @@ class Comings:
         """Write an event for each other member that is there now."""
         for member in self._membership.view.members:
             if member.id != self._own:
-                self._tell("present", about=member.name, key=member.id)
+                self._tell_of("present", member)
+
+    def _tell_of(self, event: EventName, member: Member, why: str = "") -> None:
+        self._tell(event, about=member.name, why=why, key=member.id, about_role=member.attributes.role)
 
     def missing(self) -> tuple[Missing, ...]:
         """The peers that were lost, and did not leave, since the last call."""
@@ -71,11 +76,11 @@ class Comings:
         self._tell("waiting", why=why)
         for member in self._membership.view.members:
             if (lost := self._endpoint.is_lost(member.id)) is not None:
-                self._tell("silent", about=member.name, why=lost, key=member.id)
+                self._tell_of("silent", member, lost)
 
     def _is_away(self, member: Member, why: str) -> None:
         """Write that a member is lost which too few members are left to remove."""
-        self._tell("lost", about=member.name, why=why, key=member.id)
+        self._tell_of("lost", member, why)
 
     def were_there(self, members: int) -> None:
         """Note the number of members of an exchange. Write an event when this peer is the only one, and was not in the
@@ -107,13 +112,14 @@ class Comings:
             event: EventName = "left" if removal.left else "lost"
             # The neighbours follow the view only after this: they still know those that it lacks.
             if removal.left or not self._membership.neighbours.was_told(removal.peer, removal.life):
-                self._tell(event, about=removal.name, why=removal.why.removeprefix("left: "), key=removal.peer)
+                why, role = removal.why.removeprefix("left: "), removal.role
+                self._tell(event, about=removal.name, why=why, key=removal.peer, about_role=role)
         self._events_told = self._membership.removals.ever
         for member in view.members if known.started and self._membership.knows_all else ():
             before = known.member(member.id)
             if (before is None or before.life != member.life) and member.id != self._own:
                 event = "back" if self._membership.removals.gave_up(member) else "joined"
-                self._tell(event, about=member.name, key=member.id)
+                self._tell_of(event, member)
 
     def _follow_edges(self, known: View, view: View) -> None:
         """Write an event for each pair of members that can no longer reach each other, or can again. Both of them and

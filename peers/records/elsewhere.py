@@ -24,3 +24,5 @@ class Elsewhere:
     """When it left or was lost; None: it was a member at the end."""
     why: str = ""
     """The reason for that."""
+    role: str = ""
+    """Its role in the run: 'server'; empty: it trains."""

@@ -193,6 +193,8 @@ class EventRecord:
     empty. Names may be equal, keys not."""
     role: str = ""
     """The recording peer's role in the run: 'server'; empty: it trains."""
+    about_role: str = ""
+    """The role of the peer `about`, where `key` is told; empty: it trains."""
     clock_s: float | None = None
     """At `time_s`, the monotonic clock of the peer's machine, where the peer enters a run (`started`, `joined`,
     `resumed`): by it, times of peers on one machine can be compared, whose own begin some ms apart. Null: not told."""

@@ -93,7 +93,7 @@ def read_run(folder: Path) -> Run:
         else:
             records.append(record_of(row, place))
     records.sort(key=lambda record: record.time_s)
-    ended = result_of(parse(result.read_bytes(), str(result)), str(result)) if result.exists() else None
+    ended = read_result(folder)
     if ended is not None and _stale(ended, records):
         ended = None
     names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
@@ -109,6 +109,13 @@ def read_run(folder: Path) -> Run:
         resumed_by=tuple(resumed_by),
         scene=read_scene(folder),
     )
+
+
+def read_result(folder: Path) -> Result | None:
+    """The result in a run's folder; None: there is none. Raises ValueError, in one line, for a damaged one, and
+    OSError."""
+    file = folder / RESULT_FILE
+    return result_of(parse(file.read_bytes(), str(file)), str(file)) if file.exists() else None
 
 
 def _commands(file: Path) -> list[str]:

@@ -43,7 +43,12 @@ class _Comer:
         return self.since <= generation and (self.gone is None or generation < self.gone.generation)
 
     def told(self) -> Elsewhere:
-        known = Elsewhere(peer=self.joined.subject, exchanges=self.exchanges, joined_s=self.joined.time_s)
+        known = Elsewhere(
+            peer=self.joined.subject,
+            exchanges=self.exchanges,
+            joined_s=self.joined.time_s,
+            role=self.joined.about_role,
+        )
         if self.gone is None:
             return known
         return replace(known, gone=self.gone.event, gone_s=self.gone.time_s, why=self.gone.why)
@@ -110,6 +115,10 @@ class Tally:
                 comer.since, comer.gone = event.generation, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation >= comer.since else None
+        elif event.event == "joined" and {*self._peers} == {event.peer}:  # again, and nobody here has seen who left
+            for other in self._came.values():
+                if other.gone is None:
+                    other.gone = replace(event, event="left", why="it was gone when this peer came back")
         elif event.event == "resumed":
             for other in self._came.values():
                 if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again

@@ -68,7 +68,7 @@ def lost_text(lost: int, back: int) -> str:
     return f"{lost:,} lost" + (f", {back:,} of them back" if back else "")
 
 
-def peer_label(peer: PeerSummary) -> str:
+def peer_label(peer: PeerSummary | Elsewhere) -> str:
     """The peer's name, and its role if it has one: '3 (server)'."""
     return f"{peer.peer} ({peer.role})" if peer.role else peer.peer
 

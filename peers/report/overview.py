@@ -43,7 +43,8 @@ class Point:
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Absence:
     """A peer that was lost, or that was missing from exchanges of the others. `why`: the reason that the launcher
-    knows, else the last recorded one; `advice`: to the user, "": none."""
+    knows, else the last recorded one; `advice`: to the user; "": none, as for a peer that is back or
+    simulated."""
 
     peer: str
     address: str
@@ -132,6 +133,7 @@ def absences(run: Run) -> list[Absence]:
         told = (why for _, why in reversed(gone) if why)
         since = gone[-1][0] if gone else missing.since_s if missing else 0.0
         returned = [*returns.get(name, []), math.inf]
+        back = any(times[-1] > since for times in (seen, returned[:-1]) if times)
         without = made.between((when, returned[bisect_right(returned, when)]) for when, _ in gone)
         found.append(
             Absence(
@@ -139,9 +141,9 @@ def absences(run: Run) -> list[Absence]:
                 address=missing.address if missing else "",
                 lost_s=_episodes([when for when, _ in gone], seen),
                 missed=len((without | missed.get(name, set())) - made.by.get(name, set())) * (run.noun == "round"),
-                back=any(times[-1] > since for times in (seen, returned[:-1]) if times),
+                back=back,
                 why=causes.get(name) or next(told, missing.why if missing else ""),
-                advice=missing.advice if missing else "",
+                advice=missing.advice if missing and not back and run.scene is None else "",
             )
         )
     return sorted(found, key=lambda absence: (absence.lost_s or (math.inf,))[0])

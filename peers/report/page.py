@@ -39,12 +39,14 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 500; font-size: 13px;
   box-shadow: inset 0 -1px var(--line); }
 th, td { padding: 7px 10px; text-align: right; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; }
 th.text, td.text { text-align: left; }
 td.name { white-space: normal; min-width: 80px; max-width: 240px; overflow-wrap: anywhere; }
 td.wide { white-space: normal; min-width: 180px; overflow-wrap: anywhere; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
+@media (max-width: 1240px) { th, td { padding: 7px 5px; } table { font-size: 13px; } }
 .bad { color: var(--bad); }
-.share { display: flex; height: 8px; border-radius: 4px; overflow: hidden; width: 110px; background: var(--line); }
+.share { display: flex; height: 8px; border-radius: 4px; overflow: hidden; min-width: 60px; background: var(--line); }
 p.broken { border: 1px solid var(--bad); border-radius: 8px; padding: 10px 16px; color: var(--bad); }
 svg.map { display: block; width: 100%; height: auto; font-size: 12px; }
 svg.map text { fill: var(--soft); paint-order: stroke; stroke: var(--card); stroke-width: 3px; }

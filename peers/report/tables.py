@@ -148,7 +148,7 @@ def _longest_awaited(run: Run) -> str:
 def missing_table(run: Run, missing: Sequence[Absence]) -> str:
     """The table of the peers that were lost or missed exchanges, or a sentence if there are none. The column "Rounds
     without it" is left out where exchanges are not rounds."""
-    rounds = run.noun == "round"
+    rounds, advised = run.noun == "round", any(absence.advice for absence in missing)
     if not missing:
         return f'<p class="note">No peer was lost, and no {run.noun} had to do without one.</p>'
     body = (
@@ -159,12 +159,12 @@ def missing_table(run: Run, missing: Sequence[Absence]) -> str:
             *([_cell(f"{absence.missed:,}")] if rounds else []),
             _cell("yes" if absence.back else "no", "text"),
             _cell(absence.why or "-", "text wide"),
-            _cell(absence.advice or "-", "text wide"),
+            *([_cell(absence.advice or "-", "text wide")] if advised else []),
         ]
         for absence in missing[:MOST_PEERS]
     )
-    missed = ["Rounds without it"] if rounds else []
-    return _table(("*Peer", "*Address", "Lost at", *missed, "*Came back", "*Why", "*What to do"), body)
+    missed, advice = ["Rounds without it"] if rounds else [], ["*What to do"] if advised else []
+    return _table(("*Peer", "*Address", "Lost at", *missed, "*Came back", "*Why", *advice), body)
 
 
 def standstill_table(found: Sequence[Standstill]) -> str:
@@ -220,7 +220,8 @@ def elsewhere_table(run: Run) -> str:
     found = run.result.elsewhere if run.result else ()
     if not found:
         return ""
-    body = ([_cell(one.peer, "text name"), _cell(stay_text(one, run.noun), "text wide")] for one in found[:MOST_PEERS])
+    told = ((peer_label(one), stay_text(one, run.noun)) for one in found[:MOST_PEERS])
+    body = ([_cell(name, "text name"), _cell(stay, "text wide")] for name, stay in told)
     table = _table(("*Peer", "*As the peers here saw it"), body)
     return f"<h3>From elsewhere</h3>{table}{_cut(len(found), MOST_PEERS, 'peers')}"
 

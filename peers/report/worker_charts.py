@@ -36,8 +36,8 @@ MOST_AWAITED: Final = 24
 _TOGETHER_S: Final = 10.0
 """The most seconds between the beginnings of two clocks of one start of the run. A resumed run has others."""
 NOBODY: Final = "nobody"
-"""The name of a column in the chart of who waited for whom: the waits for servers and messages, and for sums of pushes,
-for which no worker is named."""
+"""The name of a column in the chart of who waited for whom: the waits for servers and messages, and not for a worker's
+push."""
 _INKS: Final = ("#3f6fb0", "#c05a2b", "#3d8b6e", "#7a5ea8", "#b07a3f", "#66788a", "#a8487a", "#4f9aa8")
 
 
@@ -77,14 +77,16 @@ def _made_s(record: ExchangeRecord) -> float:
 
 def _later(run: Run) -> dict[str, list[tuple[float, float]]]:
     """By peer, its entries into the run: the time of each, and by how many seconds the peer's clock began later there
-    than the first of those that began with it. Empty for peers whose records do not tell."""
+    than the first of those that began with it; its own former lives did not. Empty for peers whose records do not
+    tell."""
     entries = [(one.peer, one.time_s, one.clock_s) for one in run.events if one.event in ENTRIES and not one.about]
-    zeros = [clock_s - time_s for _, time_s, clock_s in entries if clock_s is not None]
+    zeros = [(peer, clock_s - time_s) for peer, time_s, clock_s in entries if clock_s is not None]
     found = defaultdict[str, list[tuple[float, float]]](list)
     for peer, time_s, clock_s in entries:
         if clock_s is not None:
             zero_s = clock_s - time_s
-            found[peer].append((time_s, zero_s - min(one for one in zeros if abs(one - zero_s) < _TOGETHER_S)))
+            others = [one for name, one in zeros if name != peer and abs(one - zero_s) < _TOGETHER_S]
+            found[peer].append((time_s, zero_s - min([zero_s, *others])))
     return found
 
 

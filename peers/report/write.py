@@ -168,9 +168,9 @@ def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
     return f"""<h2>Workers and servers</h2>
 <p class="note">A worker's clock is the number of its pushes. The staleness of a push: the updates of a range since the
 values that its worker had pulled. A worker that waited for itself waited until the servers had its own push; one that
-waited for nobody waited for servers and messages, or for the sum of several workers' pushes, which names none of them.
-Bytes are those of values, without headers; copied: between the servers of a chain. A clock is drawn at the time of the
-worker's push.</p>
+waited for nobody waited for servers and messages, not for a push. A wait for a sum of pushes counts for the worker
+whose push came last to it. Bytes are those of values, without headers; copied: between the servers of a chain. A clock
+is drawn at the time of the worker's push.</p>
 {_cards(charts)}
 {range_table(run)}"""
 

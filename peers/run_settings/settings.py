@@ -14,7 +14,7 @@ from ...protocols.limits import BEYOND_VIEWS
 from ..conversations.loading import chosen
 from ..conversations.registry import CONVERSATIONS
 from ..settings.common import USUAL_STEPS, ChosenSettings, CommonSettings
-from ..settings.edge import ANYWHERE, of_edge
+from ..settings.edge import of_edge
 from ..settings.fields import FILE_ENDING, OwnSettings, SettingsError, Spoken
 from ..settings.groups import without_groups
 from ..settings.link_text import one_of
@@ -98,8 +98,6 @@ class Settings(ChosenSettings):
         """These settings with the given `values`, by name. If they change the protocol, the own settings of the new one
         that are not among `values` take their defaults. Raises SettingsError."""
         kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if kept["listen"] == ANYWHERE:
-            del kept["listen"]  # nobody chose it, so it does not contradict `edge`
         return Settings(**{**kept, **values})
 
     @classmethod
@@ -153,7 +151,7 @@ class Settings(ChosenSettings):
     def check_founding(self) -> None:
         """Raises SettingsError when no other peer could join a run that is founded with these settings, because its
         first peers cannot be dialled."""
-        if self.listen == NOWHERE:
+        if self.listens_at == NOWHERE:
             raise SettingsError(
                 f"{NOWHERE} is for peers that join: of those that begin a run some must be dialled",
                 "listen",

@@ -58,8 +58,12 @@ class CommonSettings(Declared):
     memory_limit: str | None = setting(
         None, units.size(), "Most memory of a peer, as in 8GB. [default: endless]", verbs=_HERE
     )
-    listen: str = setting(
-        ANYWHERE, units.address(), "Where peers listen.", verbs=_HERE, joining="Listen here; none: dial only."
+    listen: str | None = setting(
+        None,
+        units.address(),
+        "Where peers listen. [default: any free port]",
+        verbs=_HERE,
+        joining="Listen here; none: dial only. [default: a free port]",
     )
     advertise: str | None = setting(None, units.host(), "Host that others dial. [default: this machine's]", verbs=_HERE)
     relay_limit: str | None = setting(
@@ -109,6 +113,11 @@ class CommonSettings(Declared):
     step_time: str = setting("1ms", units.step_time(), "Time of a local step, or measured.", verbs="simulate")
     report: bool = setting(True, rules.flag(), "Write report.html at the end.")
 
+    @property
+    def listens_at(self) -> str:
+        """The address at which a peer listens; `NOWHERE` for one that only dials, as an edge peer does."""
+        return self.listen or (NOWHERE if self.edge else ANYWHERE)
+
     def check(self) -> None:
         """Raises SettingsError for the first setting that contradicts another one."""
         if self.quorum is not None and self.quorum > self.peers:
@@ -117,7 +126,7 @@ class CommonSettings(Declared):
             if self.insecure and getattr(self, name) is not None:
                 raise SettingsError("has no use in an insecure run: leave out one of the two", name)
         check_budget(self)
-        if self.listen == NOWHERE and self.advertise is not None:
+        if self.listens_at == NOWHERE and self.advertise is not None:
             raise SettingsError(f"has no use with --listen {NOWHERE}: nobody can dial this peer", "advertise")
 
 

@@ -28,14 +28,14 @@ _MESSAGES_BYTES: Final = 512
 
 
 def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The `given` common settings, by name, for a peer of `samovar join`. If `edge` is among them and True, `listen`
-    becomes `NOWHERE`, and `threads` 1 unless another number than 0 is given. Raises SettingsError when an address to
-    listen at is given beside `edge`."""
+    """The `given` common settings, by name, for a peer of `samovar join`. If `edge` is among them and True, `threads`
+    becomes 1 unless another number than 0 is given. Raises SettingsError when an address to listen at is given beside
+    `edge`."""
     if given.get("edge") is not True:
         return {**given}
-    if given.get("listen", NOWHERE) != NOWHERE:
+    if given.get("listen") not in (None, NOWHERE):
         raise SettingsError(f"must be {NOWHERE} with --edge: leave out one of the two", "listen")
-    return {**given, "listen": NOWHERE, "threads": given.get("threads") or 1}
+    return {**given, "threads": given.get("threads") or 1}
 
 
 def check_budget(settings: CommonSettings) -> None:

@@ -175,9 +175,9 @@ class OwnSettings(Declared):
         """The membership that the conversation runs on."""
         return Views()
 
-    def idle_sites(self, common: CommonSettings) -> str:
-        """The reason why the sites of a run's first peers have no effect, in one line; "": they have one, or no sites
-        are given."""
+    def idle_here(self, common: CommonSettings) -> str:
+        """What the settings, such as those of sites, ask for in vain while the run has its first peers alone, in one
+        line; "": nothing."""
         return ""
 
 

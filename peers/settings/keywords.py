@@ -63,7 +63,7 @@ class OfProcesses(TypedDict, total=False):
     threads: int
     give_up_after_s: float | None
     memory_limit: str | None
-    listen: str
+    listen: str | None
     advertise: str | None
     relay_limit: str | None
     insecure: bool

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections import Counter
 from pathlib import Path
 
 
@@ -44,6 +46,19 @@ def top_level_names(tree: ast.Module) -> set[str]:
     (``A = 1``; neither ``A: int = 1`` nor ``A, B = 1, 2``)."""
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     return functions(tree).union(target.id for target in assigned if isinstance(target, ast.Name))
+
+
+def literals(tree: ast.Module) -> dict[str, object]:
+    """The values of the names that the file's top level assigns just once, to a literal (``A = {"b": 1}``)."""
+    bound = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    names = Counter(node.id for node in bound)
+    found = dict[str, object]()
+    for node in tree.body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Name) and names[target.id] == 1:
+                with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                    found[target.id] = ast.literal_eval(node.value)
+    return found
 
 
 def imports_samovar(tree: ast.Module) -> bool:

@@ -41,7 +41,7 @@ from ..records.metrics import fault
 from ..user_code import called_with, imported
 from .definitions import Definition, defined
 from .syntax import TaskError as TaskError
-from .syntax import calls_join, functions, imports_samovar, parsed, starred, top_level_names
+from .syntax import calls_join, functions, imports_samovar, literals, parsed, starred, top_level_names
 
 REQUIRED = ("model", "data", "loss")
 _CALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -148,6 +148,14 @@ def check_trainable(path: Path, scripts_only: str) -> None:
     `scripts_only`: the reason, from `OwnSettings.scripts_only`; "": there is none."""
     if scripts_only:
         raise TaskError(f"{path}: {scripts_only}")
+
+
+def check_constants(path: Path) -> None:
+    """Raises TaskError when a constant of the task file `path` cannot be used, as far as can be seen without running
+    the file."""
+    for name, value in literals(parsed(path)).items():
+        if name in NAMES and value is not None and (why := _fault(name, value)) is not None:
+            raise TaskError(f"{path}: {name} {why}")
 
 
 def load_task(path: Path, arguments: str = "", asked: Mapping[str, str] = _NONE) -> Task:

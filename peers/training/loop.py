@@ -32,7 +32,8 @@ class Ended:
     `unsaved`: why the last checkpoint could not be written; "": it was written, or none was to be. `unkept`: why the
     best model that this peer has evaluated could not be kept, though the kept one is worse; "": it could. `scales`: the
     scales of these metrics, by name. `end`: why the run is over; None: this peer was stopped, or the run goes on
-    without it, or its conversation does not report it."""
+    without it, or its conversation does not report it. `saved`: the text that names the exchange of the last checkpoint
+    here; "": there is none."""
 
     finished: bool
     metrics: Mapping[str, float]
@@ -40,6 +41,7 @@ class Ended:
     scales: Mapping[str, str] = field(default_factory=dict)
     end: End | None = None
     unkept: str = ""
+    saved: str = ""
 
 
 class Training:
@@ -68,6 +70,8 @@ class Training:
         self._saving: tuple[weakref.ref[Tensor], asyncio.Task[str]] | None = None
         """The agreed vector in the checkpoint that was last begun while this peer waited for others, as long as it is
         held elsewhere, and the task that writes this checkpoint."""
+        self._saved = ""
+        """The text that names the exchange of the last checkpoint; "": there is none."""
         self._unkept: tuple[Mapping[str, float], str] = {}, ""
         """The metrics of the last best model that could not be written, and the reason; "": each could be."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
@@ -105,7 +109,7 @@ class Training:
         unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")
-            return Ended(False, {}, unsaved, unkept=self._why_unkept())
+            return Ended(False, {}, unsaved, unkept=self._why_unkept(), saved=self._saved)
         end = await conversation.finish()
         await self._work()
         if end is not None and end.by != "steps":
@@ -234,5 +238,6 @@ class Training:
             peer.tell("checkpoint_failed", why=one_line(error))
             return one_line(error)
         if keep is not None:
-            peer.tell("checkpoint", why=saved_text(position.version, peer.noun))
+            self._saved = saved_text(position.version, peer.noun)
+            peer.tell("checkpoint", why=self._saved)
         return ""

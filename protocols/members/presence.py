@@ -12,6 +12,7 @@ from ..transport import PeerId
 from .errors import Expelled, NoQuorum
 from .joining import Entry
 from .membership import Membership
+from .removals import Removal
 from .view import View
 
 
@@ -56,6 +57,10 @@ class Presence:
     def on_view(self) -> list[Callable[[View], None]]:
         """The functions that are called with each new view that this peer is in."""
         return self._members.on_view
+
+    def went(self, role: str) -> Removal | None:
+        """The latest removal of a member with this role; None: there was none, or it is not kept any more."""
+        return next((one for one in reversed(self._members.removals) if one.role == role), None)
 
     async def leave(self, why: str) -> None:
         """Leave the run before it is over, for the reason `why`. Returns when the others do not need this peer any more

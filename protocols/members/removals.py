@@ -27,7 +27,7 @@ _KEPT = 1024
 class Removal:
     """One member or learner that was removed from the view. `since_s`: the time on the loop's clock since which it was
     missing, or that of the removal where this peer had not missed it; `advice`: what the user may do, "" for a peer
-    that left; `life`: the member's."""
+    that left; `life`, `role`: the member's."""
 
     peer: PeerId
     name: str
@@ -38,6 +38,7 @@ class Removal:
     left: bool
     """Whether the peer left of its own will."""
     life: int
+    role: str
 
 
 class RemovalLog(list[Removal]):
@@ -100,6 +101,7 @@ def _removal_of(member: Member, decree: Decree, roster: Roster) -> Removal:
 
 def removal_of(member: Member, since_s: float, why: str, *, left: bool) -> Removal:
     """The record of the removal of `member`, with advice to the user unless it has left of its own will."""
-    line = "the join line, with serve in place of join" if member.attributes.role == SERVER else "the join line"
+    role = member.attributes.role
+    line = "the join line, with serve in place of join" if role == SERVER else "the join line"
     advice = "" if left else f"if it lives, it joins again by itself; else start it anew with {line}"
-    return Removal(member.id, member.name, member.address, since_s, why, advice, left, member.life)
+    return Removal(member.id, member.name, member.address, since_s, why, advice, left, member.life, role)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..channel import Channel, Envelope
 from ..link.asking import Asking, Told
 from ..link.link import PeerLost
+from ..members.attributes import SERVER
 from ..members.presence import Presence
 from ..members.view import View
 from ..transport import PeerId
@@ -30,7 +31,8 @@ from .shares import Shares
 from .tenure import placement_of, workers_of
 
 SERVERLESS_PATIENCES = 8
-"""When no server is left, a worker waits this many patiences for one to come back, and then raises LostRange."""
+"""When no server is left and the last one was lost, a worker waits this many patiences for one to come back, and then
+raises LostRange. Where the last one has left of its own will, it raises that at once."""
 
 _OPEN_BYTES_MAX = 12 << 20
 """The most bytes of all workers' open questions to a server, or of its answers: it may hold all of them at a time."""
@@ -205,9 +207,12 @@ class Exchange:
         if not exchanges.placement(view).servers:
             now = asyncio.get_running_loop().time()
             since_s = self._serverless_s = now if self._serverless_s is None else self._serverless_s
-            if now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
-                why = "no server is left, and none has come back"
-                self._end(LostRange(f"{why}: resume the run where its servers were, by --resume, and join it anew"))
+            last = exchanges.presence.went(SERVER)
+            stopped = last is not None and last.left  # one that was lost may come back
+            if stopped or now - since_s > SERVERLESS_PATIENCES * exchanges.patience_s:
+                why = f"the last {last.why}" if last is not None and stopped else "none has come back"
+                advice = "resume the run where its servers were, by --resume, and join it anew"
+                self._end(LostRange(f"no server is left, and {why}: {advice}"))
                 return
         else:
             self._serverless_s = None

@@ -13,8 +13,9 @@ from .messages import FOREVER
 from .pieces import joined, parted
 from .store import Entry
 
-Told = Callable[[], None]
-"""A function that is called, without arguments, when all copies of a range have a certain push."""
+Told = Callable[[PeerId], None]
+"""A function that is called when all copies of a range have a certain push, with the pusher whose push came last to the
+sum that has it; "": not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +47,11 @@ class Gathering:
         self.seqs[worker] = seq
         if last:
             self.last.add(worker)
+
+    @property
+    def latest(self) -> PeerId:
+        """The worker whose push came last; "": none has come."""
+        return self.pushes[-1][0] if self.pushes else ""
 
     def due(self, algorithm: Rule, counted: Mapping[PeerId, int]) -> bool:
         """Whether the gathered pushes are enough for an update of the ranges' copies. `counted`: the clocks there of
@@ -100,13 +106,13 @@ def _over(total: Piece, divisor: float) -> Piece:
 
 
 def after(times: int, then: Told) -> Told:
-    """A function that calls `then` at its own call number `times`."""
-    left = times
+    """A function that calls `then` at its own call number `times`, with the last pusher that it was called with."""
+    left, last = times, ""
 
-    def told() -> None:
-        nonlocal left
-        left -= 1
+    def told(latest: PeerId) -> None:
+        nonlocal left, last
+        left, last = left - 1, latest or last
         if left == 0:
-            then()
+            then(last)
 
     return told

@@ -10,6 +10,7 @@ from ..link.link import PeerLost
 from ..testpoints import sometimes
 from ..transport import PeerId
 from ..wire.frames import Buffer
+from .copy_bytes import fill, nbytes_of, packed_copy
 from .messages import Copied, Fetch, Install, Installed
 from .store import Copy, Store
 from .tenure import Tenure
@@ -42,9 +43,9 @@ class Handover:
                 answer = await self._channel.ask(source, question, answers=(Copied,))
                 told: Copied = answer.message
                 copy = copy or self._store.blank(number, told.names)
-                at = self._store.fill(copy, at, answer.payload)
+                at = fill(copy, at, answer.payload)
                 answer.done()
-                if at < self._store.nbytes(copy):
+                if at < nbytes_of(copy):
                     continue
                 copy.past, copy.version, copy.updates = told.past, told.version, told.updates
                 copy.clocks = dict(zip(told.workers, told.clocks, strict=True))
@@ -70,11 +71,11 @@ class Handover:
             return Install(*head, workers, clocks, enlisted, names, same)
 
         while True:
-            payload = b"" if same else self._store.packed(copy, at)
+            payload = b"" if same else packed_copy(copy, at)
             try:
                 await self._channel.ask(server, question, payload, answers=(Installed,))
                 at += len(payload)
-                if same or at == self._store.nbytes(copy):
+                if same or at == nbytes_of(copy):
                     return
                 continue
             except PeerLost:
@@ -88,8 +89,8 @@ class Handover:
         copy, at = self._arriving.pop(number, (None, 0)) if install.at else (store.blank(number, install.names), 0)
         if copy is None or at != install.at:
             raise ValueError(f"bytes {install.at} and on came after {at}")
-        at = store.fill(copy, at, payload)
-        if at == store.nbytes(copy):
+        at = fill(copy, at, payload)
+        if at == nbytes_of(copy):
             return copy
         self._arriving[number] = copy, at
         return None

@@ -10,6 +10,7 @@ from ..channel import Channel, Envelope
 from ..link.link import PeerLost
 from ..transport import PeerId
 from ..wire.frames import Buffer
+from .copy_bytes import packed_copy
 from .messages import Copied, Fetch, Holdings, Survey
 from .store import NOTHING, Store
 from .tenure import Tenure
@@ -45,7 +46,7 @@ class Answers:
         workers, clocks, names = tuple(copy.clocks), tuple(copy.clocks.values()), tuple(sorted(copy.state))
         enlisted = tuple(sorted(copy.enlisted))
         told = Copied(fetch.ask, copy.past, copy.version, copy.updates, workers, clocks, enlisted, names)
-        payload = self._store.packed(copy, fetch.at)
+        payload = packed_copy(copy, fetch.at)
         task = asyncio.create_task(self._send(envelope.sender, told, payload), name="copy")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -83,7 +83,8 @@ class Intake:
         before = tuple(self._clock(number, envelope.sender) for number in enlist.ranges)
         for number in enlist.ranges:
             copy = self._store.copies[number]
-            clock = first_clock(copy, worker, enlist.clock, self._consistency if enlist.resumed else None)
+            resumed = self._consistency if enlist.resumed else None
+            clock = first_clock(copy, worker, enlist.clock, self._store.reached, resumed)
             entries.append(Entry((number,), None, {worker: clock}, joins=True))
         self._asked.append(envelope)
         self._chains.enter(entries)
@@ -133,7 +134,7 @@ class Intake:
             copy = self._store.copies[of[0]]
             if push.seq <= copy.clocks.get(pusher, 0):
                 sometimes("a push came again")
-                self._chains.after(of, told)
+                self._chains.after(of, partial(told, ""))
             elif push.seq <= (gathering := self._gathering(of)).seqs.get(pusher, 0):
                 gathering.told.append(told)
             else:
@@ -192,23 +193,24 @@ class Intake:
             for part in gathering.parted([*own, rest] if rest else own, self._store.keys):
                 self._gathered |= dict.fromkeys(part.ranges, part)
 
-    def _acknowledge(self, envelope: Envelope, pusher: str) -> None:
-        """All copies have the push: answer it."""
+    def _acknowledge(self, envelope: Envelope, pusher: str, latest: str) -> None:
+        """All copies have the push: answer it. `latest`: whose push came last to its sum; "": not known."""
         push: Push = envelope.message
+        awaited = "" if latest == pusher else latest
         if not push.reads:
             self._close(envelope, partial(self._answer, envelope, pusher))
         elif envelope in self._asked:
-            self._reads.when_seen(envelope, push.seq, partial(self._read, envelope, pusher))
+            self._reads.when_seen(envelope, push.seq, partial(self._read, envelope, pusher, awaited))
 
-    def _read(self, envelope: Envelope, pusher: str, late: PeerId) -> None:
-        """The copies have what the push wants to read: answer it once all copies have that. `late`: as for
-        `Reads.when_seen`."""
+    def _read(self, envelope: Envelope, pusher: str, awaited: PeerId, late: PeerId) -> None:
+        """The copies have what the push wants to read: answer it once all copies have that. `awaited`: the worker for
+        whose push the sum has waited; `late`: as for `Reads.when_seen`, after that."""
         push: Push = envelope.message
         blocks = self._store.keys.blocks
         none = dict.fromkeys(blocks.keys() & {*push.ranges}, NO_ROWS) if blocks else {}
         held = () if self._store.keys.pulls is None else tuple([1 + updates for updates in push.read])
         read = self._reads.read(envelope.sender, push.ranges, push.seq, none, held)
-        answer = partial(self._answer, envelope, pusher, read, late)
+        answer = partial(self._answer, envelope, pusher, read, late or awaited)
         self._chains.after(push.ranges, partial(self._close, envelope, answer))
 
     def _answer(self, envelope: Envelope, pusher: str, read: Answer | None = None, late: PeerId = "") -> None:
@@ -285,7 +287,7 @@ class Intake:
             self._chains.enter(entries)
             for gathering in due:
                 for told in gathering.told:
-                    self._chains.after(gathering.ranges, told)
+                    self._chains.after(gathering.ranges, partial(told, gathering.latest))
             self.on_update()  # after the answers, for which workers wait
 
     def _alike_ones(self, ranges: Sequence[int]) -> Iterator[Gathering]:

@@ -35,6 +35,8 @@ from .takeover import Takeover
 from .tenure import Tenure, workers_of
 
 _PREFIX = "range/"
+REACHED = "parameter_server_reached"
+"""The entry of a server's checkpoint with `Store.reached`. Older checkpoints lack it."""
 
 
 class InView(Protocol):
@@ -92,10 +94,8 @@ class Serving:
 
     def __init__(self, parts: Parts, membership: Membership, presence: Presence, clock: RunClock, every: int) -> None:
         self._parts, self._members, self._presence, self._clock, self._every = parts, membership, presence, clock, every
-        self._told = 0
-        """The clock of the slowest worker at the last record."""
-        self._reached = 0
-        """Its clock when it was last looked at."""
+        self._told = parts.store.reached
+        """The clock of the slowest worker at the last record; before it that of the run that is resumed."""
         self._updates = self._made()
         """The updates in this server's copies at the last record; before it those of the run that is resumed."""
         self._begun = False
@@ -131,6 +131,10 @@ class Serving:
             await self._presence.pause()
 
     async def bring(self, update: Update) -> Outcome | None:
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """What was pushed and pulled since the last record."""
         slowest, copies, traffic = self._slowest(), self._parts.store.copies, self._parts.store.traffic
         updates, held = self._made(), sum(copy.values.nbytes for copy in copies.values())
         outcome = Outcome(
@@ -160,11 +164,12 @@ class Serving:
         await self._presence.leave(why)
 
     async def settle(self) -> Sequence[Outcome]:
-        return []
+        return [self._outcome()] if self._parts.store.traffic else []
 
     def position(self) -> Position:
         tensors, numbers = saved(self._parts.store)
-        return Position(self._told, torch.empty(0), tensors, {"parameter_server": numbers}, Keep())
+        numbers_of = {"parameter_server": numbers, REACHED: self._parts.store.reached}
+        return Position(self._told, torch.empty(0), tensors, numbers_of, Keep())
 
     def close(self) -> None:
         parts = self._parts
@@ -213,11 +218,12 @@ class Serving:
         return sum(copy.updates for copy in self._parts.store.copies.values())
 
     def _slowest(self) -> int:
-        """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, as it was
-        when there last was one."""
-        if (copy := next(iter(self._parts.store.copies.values()), None)) is not None:
-            self._reached = min(copy.counted().values(), default=self._reached)
-        return self._reached
+        """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, the
+        highest clock that any has had."""
+        store = self._parts.store
+        copy = next(iter(store.copies.values()), None)
+        counted = {} if copy is None else copy.counted()
+        return min(counted.values(), default=store.reached)
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:

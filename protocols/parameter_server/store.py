@@ -26,7 +26,6 @@ from ...aggregation.server.showing import SHOWN, showing
 from ...aggregation.vector import all_finite, norm_of
 from ..collectives.bound import NORM_LIMIT
 from ..transport import PeerId
-from ..wire.frames import PAYLOAD_BYTES_MAX, Buffer
 from ..wire.schema import ITEMS_MAX
 from .events import Entered, Took
 from .keys import Keys, Model, Piece
@@ -94,6 +93,10 @@ class Copy:
         """The values that filtered pulls give."""
         return self.state.get(SHOWN, self.values)
 
+    def pushed(self, clock: tuple[PeerId, int]) -> int:
+        """The number of the push by which a worker comes to a clock, given as (worker, clock), from its present one."""
+        return clock[1] if clock[1] < FOREVER else min(1 + self.clocks.get(clock[0], 0), FOREVER)
+
     def counted(self) -> dict[PeerId, int]:
         """The clocks of the workers that take part and are going to take more steps."""
         return {worker: clock for worker in sorted(self.enlisted) if (clock := self.clocks.get(worker, 0)) < FOREVER}
@@ -135,6 +138,8 @@ class Store:
         self._norm_limit = norm_limit
         self.copies: dict[int, Copy] = {}
         self.traffic = Traffic(keys)
+        self.reached = 0
+        """The highest number of a push in this server's copies, as far as it was there, also in the runs before."""
         self.known = [NOTHING] * len(keys)
         """By range, the highest standing that a chain is known to have settled on."""
         self._of_rows, self._function = function, showing(function, keys.pulls)
@@ -213,6 +218,8 @@ class Store:
             for copy, shown in zip(copies, before, strict=False):
                 copy.recent = Recent.noted(copy.recent, copy.updates + 1, shown, copy.shown)
         clocks, updates, joins, order = entry.clocks, int(pushed is not None), entry.joins, entry.order
+        if pushed is not None:
+            self.reached = max([self.reached, *map(copies[0].pushed, clocks.items())])
         for copy in copies:
             copy.clocks.update(clocks)
             copy.updates += updates
@@ -255,18 +262,6 @@ class Store:
                 copy.updates, copy.state, copy.whole = 0, self.function(number).start(copy.values), None
             self._enlist_partitions(copy)
 
-    def packed(self, copy: Copy, at: int = 0) -> bytes:
-        """The bytes of a copy from `at` on, as many as one message takes: its values, and then the tensors of its
-        server function's state in the order of their names. Names, version and clocks are in the message's header."""
-        found, until = list[Tensor](), at + PAYLOAD_BYTES_MAX
-        for begin, tensor in _places(copy):
-            found.append(tensor[max(0, at - begin) : max(0, until - begin)])
-        return b"".join(part.numpy().tobytes() for part in found)
-
-    def nbytes(self, copy: Copy) -> int:
-        """The total bytes of a copy's values and of its server function's state."""
-        return sum(len(tensor) for _, tensor in _places(copy))
-
     def blank(self, range: int, names: Sequence[str]) -> Copy:
         """A copy of `range` whose tensors and numbers are still to be set. `names`: of the state's tensors. Raises
         ValueError when these are not those of this range."""
@@ -275,26 +270,3 @@ class Store:
         if list(names) != sorted(state):
             raise ValueError(f"its state has {', '.join(names) or 'nothing'}, due is {', '.join(sorted(state))}")
         return Copy(values, state)
-
-    def fill(self, copy: Copy, at: int, payload: Buffer) -> int:
-        """Write `payload`, the bytes of a copy from `at` on, into `copy`. Returns the number of bytes that it has then.
-        Raises ValueError when there are more than the copy has, or none although some are due."""
-        due = self.nbytes(copy)
-        if not at + len(payload) <= due or (due and not len(payload)):
-            raise ValueError(f"it has {at + len(payload)} bytes, due are {due}")
-        bytes_of = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if len(payload) else torch.empty(0)
-        for begin, tensor in _places(copy):
-            first, last = max(begin, at), min(begin + len(tensor), at + len(payload))
-            if first < last:
-                tensor[first - begin : last - begin] = bytes_of[first - at : last - at]
-        return at + len(payload)
-
-
-def _places(copy: Copy) -> list[tuple[int, Tensor]]:
-    """The tensors of a copy as bytes [b], each with the place of its first byte among all bytes of the copy."""
-    found, begin = list[tuple[int, Tensor]](), 0
-    for tensor in (copy.values, *(copy.state[name] for name in sorted(copy.state))):
-        flat = tensor.reshape(-1).view(torch.uint8)
-        found.append((begin, flat))
-        begin += len(flat)
-    return found

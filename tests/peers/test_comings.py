@@ -1,18 +1,23 @@
 """The events that a peer records of the others."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
+from boards import drawn
 from simulated import simulate
 from villages import Swarm, Town
 
+from samovar.peers.cli.final_table import final_table
 from samovar.peers.records.comings import Comings
 from samovar.peers.records.records import EventName, EventRecord
+from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
 from samovar.protocols.clock import RunClock
 from samovar.protocols.endpoint import Endpoint
+from samovar.protocols.members.attributes import SERVER
 from samovar.protocols.members.neighbours import Neighbours
 from samovar.protocols.members.port import RunMembers
 from samovar.protocols.members.removals import Removal, RemovalLog
@@ -109,22 +114,29 @@ def followed(
 ) -> list[tuple[str, str]]:
     """The events of a peer that knows `members`, of which those of `away` are away while too few are left to remove
     them, and then takes a view of the members `then`. `removals`: who was removed, and whether it left."""
-    told, neighbours, log = list[tuple[str, str]](), Neighbours(lambda peer: "it went silent"), RemovalLog()
+    return [found[:2] for found in followed_with_roles(*members, away=away, removals=removals, then=then)]
+
+
+def followed_with_roles(
+    *members: Member, away: str = "", removals: Sequence[tuple[Member, bool]] = (), then: Sequence[Member]
+) -> list[tuple[str, str, str]]:
+    """As `followed`, each event with the role that it tells of the member."""
+    told, neighbours, log = list[tuple[str, str, str]](), Neighbours(lambda peer: "it went silent"), RemovalLog()
     neighbours.become(members, lambda member: "")
     membership = SimpleNamespace(
         view=View(1, members, True), neighbours=neighbours, removals=log, knows_all=True, leaders=(), on_waiting=[]
     )
     endpoint = SimpleNamespace(id="me", on_refused=[])
 
-    def tell(event: str, *, about: str = "", **more: str) -> None:
-        told.append((event, about))
+    def tell(event: str, *, about: str = "", about_role: str = "", **more: str) -> None:
+        told.append((event, about, about_role))
 
     comings = Comings(cast(Endpoint, endpoint), cast(RunMembers, membership), cast(RunClock, None), tell)
     comings.begin()
     neighbours.look(away)
     neighbours.stay_away()
     for member, left in removals:
-        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life))
+        log.add(Removal(member.id, member.name, "", 0.0, "it is done", "", left, member.life, member.attributes.role))
     comings.follow(View(3, tuple(then), True))
     return told
 
@@ -140,3 +152,19 @@ def test_a_member_that_was_told_to_be_lost_is_not_told_so_again_when_it_is_remov
 def test_a_member_that_was_lost_and_restarted_before_the_next_view_is_told_to_be_lost_and_then_to_come() -> None:
     told = followed(ONE, OTHER, removals=[(ONE, False)], then=[replace(ONE, life=7), OTHER])
     assert told == [("lost", "a"), ("joined", "a")]
+
+
+def test_an_event_about_a_member_tells_its_role() -> None:
+    server = replace(OTHER, attributes=Attributes(role=SERVER))
+    assert followed_with_roles(ONE, server, away="ab", then=()) == [("lost", "a", ""), ("lost", "b", SERVER)]
+    assert followed_with_roles(then=(ONE, server)) == [("joined", "a", ""), ("joined", "b", SERVER)]
+
+
+def test_a_server_elsewhere_is_called_one_in_the_result() -> None:
+    events = [
+        EventRecord(peer="w", time_s=1.0, event="joined"),
+        EventRecord(peer="w", time_s=1.0, event="present", about="s", about_role=SERVER),
+    ]
+    result = Result(loss=1.0, wall_s=1.0, exchanges=3, run="run", elsewhere=Tally(events).elsewhere)
+    assert "elsewhere s (server): in 0 rounds" in drawn(final_table(result))
+    assert json.loads(result.to_json())["elsewhere"][0]["role"] == SERVER

@@ -77,6 +77,18 @@ def test_a_server_serves_and_has_no_cells_of_steps(count: int) -> None:
     assert f"{count - 1} peers, 1 lost" in found.headline(1)
 
 
+def test_a_server_that_a_newcomer_finds_or_that_joins_serves_too() -> None:
+    found = board(happened("late", "joined"))
+    found.update(happened("late", "present", about="w"))
+    found.update(happened("late", "present", about="s", about_role="server"))
+    found.update(happened("late", "joined", about="t", about_role="server"))
+    found.update(committed("late", 7))
+    assert "2 workers, 2 servers" in found.headline(1)
+    shown = drawn(found.render(1, 140), 140)
+    states = {name: re.split(r" {2,}", row(shown, name))[1] for name in ("late", "w", "s", "t")}
+    assert states == {"late": "training", "w": "training", "s": "serving", "t": "serving"}
+
+
 def test_before_a_worker_has_told_anything_the_line_counts_no_servers_alone() -> None:
     board = Board(steps=10)
     board.update(EventRecord(peer="3", time_s=0.0, event="started", role="server"))

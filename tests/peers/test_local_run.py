@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from boards import happened
 
 import samovar
 from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun
+from samovar.peers.launch.local_run import Display, LocalRun, prepared
 from samovar.peers.launch.resuming import wished
 from samovar.peers.launch.run_folder import Spent, command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
@@ -23,6 +24,7 @@ from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.run_settings.settings import Settings, silently
+from samovar.peers.task.task import TaskError
 
 
 class Said:
@@ -204,3 +206,63 @@ def test_a_folder_that_holds_a_run_tells_how_it_is_gone_on_with_only_where_it_ca
     for go_on, end in (("", ""), ("go on with --resume it", ", or go on with --resume it")):
         with pytest.raises(ValueError, match=f"{said}{end}$"):
             make_folder(str(tmp_path), Path("task.py"), go_on=go_on)
+
+
+_WITHOUT = "def model(): ...\ndef data(part, parts): ...\ndef loss(model, batch): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('METRICS = {"right": "higher of 20"}', "METRICS must be a dict of scales by name"),
+        ("accumulate = 0", "accumulate must be a whole number of batches, 1 or more, got 0"),
+        ("clip = True", "clip must be a norm above 0"),
+        ("seed_everything = 3", "seed_everything is not a function seed_everything(seed); a run is seeded by --seed 3"),
+    ],
+)
+def test_a_value_that_a_task_writes_down_wrongly_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task.py").write_text(f"{_WITHOUT}{line}\n", "utf-8")
+    with pytest.raises(TaskError) as told:
+        prepared(Path("task.py"), (), {}, tell=silently)
+    assert str(told.value).startswith(f"task.py: {said}")
+    assert [one.name for one in tmp_path.iterdir()] == ["task.py"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'METRICS = dict(right="higher of 20"[:6])',
+        "accumulate = 0\naccumulate = 2",
+        "accumulate = 0\nfor accumulate in (1, 2): pass",
+        "clip = None",
+        "METRICS = {1: 2}\ndel METRICS",
+        "def setup():\n    accumulate = 0",
+    ],
+)
+def test_of_what_a_task_computes_nothing_is_refused_by_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task.py").write_text(f"{_WITHOUT}{lines}\n", "utf-8")
+    assert prepared(Path("task.py"), (), {}, tell=silently).task == Path("task.py")
+
+
+def test_a_run_that_fails_here_says_which_peers_may_go_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
+        raise RunFailed("peer 2: its process was killed by SIGKILL")
+
+    monkeypatch.setattr(Launch, "run", fails)
+    said = Said()
+    for event in (happened("2", "joined", about="far"), happened("2", "checkpoint", why="exchange 7")):
+        said.heard.update(event)
+    run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
+    wrong = asyncio.run(run.train(cast(Display, said), asyncio.Event(), "again")).wrong
+    assert wrong == (
+        "peer 2: its process was killed by SIGKILL; round 7 is saved, go on with: again; far joined from elsewhere and "
+        "may train on; a run that is resumed here begins without such peers"
+    )

@@ -172,3 +172,18 @@ def test_a_process_in_the_background_leaves_the_terminal_alone(tty: TextIO, monk
     before = termios.tcgetattr(tty)
     with Progress(console=Console(file=tty, force_terminal=True, width=80, _environ={}), clock=Clock()):
         assert termios.tcgetattr(tty) == before
+
+
+def test_the_shown_time_is_that_of_the_records_once_a_peer_is_in_the_run() -> None:
+    """Starting the processes, and waiting for workers from elsewhere, takes time that no record counts."""
+    clock, errors = Clock(), io.StringIO()
+    with Progress(console=Console(file=io.StringIO()), errors=errors, clock=clock) as progress:
+        clock.now += 30
+        progress.update(happened("a", "invite"))
+        clock.now += 15
+        progress.update(happened("a", "started"))  # at 1 s of its own
+        clock.now += 10
+        progress.update(happened("b", "started"))
+        clock.now += 20
+        progress.update(committed("a", 1))
+    assert [line.split("  ")[0] for line in errors.getvalue().splitlines()] == ["0:30", "0:01", "0:11", "0:31"]

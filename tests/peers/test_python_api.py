@@ -27,8 +27,9 @@ from samovar.peers.checkpoints import checkpoint
 from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
+from samovar.peers.records.result import Lost
 from samovar.peers.records.result import Result as Written
-from samovar.peers.records.run import read_run
+from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.task.tensors import tensors_of
 
 
@@ -395,6 +396,25 @@ def test_the_mean_of_all_peers_models_is_loaded_where_each_has_its_own(here: Pat
     saved(here / "odd", Tied(), Tied(width=6))
     with pytest.raises(samovar.CheckpointError, match=r"its model is another than that of .*peer-1"):
         samovar.load(Tied(width=6), "odd", mean=True)
+
+
+@pytest.mark.parametrize("by", ["folder", "result"])
+def test_the_mean_of_all_peers_models_is_without_those_of_lost_peers_that_are_not_back(here: Path, by: str) -> None:
+    models, mine = [Tied(), Tied(), Tied()], Tied()
+    saved(here / "run", *models, own_model=True)
+    lost = [Lost(peer="2", when=1.0, why="killed"), Lost(peer="1", when=1.0, why="killed", back=True)]
+
+    def mean_of(*lost: Lost) -> torch.Tensor:
+        result = samovar.Result(loss=1.0, wall_s=1.0, exchanges=3, run="run", lost=lost)
+        (here / "run" / RESULT_FILE).write_text(result.to_json(), "utf-8")
+        return samovar.load(mine, result if by == "result" else "run", mean=True).embed.weight.detach().clone()
+
+    weights = [one.embed.weight.detach() for one in models]
+    assert torch.allclose(mean_of(*lost), (weights[0] + weights[1]) / 2)
+    samovar.load(mine, "run", 2, mean=True)
+    assert torch.allclose(mine.embed.weight, (weights[0] + weights[1]) / 2), "its counters alone are those of peer 2"
+    everybody = [Lost(peer=str(peer), when=1.0, why="killed") for peer in range(3)]
+    assert torch.allclose(mean_of(*everybody), sum(weights) / 3)
 
 
 def test_a_run_to_load_is_a_folder_or_a_result(here: Path) -> None:

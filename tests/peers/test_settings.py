@@ -40,9 +40,8 @@ def test_every_setting_has_a_type_a_default_and_a_line_of_help() -> None:
             assert kind is str, f"{name} is given as text, and parsed once"
         else:
             assert hints[name] == (kind | None if field.default is None else kind), name
-        assert (
-            field.metadata["help"].rstrip("]").endswith((".", "key", "half", "endless", "machine's", "NNN", "2000"))
-        ), name
+        ends = (".", "key", "half", "endless", "machine's", "NNN", "2000", "port")
+        assert field.metadata["help"].rstrip("]").endswith(ends), name
         assert "\n" not in field.metadata["help"]
     assert Settings() == Settings(**{name: field.default for name, field in FIELDS.items()})
 
@@ -128,6 +127,27 @@ def test_a_misspelt_name_of_an_algorithm_is_told_the_one_that_was_meant() -> Non
         Settings(protocol="gossip", algorithm="pushsum")  # type: ignore[call-arg]
     with pytest.raises(SettingsError, match=r"got 'AUC ≠ 0.9'$"):
         Settings(stop="AUC ≠ 0.9")
+
+
+@pytest.mark.parametrize(
+    ("wished", "said"),
+    [
+        ({"algorithm": "epidemic:9"}, "epidemic:9 asks for 9 neighbours of a peer, which mixes with all 2 others"),
+        ({"topology": "regular"}, "regular asks for 4 neighbours of a peer, which mixes with all 2 others"),
+        ({"topology": "regular:3", "peers": 2}, "regular:3 asks for 3 neighbours of a peer, which mixes with the only"),
+        ({"algorithm": "choco:0.5", "topology": "small_world:4:0.1"}, "small_world:4:0.1 asks for 4 neighbours"),
+        ({"algorithm": "epidemic:2"}, ""),
+        ({"algorithm": "epidemic:9", "peers": 1}, ""),
+        ({"topology": "regular:4", "peers": 5}, ""),
+        ({"topology": "ring"}, ""),
+        ({}, ""),
+    ],
+)
+def test_more_neighbours_than_there_are_peers_are_told_in_one_line(wished: dict[str, object], said: str) -> None:
+    made = Settings(**{"protocol": "gossip", "peers": 3, **wished})
+    told = made.own.idle_here(made)
+    assert told.startswith(said)
+    assert bool(told) == bool(said)
 
 
 def test_a_link_that_is_let_through_can_be_simulated() -> None:

@@ -368,7 +368,7 @@ def test_bad_settings_of_sites_are_one_clear_line(wished: dict[str, object], sai
 )
 def test_sites_that_do_nothing_are_told_of_in_one_line(wished: dict[str, object], said: str, tmp_path: Path) -> None:
     settings = {"peers": 4, "site_period": 2, "period": "4", "steps": 4, **wished}
-    assert (made := Settings(**settings)).own.idle_sites(made) == said
+    assert (made := Settings(**settings)).own.idle_here(made) == said
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value is not None]
     shown = CliRunner().invoke(main, ["simulate", str(UNION), *flags, "--no-report", f"--run={tmp_path / 'run'}"])
     assert shown.exit_code == 0, shown.output

@@ -98,7 +98,7 @@ def test_a_notebook_trains_its_own_functions_and_shows_how_it_goes(tmp_path: Pat
     *_, training, plotted, printed, refused = (cell.outputs for cell in book.cells)
     assert [one.output_type for one in training if one.output_type != "stream"] == ["display_data", "execute_result"]
     shown, returned = (one.data for one in training if one.output_type != "stream")
-    over = r"loss [\d.]+   4 rounds   2 peers on this machine   [\d.]+ s$"
+    over = r"loss [\d.]+   4 rounds   2 peers on this machine   [\d.]+ s in all$"
     assert re.match(over, shown["text/plain"]), "progress is one output, updated in place; the result takes its place"
     assert returned["text/plain"].startswith("<samovar.Result: loss ")
     assert "2 peers on this machine" in returned["text/html"]

@@ -224,7 +224,7 @@ def test_a_budget_that_starves_heartbeats_is_refused() -> None:
 
 def test_an_edge_peer_listens_nowhere_has_one_thread_and_keeps_little() -> None:
     edge = Settings(edge=True)
-    assert (edge.listen, edge.threads) == ("none", 1)
+    assert (edge.listens_at, edge.threads) == ("none", 1)
     budget = budget_of(edge)
     assert budget is not None
     assert (budget.held_bytes, budget.rate_Bps, budget.day) == (4 << 20, None, None)
@@ -244,4 +244,6 @@ def test_an_address_that_is_given_beside_edge_is_refused_even_if_it_is_the_usual
             Settings.read(file, {"edge": True})
         with pytest.raises(SettingsError, match=problem):
             Settings(edge=True, listen=address)
-    assert Settings().with_flags({"edge": True}).changed(patience_s=9.0).listen == "none"
+    with pytest.raises(SettingsError, match=problem):
+        Settings(listen="tcp://*:0").changed(edge=True)
+    assert Settings().with_flags({"edge": True}).changed(patience_s=9.0).listens_at == "none"

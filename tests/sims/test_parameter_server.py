@@ -1,5 +1,6 @@
 """The parameter server in simulations: it trains, servers and workers come and go, and its promises can be broken."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,11 +14,13 @@ from two_servers import TWO_SERVERS
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
 from samovar.peers.checkpoints.checkpoint import Snapshot
-from samovar.peers.records.records import ExchangeRecord
+from samovar.peers.records.records import ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
 from samovar.protocols.parameter_server.events import Entered, Took
+from samovar.protocols.parameter_server.exchanges import SERVERLESS_PATIENCES
 from samovar.protocols.parameter_server.keys import Keys
+from samovar.protocols.parameter_server.lost_range import LostRange
 from samovar.protocols.parameter_server.placement import Placement
 from samovar.protocols.parameter_server.serving import Serving, restored, saved
 from samovar.protocols.parameter_server.store import Copy, Store
@@ -29,6 +32,7 @@ from samovar.sims.sweeps.draw import draw
 from samovar.sims.sweeps.verdict import judge, run_and_judge
 from samovar.sims.world.event_log import Gone
 from samovar.sims.world.loop import run_virtual
+from samovar.sims.world.simulated_peer import Life
 from samovar.sims.world.world import World
 
 UNION = TASKS / "union.py"
@@ -136,6 +140,46 @@ def test_a_server_writes_records_and_a_worker_names_the_peer_that_it_waited_for(
     assert all(one.members == 3 for one in exchanges)
 
 
+def test_two_workers_of_a_synchronous_run_wait_for_the_slow_third_and_it_for_neither() -> None:
+    plain = Scenario.plain(Settings(**OWN))
+    slow = replace(plain.groups[0], peers=1, step_s=1.0)
+    groups = (slow, replace(plain.groups[0], peers=2), Group(peers=2, link=plain.groups[0].link, role="server"))
+    records = list[Record]()
+    run_virtual(World(toy_task(), replace(plain, groups=groups), records.append).run(within_s=300), seed=0)
+    of_workers = [one for one in records if isinstance(one, ExchangeRecord) and one.peer in ("0", "1", "2")]
+    assert {(one.peer, one.waited_for) for one in of_workers if one.version > 1} == {("0", ""), ("1", "0"), ("2", "0")}
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_workers_end_at_once_when_the_last_server_is_stopped_and_wait_for_one_that_is_lost(stopped: bool) -> None:
+    settings = Settings(**{**OWN, "steps": 10**6, "patience_s": 1.0})
+    ends, begun = set[asyncio.Task[None]](), list[float]()
+
+    async def end(server: Life) -> None:
+        if stopped:
+            await server.peer.conversation.leave("stopped by its user; exchange 7 is saved")
+        server.crash()
+
+    def tell(record: Record) -> None:
+        if isinstance(record, ExchangeRecord) and record.version == 7 and not ends:
+            begun.append(asyncio.get_running_loop().time())
+            ends.update(asyncio.create_task(end(life)) for life in world.lives[3:])
+
+    world = World(toy_task(), Scenario.plain(settings), tell)
+    with pytest.raises(LostRange):
+        run_virtual(world.run(within_s=300), seed=0)
+    assert len(ends) == 2
+    took_s = max(entry.time_s for entry in world.log.entries if isinstance(entry.event, Gone)) - begun[0]
+    said = {str(life.error) for life in world.lives[:3]}
+    advice = "resume the run where its servers were, by --resume, and join it anew"
+    if stopped:
+        assert said == {f"no server is left, and the last left: stopped by its user; exchange 7 is saved: {advice}"}
+        assert took_s < settings.patience_s
+    else:
+        assert said == {f"no server is left, and none has come back: {advice}"}
+        assert took_s > SERVERLESS_PATIENCES * settings.patience_s
+
+
 TELLING = (0, 9, 22, 24)
 """Seeds that notice most of the bugs in the list of mutants."""
 
@@ -211,6 +255,26 @@ def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model()
     world._disks[3].save(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0}))
     run_virtual(world.run(within_s=300), seed=0)
     assert all(life.result is not None and life.result.finished for life in world.lives)
+
+
+@pytest.mark.parametrize("consistency", ["bsp", "ssp:2", "async"])
+def test_new_workers_of_a_resumed_run_go_on_from_the_clock_that_those_before_had(consistency: str) -> None:
+    """Also where those had ended: their last clocks are in no copy of a range."""
+    settings = Settings(**{**OWN, "consistency": consistency})
+    first = World(toy_task(), Scenario.plain(settings))
+    run_virtual(first.run(within_s=300), seed=0)
+    records = list[Record]()
+    again = World(toy_task(), Scenario.plain(replace(settings, steps=20)), records.append)
+    for server in (3, 4):
+        kept = first._disks[server].kept
+        assert kept is not None
+        again._disks[server].save(kept)
+    run_virtual(again.run(within_s=300), seed=1)
+    exchanges = [one for one in records if isinstance(one, ExchangeRecord)]
+    clocks = {peer: [one.version for one in exchanges if one.peer == peer] for peer in ("0", "1", "2", "3", "4")}
+    assert [clocks[worker] for worker in ("0", "1", "2")] == [[*range(13, 21)]] * 3
+    assert [min(clocks[server]) > 12 and max(clocks[server]) == 20 for server in ("3", "4")] == [True, True]
+    assert max(one.step for one in exchanges) == 20
 
 
 def test_copies_of_the_run_before_are_in_a_checkpoint_until_the_new_run_has_its_own() -> None:

@@ -14,6 +14,7 @@ from samovar.aggregation.server.adagrad import Adagrad
 from samovar.aggregation.vector import Part, all_finite
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import load_task
+from samovar.protocols.parameter_server.copy_bytes import packed_copy
 from samovar.protocols.parameter_server.handover import Handover
 from samovar.protocols.parameter_server.keys import Keys, Model, Piece
 from samovar.protocols.parameter_server.messages import Install
@@ -194,7 +195,7 @@ def test_a_copy_in_several_messages_is_taken_in_their_order_alone() -> None:
     store = Store(KEYS, Adagrad())
     number = KEYS.of_table["words"][0]
     copy = store.create(number, MODEL)
-    payload, handover = store.packed(copy), Handover(None, store, None, lambda peer, why: None)  # type: ignore[arg-type]
+    payload, handover = packed_copy(copy), Handover(None, store, None, lambda peer, why: None)  # type: ignore[arg-type]
 
     def install(at: int) -> Install:
         return Install(1, 1, number, at, 0, 0, 0, 0, (), (), (), ("squares",), False)

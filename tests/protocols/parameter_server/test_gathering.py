@@ -7,6 +7,7 @@ from samovar.aggregation.server.adam import Adam
 from samovar.aggregation.server.add import Add
 from samovar.aggregation.vector import Part
 from samovar.protocols.parameter_server.algorithms.registry import parse_algorithm
+from samovar.protocols.parameter_server.copy_bytes import fill, nbytes_of, packed_copy
 from samovar.protocols.parameter_server.gathering import Gathering
 from samovar.protocols.parameter_server.keys import Keys, Model
 from samovar.protocols.parameter_server.messages import FOREVER
@@ -52,17 +53,17 @@ def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
     for _ in range(3):
         store.enter(Entry((0,), torch.ones(1), {"a": 1}))
     copy, again = store.copies[0], store.blank(0, ["mean", "pushes", "square"])
-    payload = store.packed(copy)
-    at = store.fill(again, 0, payload[:5])
-    assert store.fill(again, at, payload[5:]) == store.nbytes(copy) == len(payload) == 16
+    payload = packed_copy(copy)
+    at = fill(again, 0, payload[:5])
+    assert fill(again, at, payload[5:]) == nbytes_of(copy) == len(payload) == 16
     assert torch.equal(again.values, copy.values)
     assert all(torch.equal(again.state[name], copy.state[name]) for name in copy.state)
-    assert store.packed(copy, 12) == payload[12:]
+    assert packed_copy(copy, 12) == payload[12:]
     with pytest.raises(ValueError, match="due"):
         store.blank(0, ["mean"])
     for at, some in ((0, b""), (4, payload)):
         with pytest.raises(ValueError, match="due"):
-            store.fill(again, at, some)
+            fill(again, at, some)
     assert isinstance(store.function(1), Add), "buffers are averaged"
 
 

@@ -103,6 +103,24 @@ def test_a_read_of_a_push_waits_for_the_clocks_of_the_others() -> None:
     with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=1), scene)
 
 
+@pytest.mark.parametrize("ranges", [1, 2])
+def test_the_answer_of_a_sum_names_the_worker_whose_push_came_last_to_the_others_alone(ranges: int) -> None:
+    """In two groups of ranges, of which one is like the other no more, as in one."""
+
+    async def scene(server: Server) -> None:
+        server.parts.tenure.settle(range(ranges))
+        server.parts.store.copies[ranges - 1].updates += ranges - 1
+        none = (0,) * ranges
+        question = lambda ask: Push(ask, 1, 1, tuple(range(ranges)), none, none, False, 0, True, 0)  # noqa: E731
+        asked = lambda worker: server.asked(worker, question, Pulled, payload=bytes(12))  # noqa: E731
+        first = asyncio.create_task(asked("a"))
+        await eventually(lambda: server.parts.intake.has(0, "a", 1))
+        last = await asked("b")
+        assert ((await first).late, last.late) == ("b", "")
+
+    with_server(copy_of({"a": 0, "b": 0}, {"a", "b"}, updates=0), scene, ranges=ranges)
+
+
 def test_a_push_for_a_partition_reads_nothing() -> None:
     async def scene(server: Server) -> None:
         server.parts.tenure.settle([0])
