@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -16,15 +16,18 @@ import click
 from ..conversations.registry import conversation
 from ..errors import one_line
 from ..launch.join_target import JoinTarget, open_at, own_name
+from ..launch.keys import Invite
 from ..launch.launcher import script_command
 from ..launch.process import run_peer
 from ..launch.run_folder import conclude, spent
 from ..launch.script_target import ScriptTarget
+from ..launch.session import Session
+from ..launch.ways_in import WaysIn
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler, do_without_convolution_libraries
 from ..records.columns import noun
-from ..records.records import Record
+from ..records.records import ENTRIES, EventRecord, Record
 from ..run_settings.settings import Settings, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
 from ..task.task import TaskError, kind_of
@@ -101,7 +104,7 @@ def entered(entry: Entry, flags: Mapping[str, object], config: Path | None, *, a
     script, own = kind_of(task) == "script", of_task(task, entry.arguments)
     flags = {**flags, "arguments": None if script else own}
     settings = Settings.read(config, flags, silently if quiet else aloud)
-    target = JoinTarget.of(entry.address, invite, entry.peer_key, settings)
+    target, entry = JoinTarget.of(entry.address, invite, entry.peer_key, settings), replace(entry, invite=invite)
     name = own_name(entry.name, target.lasting(settings))
     if script:
         _check_of_script(task, settings, flags, as_json=as_json)
@@ -158,6 +161,9 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     def tell(what: Record) -> None:
         record(what)
         output.put(what)
+        came = isinstance(what, EventRecord) and what.event in ENTRIES and not what.about
+        if came and (why := _kept(session, entry)):
+            output.say(why)
 
     with output, file, prints_aside(as_json):
         output.goes_on(earlier.wall_s, earlier.peers)
@@ -184,6 +190,19 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     if not ended.finished:
         output.say("stopped: this peer has left the run")
     return 0 if ended.finished else STOPPED
+
+
+def _kept(session: Session, entry: Entry) -> str:
+    """Write to the folder of a peer that has joined how others join, also once the peer is gone through which it has
+    come. Returns the reason if that could not be written, else ""; with a key in place of an invite nothing is to be
+    written."""
+    settings = session.settings
+    if entry.invite is None and not settings.insecure:
+        return ""
+    invite = None if entry.invite is None else Invite.from_text(entry.invite)
+    folder, protocol, own = Path(session.orders.folder), settings.protocol.file, settings.arguments
+    ways_in = WaysIn(entry.task, folder, invite, session.reinvited, protocol=protocol, arguments=own)
+    return ways_in.met(session.dialable)
 
 
 def _again(settings: Settings) -> str:

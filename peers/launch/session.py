@@ -120,6 +120,15 @@ class Session:
             peer.membership.on_view.append(lambda view: control.tell("inside"))
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
+    @property
+    def dialable(self) -> list[dict[str, str]]:
+        """`id` and `address` of the present members that can be dialled, this peer first; none before `ready`."""
+        if self._peer is None:
+            return []
+        me, members = self._peer.membership.me, self._peer.membership.view.members
+        found = (me, *(one for one in members if one.id != me.id))
+        return [{"id": one.id, "address": one.address} for one in found if one.dialable]
+
     async def reinvited(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Report, replace or revoke the run's invite, as the request `asked` wants (`invite_request`), and return the
         answer. It has an `error` when that fails, or this peer is not in the run yet."""

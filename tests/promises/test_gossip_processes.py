@@ -57,7 +57,11 @@ def test_nobody_waits_for_a_killed_peer_and_a_newcomer_takes_its_place(tmp_path:
     if machine():
         assert all(1 < len(boards(process)) <= 4 for process in here)
         assert newcomer.records()[-1]["bytes_shared"] > 0
-    for one in (newcomer, run):
+    words = (newcomer.folder / "join.txt").read_text("utf-8").split()
+    assert words[2] not in (run.folder / "join.txt").read_text("utf-8"), "through the newcomer itself"
+    other = Live(tmp_path, "join", words[2], STEADY, "--invite", words[5], *usual, "--run", "other", run="other")
+    other.until(lambda: exchanges(other) > 0, "an exchange of another newcomer")
+    for one in (other, newcomer, run):
         one.signal(signal.SIGINT)
         assert one.end().left == []
     lost = {row["about"] for row in run.records() if row["kind"] == "event" and row["event"] == "lost"}
