@@ -107,7 +107,7 @@ def _so_far(run: Run) -> written.Result:
         why = f"this run failed: {told}"
     if not run.exchanges:
         raise CheckpointError(f"{run.folder}: {why}")
-    recorded_s = max(record.time_s for record in (*run.exchanges, *run.events))
+    recorded_s = max([one.time_s for one in run.exchanges] + [one.time_s for one in run.events])
     found = conclude(run.folder, Tally(), wall_s=recorded_s)
     return dataclasses.replace(found, ended_why=f"{why}; made from its records")
 

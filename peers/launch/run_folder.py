@@ -18,7 +18,6 @@ from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
 from ..records.losses import with_known
-from ..records.records import ENTRIES
 from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
 from ..records.tally import Tally
@@ -167,9 +166,8 @@ def spent(folder: Path) -> Spent:
     except (OSError, ValueError):
         return Spent()
     recorded_s = max([0.0, *(one.time_s for one in run.exchanges), *(one.time_s for one in run.events)])
-    entered_s = min((one.time_s for one in run.events if one.event in ENTRIES and not one.about), default=0.0)
     concluded_s = run.result.wall_s if run.result else 0.0  # up to the last end that was not a kill
-    return Spent(max(recorded_s - entered_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
+    return Spent(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
 
 
 def conclude(
