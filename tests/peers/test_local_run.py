@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import types
 from pathlib import Path
 from typing import cast
@@ -250,19 +251,33 @@ def test_of_what_a_task_computes_nothing_is_refused_by_its_source(
     assert prepared(Path("task.py"), (), {}, tell=silently).task == Path("task.py")
 
 
-def test_a_run_that_fails_here_says_which_peers_may_go_on_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+_SAVED, _LEFT = "round 7 is saved, go on with: again", "far joined from elsewhere and may train on"
+_LINE = "then come back by a line of join.txt in a run folder there"
+
+
+@pytest.mark.parametrize(
+    ("role", "fars", "advice"),
+    [
+        (None, "", f"{_LEFT}: {_LINE}; if nobody does, {_SAVED}"),
+        ("server", "server", f"{_LEFT}: {_LINE}, with serve in place of join; if nobody does, {_SAVED}"),
+        ("server", "", _SAVED),
+    ],
+)
+def test_a_run_that_fails_here_says_how_it_comes_back_to_those_that_may_go_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str | None, fars: str, advice: str
 ) -> None:
+    """Workers elsewhere do not go on without any server."""
+
     async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
         raise RunFailed("peer 2: its process was killed by SIGKILL")
 
     monkeypatch.setattr(Launch, "run", fails)
     said = Said()
-    for event in (happened("2", "joined", about="far"), happened("2", "checkpoint", why="exchange 7")):
+    for event in (happened("2", "joined", about="far", about_role=fars), happened("2", "checkpoint", why="exchange 7")):
         said.heard.update(event)
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
+    if role:
+        monkeypatch.setattr("samovar.peers.launch.local_run.founding_orders", lambda *_, **__: ([], None))
+        run = dataclasses.replace(run, role=role)
     wrong = asyncio.run(run.train(cast(Display, said), asyncio.Event(), "again")).wrong
-    assert wrong == (
-        "peer 2: its process was killed by SIGKILL; round 7 is saved, go on with: again; far joined from elsewhere and "
-        "may train on; a run that is resumed here begins without such peers"
-    )
+    assert wrong == f"peer 2: its process was killed by SIGKILL; {advice}"
