@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ from samovar.peers.checkpoints import checkpoint
 from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
+from samovar.peers.records.elsewhere import Elsewhere
 from samovar.peers.records.result import Lost
 from samovar.peers.records.result import Result as Written
 from samovar.peers.records.run import RESULT_FILE, read_run
@@ -415,6 +417,27 @@ def test_the_mean_of_all_peers_models_is_without_those_of_lost_peers_that_are_no
     assert torch.allclose(mine.embed.weight, (weights[0] + weights[1]) / 2), "its counters alone are those of peer 2"
     everybody = [Lost(peer=str(peer), when=1.0, why="killed") for peer in range(3)]
     assert torch.allclose(mean_of(*everybody), sum(weights) / 3)
+
+
+def test_a_mean_without_models_that_are_on_other_machines_says_so_until_they_are_copied(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, mine = [Tied(), Tied()], Tied()
+    saved(here / "one", models[0], own_model=True)
+    seen = Elsewhere(peer="1", exchanges=3, joined_s=0.0)
+    ends: list[dict[str, Any]] = [{}, {"peer": "2"}, {"peer": "3", "role": "server"}, {"peer": "4", "gone": "left"}]
+    others = [dataclasses.replace(seen, **end) for end in ends]
+    result = samovar.Result(loss=1.0, wall_s=1.0, exchanges=3, run="one", elsewhere=tuple(others))
+    samovar.load(mine, result, mean=True)
+    told = "samovar: one: a mean without the models of 1, 2: copy their checkpoints from there to one/checkpoint\n"
+    assert capsys.readouterr().err == told
+    copied = saved(here / "two", *models, own_model=True) / "checkpoint/peer-1.safetensors"
+    for name in "12":
+        shutil.copy(copied, here / f"one/checkpoint/peer-{name}.safetensors")
+    samovar.load(mine, result, mean=True)
+    assert capsys.readouterr().err == ""
+    weights = [one.embed.weight.detach() for one in models]
+    assert torch.allclose(mine.embed.weight, (weights[0] + 2 * weights[1]) / 3)
 
 
 def test_a_run_to_load_is_a_folder_or_a_result(here: Path) -> None:
