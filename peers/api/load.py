@@ -16,6 +16,7 @@ from ..checkpoints.checkpoint import load as load_checkpoint
 from ..errors import one_line
 from ..launch.spec import checkpoint_path
 from ..records.run import natural, read_result
+from ..run_settings.settings import aloud
 from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
 from ..task.tensors import load_tensors, tensors_of
@@ -39,7 +40,9 @@ def load(
 
     With ``--protocol gossip`` each peer has a model of its own, so one must be chosen: `peer`, or `mean`: the mean of
     the parameters and floating-point buffers of all peers' models in the folder, but for those of peers that were lost
-    and did not come back, whose models are older, unless all were; integer buffers are then those of `peer`.
+    and did not come back, whose models are older, unless all were; integer buffers are then those of `peer`. Models of
+    peers on other machines count where their checkpoints were copied to the folder; of those that are not there a line
+    on stderr tells.
 
     `best`: load the best evaluated model of the run in place of the last one.
 
@@ -75,13 +78,19 @@ def _chosen(folder: Path, files: list[Path], peer: str | int | None, *, mean: bo
 
 def _present(folder: Path, run: PathText | Result) -> list[Path]:
     """The checkpoints in the folder, without those of peers that the run's result knows to be lost at its end; all
-    where that leaves none, and where there is no result."""
+    where that leaves none, and where there is no result. The user is told of peers elsewhere whose models are not
+    here."""
     files = _files(folder)
     try:
         ended = run if isinstance(run, Result) else read_result(folder)
     except (ValueError, OSError) as error:
         raise CheckpointError(one_line(error)) from None
     gone = {checkpoint_path(folder, one.peer) for one in (ended.lost if ended else ()) if not one.back}
+    there = [one.peer for one in (ended.elsewhere if ended else ()) if not (one.gone or one.role)]
+    lacking = [file for file in (checkpoint_path(folder, name) for name in there) if not file.exists()]
+    if lacking and numbers_of(files[0]).get("own_model"):
+        into = lacking[0].parent
+        aloud(f"{folder}: a mean without the models of {_names(lacking)}: copy their checkpoints from there to {into}")
     return [file for file in files if file not in gone] or files
 
 

@@ -13,9 +13,11 @@ from ..checkpoints.checkpoint import CheckpointError
 from ..cli.final_table import final_table, headline
 from ..cli.notebook import html
 from ..errors import one_line
+from ..launch.run_folder import conclude
 from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord
 from ..records.run import FAILURE_FILE, Run, read_run
+from ..records.tally import Tally
 from ..report.plot import plotted
 from ..script.main_script import errors_are_lines
 from ..settings.keywords import PathText
@@ -38,18 +40,14 @@ class Result(written.Result):
 
     @classmethod
     def read(cls, folder: PathText) -> Self:
-        """The result of the run in `folder`, with the paths of its files there. Raises CheckpointError when that folder
-        holds no run, a damaged one, or one without a result, which goes on, was killed or failed."""
+        """The result of the run in `folder`; its `report` and the file of its `best` are paths there. Of a run that
+        goes on, was killed or failed it is made of the records so far, and `ended_why` says so. Raises CheckpointError
+        when that folder holds no run, a damaged one, or one without a result and without an exchange."""
         errors_are_lines()
-        if (ended := _read(Path(folder)).result) is None:
-            failure = Path(folder) / FAILURE_FILE
-            if failure.is_file():
-                told = failure.read_text(encoding="utf-8", errors="replace").strip()
-                raise CheckpointError(f"{folder}: this run failed: {told}")
-            raise CheckpointError(f"{folder}: this run has no result: it goes on, or was killed")
-        own = Path(folder)
-        best = ended.best and dataclasses.replace(ended.best, file=str(best_path(own)))
-        report = ended.report and str(own / Path(ended.report).name)
+        run, place = _read(Path(folder)), Path(folder)
+        ended = _so_far(run) if run.result is None else run.result
+        best = ended.best and dataclasses.replace(ended.best, file=str(best_path(place)))
+        report = ended.report and str(place / Path(ended.report).name)
         return cls.of(dataclasses.replace(ended, run=str(folder), best=best, report=report))
 
     @property
@@ -98,6 +96,20 @@ class Result(written.Result):
 
     def _repr_html_(self) -> str:
         return html(final_table(self))
+
+
+def _so_far(run: Run) -> written.Result:
+    """The result of a run that has none of its end, from its records. Raises CheckpointError when there is no exchange
+    among them."""
+    why, failure = "this run has no result: it goes on, or was killed", run.folder / FAILURE_FILE
+    if failure.is_file():
+        told = failure.read_text(encoding="utf-8", errors="replace").strip()
+        why = f"this run failed: {told}"
+    if not run.exchanges:
+        raise CheckpointError(f"{run.folder}: {why}")
+    recorded_s = max([one.time_s for one in run.exchanges] + [one.time_s for one in run.events])
+    found = conclude(run.folder, Tally(), wall_s=recorded_s)
+    return dataclasses.replace(found, ended_why=f"{why}; made from its records")
 
 
 def _read(folder: Path) -> Run:

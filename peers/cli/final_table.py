@@ -48,8 +48,12 @@ def headline(result: Result) -> list[str]:
         + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
         f"{seconds_text(result.wall_s)} in all",
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
-        *([f"ended: {plain(result.ended_why)}"] if result.ended_by not in (None, "steps") else []),
+        *([_ended(result)] if result.ended_why and result.ended_by != "steps" else []),
     ]
+
+
+def _ended(result: Result) -> str:
+    return f"{'ended: ' if result.ended_by else ''}{plain(result.ended_why)}"
 
 
 def _here(result: Result) -> str:

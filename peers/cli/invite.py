@@ -27,7 +27,7 @@ from .output import exits
 @click.option("--json", "as_json", is_flag=True, help="Print the invite as one JSON object.")
 @exits
 def invite(run: Path, revoke: bool, new: bool, invite_uses: int | None, invite_for: str | None, as_json: bool) -> int:
-    """Print the line by which others join the run in the folder RUN, which was begun on this machine and goes on.
+    """Print the line by which others join the run in the folder RUN, which was begun or joined on this machine.
 
     An invite that was revoked lets nobody in any more. The keys that came by it before stay.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -16,13 +17,12 @@ import click
 from ..conversations.registry import conversation
 from ..errors import one_line
 from ..launch.join_target import JoinTarget, open_at, own_name
-from ..launch.keys import Invite
 from ..launch.launcher import script_command
 from ..launch.process import run_peer
 from ..launch.run_folder import conclude, spent
+from ..launch.run_socket import answered
 from ..launch.script_target import ScriptTarget
-from ..launch.session import Session
-from ..launch.ways_in import WaysIn
+from ..launch.ways_in import ways_through
 from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler, do_without_convolution_libraries
@@ -157,15 +157,21 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     output = Output(steps=steps, columns=columns, watched=watched, as_json=as_json, quiet=quiet)
     output.joins()
     file, record = session.recorder()
+    ways_in = ways_through(session, task, entry.invite)
 
     def tell(what: Record) -> None:
         record(what)
         output.put(what)
         came = isinstance(what, EventRecord) and what.event in ENTRIES and not what.about
-        if came and (why := _kept(session, entry)):
-            output.say(why)
+        if came and ways_in is not None and (unwritten := ways_in.met(session.dialable)):
+            output.say(unwritten)
 
-    with output, file, prints_aside(as_json):
+    async with contextlib.AsyncExitStack() as user:
+        for context in (output, file, prints_aside(as_json)):
+            user.enter_context(context)
+        if ways_in is not None:
+            await user.enter_async_context(answered(folder, ways_in.answer, output.say))
+        output.goes_on(earlier.wall_s, earlier.peers)
         if session.settings.site is not None and (lacking := session.settings.own.sites_need()):
             output.say(f"--site does nothing: this run was started without {lacking}")
         ended = await run_peer(session, tell)
@@ -189,19 +195,6 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     if not ended.finished:
         output.say("stopped: this peer has left the run")
     return 0 if ended.finished else STOPPED
-
-
-def _kept(session: Session, entry: Entry) -> str:
-    """Write to the folder of a peer that has joined how others join, also once the peer is gone through which it has
-    come. Returns the reason if that could not be written, else ""; with a key in place of an invite nothing is to be
-    written."""
-    settings = session.settings
-    if entry.invite is None and not settings.insecure:
-        return ""
-    invite = None if entry.invite is None else Invite.from_text(entry.invite)
-    folder, protocol, own = Path(session.orders.folder), settings.protocol.file, settings.arguments
-    ways_in = WaysIn(entry.task, folder, invite, session.reinvited, protocol=protocol, arguments=own)
-    return ways_in.met(session.dialable)
 
 
 def _again(settings: Settings) -> str:

@@ -19,7 +19,7 @@ from ..records.columns import Columns
 from ..records.records import Record
 from ..records.result import Lost, PeerSummary, Result
 from ..records.tally import Tally, told_by
-from ..records.units import MOST_NAMED, count_text, left_behind_text, over_before_text
+from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
 from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
@@ -164,8 +164,8 @@ class LocalRun:
                     heard = display.heard
                     display.tells(str(failure))
                     saved = f"{heard.noun} {heard.saved} is saved, go on with: {again}" if heard.saved and again else ""
-                    left = left_behind_text(heard.elsewhere, resumable=bool(again))
-                    return Ended(wrong="; ".join(filter(None, (str(failure), saved, left))))
+                    advice = after_failure_text(heard.elsewhere, saved, self.role or "")
+                    return Ended(wrong="; ".join(filter(None, (str(failure), advice))))
                 finally:
                     waiting.cancel()
         worked = launch.going or stop.is_set() or not self.resumed

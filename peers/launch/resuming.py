@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..checkpoints.checkpoint import CheckpointError
-from ..records.run import SETTINGS_FILE
+from ..records.run import SETTINGS_FILE, read_run
 from ..run_settings.settings import Settings, Tell
 from .spec import checkpoint_path
 
@@ -28,11 +28,8 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
     if not file.is_file():
         raise CheckpointError(f"{folder}: nothing to resume, it has no {SETTINGS_FILE}")
     settings = Settings.from_json(file.read_text(encoding="utf-8"), lambda line: tell(f"{file}: {line}"))
-    if not has_checkpoint(folder, settings.founders) and any(checkpoint_path(folder, "").parent.glob("peer-*")):
-        why = "a run is resumed where it began, and this peer had joined it: it joins anew"
-        raise CheckpointError(f"{folder}: nothing to resume: {why}")
     if not has_checkpoint(folder, settings.founders):
-        raise CheckpointError(f"{folder}: nothing to resume, it has no checkpoint of any peer")
+        raise CheckpointError(f"{folder}: nothing to resume, {_lacking(folder, settings)}")
     if given.get("peers") not in (None, settings.peers):
         raise CheckpointError(
             f"{folder}: it has {settings.peers} peers, and is resumed with as many: leave out --peers"
@@ -47,6 +44,18 @@ def _resumed(folder: Path, config: Path | None, given: Mapping[str, object], tel
     if line := changed.own.goes_on_from(settings.own):
         tell(f"{folder}: {line}")
     return changed
+
+
+def _lacking(folder: Path, settings: Settings) -> str:
+    """Why nothing in the folder can be resumed, in words that name the folder "it". A peer that joined a run has no
+    checkpoint of a founder, from which alone the run begins again. Raises ValueError for damaged records."""
+    run = read_run(folder) if any(folder.glob("peer-*.jsonl")) else None
+    if run is None or not run.peers or any(str(index) in run.peers for index in range(settings.founders)):
+        return "it has no checkpoint of any peer"
+    task, dashes, own = run.command.partition(" -- ")
+    same = f" --run {folder}" if settings.key and task else ""  # a folder that is not kept for a key is not used twice
+    command = f"{task}{same}{dashes}{own}" or "its join line"
+    return f"it is of a peer that joined: resume the run where it began, or join it again by: {command}"
 
 
 def has_checkpoint(folder: Path, peers: int) -> bool:

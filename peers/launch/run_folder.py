@@ -58,10 +58,8 @@ def _empty_folder(wished: str | None, task: Path, go_on: str) -> Path:
 
 
 def keep_resuming(folder: Path, command: str) -> None:
-    """Note that the run in `folder` goes on: append `command`, by which it is resumed, to the file with the command
-    that started it, if there is one, and remove its result, which is not that of the records any more. Raises
-    OSError."""
-    (folder / RESULT_FILE).unlink(missing_ok=True)
+    """Append `command`, by which the run in `folder` is resumed, to the file with the command that started it. Does
+    nothing if there is no such file. Raises OSError."""
     if (file := folder / COMMAND_FILE).exists():
         with file.open("a", encoding="utf-8") as commands:
             commands.write(_line(command))

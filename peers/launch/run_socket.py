@@ -1,5 +1,5 @@
-"""The Unix socket of a running run, by which the user who began the run sends requests to the process that began it: a
-launcher, or a peer that founded it alone.
+"""The Unix socket of a running run, by which a user sends requests to the process that began or joined it on this
+machine: a launcher, or a peer that founded it alone or joined it.
 
 The socket is a file in the run's folder that only its owner can read and write. Each request and each answer is one
 line of JSON.
@@ -73,7 +73,7 @@ def _answering(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.Stream
 def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
     """Send the request `asked` to the process that began the run in `folder`; returns its answer. Raises NoAnswer, also
     when none comes for `within_s` seconds."""
-    nobody = f"{folder}: no run goes on there; this command works on the machine that began the run, until it ends"
+    nobody = f"{folder}: no run goes on there; this command works where a run was begun, or joined by an invite"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as calling:
         calling.settimeout(within_s)
         try:
@@ -83,7 +83,7 @@ def ask(folder: Path, asked: dict[str, Any], *, within_s: float) -> dict[str, An
             with calling.makefile("rb") as answers:
                 line = answers.readline(LINE_BYTES_MAX)
         except PermissionError:
-            raise NoAnswer(f"{folder}: only the user who began this run may change its invite") from None
+            raise NoAnswer(f"{folder}: only the user who began or joined this run may change its invite") from None
         except TimeoutError:
             raise NoAnswer(f"{folder}: its launcher has not answered for {within_s:g} s; is it stopped?") from None
         except OSError:

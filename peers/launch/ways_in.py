@@ -1,5 +1,5 @@
-"""The join lines of a run that was begun on this machine, each a command by which others join, and changes of the run's
-invite by its user."""
+"""The join lines of a run that was begun or joined on this machine, each a command by which others join, and changes of
+the run's invite by its user."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import one_line
 from .invite_request import invitation_of, question
 from .keys import Invite
 from .run_folder import WAYS_IN_FILE
+from .session import Session
 
 Asks = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Sends a request (`invite_request.question`) to a peer of the run, which usually runs in another process, and returns
@@ -103,6 +104,24 @@ class WaysIn:
         elif self._invite is None or told["guest"] != self._invite.guest.public:
             return {"error": f"it has no invite that is known here: make one with samovar invite {self._folder} --new"}
         return {**told, "line": next(iter(self.lines), "")}
+
+
+def ways_through(session: Session, task: Path, invite: str | None, *, in_python: bool = False) -> WaysIn | None:
+    """The join lines of a run that this machine's peer has joined with `task`, which lead through that peer and those
+    that it found. `invite`: the text by which the peer has come; None: it has come by its key, and knows no way for
+    others, so that the result is None too unless the run is insecure. `in_python`: as in `WaysIn`."""
+    settings = session.settings
+    if invite is None and not settings.insecure:
+        return None
+    return WaysIn(
+        task,
+        Path(session.orders.folder),
+        None if invite is None else Invite.from_text(invite),
+        session.reinvited,
+        in_python=in_python,
+        protocol=settings.protocol.file,
+        arguments=settings.arguments,
+    )
 
 
 def asking(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -43,7 +44,8 @@ class Run:
     """The exchanges of all peers, in order of time."""
     events: tuple[EventRecord, ...]
     result: Result | None = None
-    """Its result; None while the run goes on, and for a run that was killed."""
+    """Its result; None while the run goes on, and for a run that was killed, also where an earlier life of it has left
+    a result, which knows less than the records."""
     command: str = ""
     """The command line that started it; empty when unknown."""
     resumed_by: tuple[str, ...] = ()
@@ -92,6 +94,8 @@ def read_run(folder: Path) -> Run:
             records.append(record_of(row, place))
     records.sort(key=lambda record: record.time_s)
     ended = read_result(folder)
+    if ended is not None and _stale(ended, records):
+        ended = None
     names = {record.peer for record in records} | {peer.peer for peer in (ended.peers if ended else ())}
     command, *resumed_by = _commands(folder / COMMAND_FILE)
     return Run(
@@ -118,6 +122,13 @@ def _commands(file: Path) -> list[str]:
     """The command lines in the file, at least one; empty text: there is none."""
     text = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""
     return text.split("\n")
+
+
+def _stale(ended: Result, records: Iterable[Record]) -> bool:
+    """Whether a peer has records of more exchanges than the result tells: the run went on after it."""
+    made = Counter(one.peer for one in records if isinstance(one, ExchangeRecord) and not one.caught_up)
+    told = {peer.peer: peer.exchanges for peer in ended.peers}
+    return any(count > told.get(peer, 0) for peer, count in made.items())
 
 
 def read_records(file: Path) -> list[Record]:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from .columns import Noun
+from .comers import Comers
 from .elsewhere import Elsewhere
 from .losses import Losses
 from .records import EventRecord, ExchangeRecord, Record
@@ -24,34 +25,6 @@ _PARTNERS_MOST = 256
 """The most peers from which the bytes that one peer received are counted separately."""
 _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 """The text by which a checkpoint's event names its exchange."""
-
-
-class _Comer:
-    """A peer that other peers saw join, or that was there when one joined. `joined`: the first record of that;
-    `since`: the generation in which it joined last; `exchanges`: the number of exchanges of which it was a member;
-    `gone`: the record of its end."""
-
-    def __init__(self, joined: EventRecord) -> None:
-        self.joined, self.since, self.exchanges = joined, joined.generation, 0
-        self.gone: EventRecord | None = None
-
-    def was_in(self, generation: float | None) -> bool:
-        """Whether the peer was a member in that generation. None, for records without generations: whether it is a
-        member now."""
-        if generation is None:
-            return self.gone is None
-        return self.since <= generation and (self.gone is None or generation < self.gone.generation)
-
-    def told(self) -> Elsewhere:
-        known = Elsewhere(
-            peer=self.joined.subject,
-            exchanges=self.exchanges,
-            joined_s=self.joined.time_s,
-            role=self.joined.about_role,
-        )
-        if self.gone is None:
-            return known
-        return replace(known, gone=self.gone.event, gone_s=self.gone.time_s, why=self.gone.why)
 
 
 class Tally:
@@ -76,7 +49,7 @@ class Tally:
         """As in `Result`."""
         self._last = (0, -math.inf, math.nan)
         """Number of the last averaged round, the time of its latest record, and the training loss in it."""
-        self._came: dict[str, _Comer] = {}
+        self._comers = Comers()
         for record in records:
             self.update(record)
 
@@ -87,13 +60,11 @@ class Tally:
         before = self._peers.get(record.peer) or nothing(record.peer)
         if isinstance(record, EventRecord):
             self._peers[record.peer] = replace(before, role=record.role or before.role)
-            self._follow(record)
+            self._comers.follow(record, alone={*self._peers} == {record.peer})
             self._losses.update(record)
         else:
             self._peers[record.peer] = _added(before, record)
-            if record.version > self.exchanges and not record.caught_up:
-                for comer in self._came.values():
-                    comer.exchanges += comer.was_in(record.details.get("generation"))
+            self._comers.were_in(record, of_server=bool(before.role))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and record.version >= (self.metrics_at or 0):
@@ -106,30 +77,11 @@ class Tally:
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
             self.saved = max(self.saved or 0, int(saved[1]))
 
-    def _follow(self, event: EventRecord) -> None:
-        comer = self._came.get(event.subject)
-        if event.event in ("joined", "present", "back") and event.about:
-            if comer is None and event.event != "back":
-                self._came[event.about] = _Comer(event)
-            elif comer is not None and comer.gone is not None and event.generation >= comer.gone.generation:
-                comer.since, comer.gone = event.generation, None
-        elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
-            comer.gone = event if event.generation >= comer.since else None
-        elif event.event == "joined" and {*self._peers} == {event.peer}:  # again, and nobody here has seen who left
-            for other in self._came.values():
-                if other.gone is None:
-                    other.gone = replace(event, event="left", why="it was gone when this peer came back")
-        elif event.event == "resumed":
-            for other in self._came.values():
-                if other.gone is None and event.generation < other.since:  # views are counted anew: the run began again
-                    other.gone = replace(event, event="left", why="the run was resumed without it")
-
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
         """The peers that others saw join or found there, and that have no records of their own, in natural order of
         their names."""
-        names = sorted(self._came.keys() - self._peers.keys(), key=natural)
-        return tuple(self._came[name].told() for name in names)
+        return self._comers.told(but=self._peers.keys())
 
     @property
     def loss(self) -> float:

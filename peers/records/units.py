@@ -143,12 +143,26 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
 def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:
     """The line for a run that was stopped here: which of the peers elsewhere were its members then; "": none was.
     `resumable`: the run can be resumed here, which that of a script cannot."""
+    without = "; a run that is resumed here begins without such peers" if resumable else ""
+    return (left := _left_behind(elsewhere)) and f"{left}{without}"
+
+
+def _left_behind(elsewhere: Iterable[Elsewhere]) -> str:
     there = [plain(one.peer, 40) for one in elsewhere if not one.gone]
     if len(there) > MOST_NAMED:
         there = [*there[:MOST_NAMED], f"{len(there) - MOST_NAMED:,} more"]
-    names = ", ".join(there)
-    without = "; a run that is resumed here begins without such peers" if resumable else ""
-    return names and f"{names} joined from elsewhere and may train on{without}"
+    return f"{', '.join(there)} joined from elsewhere and may train on" if there else ""
+
+
+def after_failure_text(elsewhere: Sequence[Elsewhere], saved: str, role: str = "") -> str:
+    """The advice where the part of a run that is on this machine has failed: how it comes back to peers that may train
+    on elsewhere, and if there are none `saved`, how the run is resumed; "": there is none for either. `role`: of all
+    peers here, "server" or "" for peers that train; without any server nobody trains on."""
+    if not (left := _left_behind(one for one in elsewhere if one.role == role or not role)):
+        return saved
+    verb = ", with serve in place of join" if role else ""
+    back = f"{left}: then come back by a line of join.txt in a run folder there{verb}"
+    return f"{back}; if nobody does, {saved}" if saved else back
 
 
 def over_before_text(end: End | None, steps: int | None) -> str:

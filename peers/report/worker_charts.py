@@ -77,14 +77,16 @@ def _made_s(record: ExchangeRecord) -> float:
 
 def _later(run: Run) -> dict[str, list[tuple[float, float]]]:
     """By peer, its entries into the run: the time of each, and by how many seconds the peer's clock began later there
-    than the first of those that began with it. Empty for peers whose records do not tell."""
+    than the first of those that began with it; its own former lives did not. Empty for peers whose records do not
+    tell."""
     entries = [(one.peer, one.time_s, one.clock_s) for one in run.events if one.event in ENTRIES and not one.about]
-    zeros = [clock_s - time_s for _, time_s, clock_s in entries if clock_s is not None]
+    zeros = [(peer, clock_s - time_s) for peer, time_s, clock_s in entries if clock_s is not None]
     found = defaultdict[str, list[tuple[float, float]]](list)
     for peer, time_s, clock_s in entries:
         if clock_s is not None:
             zero_s = clock_s - time_s
-            found[peer].append((time_s, zero_s - min(one for one in zeros if abs(one - zero_s) < _TOGETHER_S)))
+            others = [one for name, one in zeros if name != peer and abs(one - zero_s) < _TOGETHER_S]
+            found[peer].append((time_s, zero_s - min([zero_s, *others])))
     return found
 
 

@@ -27,7 +27,7 @@ from ..launch.join_target import JoinTarget, open_alone, open_at, own_name
 from ..launch.keys import Invite
 from ..launch.script_target import ScriptTarget
 from ..launch.session import Session, open_for_launcher, orders_of_launcher
-from ..launch.ways_in import WaysIn
+from ..launch.ways_in import WaysIn, ways_through
 from ..machine.open_files import raise_file_limit
 from ..machine.torch_imports import do_without_compiler, import_all_of_torch
 from ..run_settings.settings import Settings, Tell, aloud, of_tasks, silently
@@ -184,6 +184,12 @@ async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) ->
         session.endpoint.abort()
         raise
     torch.set_num_threads(session.orders.threads)
+    if (ways_in := ways_through(session, _this_script(), said.invite, in_python=not is_script())) is not None:
+        endpoint = session.endpoint
+        way = [] if settings.edge else [{"id": endpoint.id, "address": endpoint.address}]
+        if unwritten := ways_in.met(way):
+            print(f"samovar: {unwritten}", file=sys.stderr)
+        await session.open_to_user(ways_in.answer)
     return session
 
 

@@ -107,6 +107,27 @@ def test_a_peer_elsewhere_does_not_belong_to_a_run_that_is_resumed_without_it() 
     assert [(each.gone, each.exchanges) for each in again] == [("", 2), ("", 2)]
 
 
+@pytest.mark.parametrize(
+    ("entries", "versions", "counts"),
+    [
+        ([("started", "w")], [10, 20, 25], {"w": 25}),
+        ([("joined", "w")], [950, 960], {"w": 11}),
+        ([("started", "w"), ("resumed", "v")], [10, 20, 12, 15], {"w": 20, "v": 4}),
+    ],
+)
+def test_a_servers_records_count_all_exchanges_of_those_elsewhere_since_its_last_one(
+    entries: list[tuple[EventName, str]], versions: list[int], counts: dict[str, int]
+) -> None:
+    """A server that joins does not know when its first exchange began, nor one that is resumed."""
+    records = list[Record]()
+    for number, (entry, about) in enumerate(entries):
+        own = EventRecord(peer="s", time_s=0.0, event=entry, role="server", generation=3 - number)
+        records += [own, dataclasses.replace(own, event="present", about=about)]
+        for version in versions[2 * number : None if len(entries) == 1 else 2 * number + 2]:
+            records.append(committed("s", version, details={}))
+    assert {one.peer: one.exchanges for one in Tally(records).elsewhere} == counts
+
+
 def test_the_line_of_peers_that_are_left_behind_names_three() -> None:
     many = [Elsewhere(peer=f"p{number}", exchanges=1, joined_s=1.0) for number in range(5)]
     assert left_behind_text(many, resumable=True).startswith("p0, p1, p2, 2 more joined from elsewhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import types
 from pathlib import Path
 from typing import cast
@@ -16,13 +17,12 @@ from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.local_run import Display, LocalRun, prepared
 from samovar.peers.launch.resuming import wished
-from samovar.peers.launch.run_folder import Spent, command_line, keep_resuming, keep_settings, make_folder
+from samovar.peers.launch.run_folder import Spent, command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
 from samovar.peers.launch.spec import checkpoint_path, founding_orders, log_path
 from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
-from samovar.peers.records.run import RESULT_FILE
 from samovar.peers.records.tally import Tally
 from samovar.peers.run_settings.settings import Settings, silently
 from samovar.peers.task.task import TaskError
@@ -251,40 +251,33 @@ def test_of_what_a_task_computes_nothing_is_refused_by_its_source(
     assert prepared(Path("task.py"), (), {}, tell=silently).task == Path("task.py")
 
 
-def test_a_run_that_goes_on_has_no_result_of_the_records_before(tmp_path: Path) -> None:
-    folder = make_folder(str(tmp_path / "run"), Path("task.py"), "first")
-    (folder / "peer-0.jsonl").touch()
-    result = Result(loss=1.0, wall_s=1.0, exchanges=3, run="run")
-    (folder / RESULT_FILE).write_text(result.to_json(), "utf-8")
-    assert samovar.Result.read(folder).exchanges == 3
-    keep_resuming(folder, "again")
-    with pytest.raises(CheckpointError, match="this run has no result: it goes on, or was killed"):
-        samovar.Result.read(folder)
+_SAVED, _LEFT = "round 7 is saved, go on with: again", "far joined from elsewhere and may train on"
+_LINE = "then come back by a line of join.txt in a run folder there"
 
 
-def test_a_run_that_fails_here_says_which_peers_may_go_on_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("role", "fars", "advice"),
+    [
+        (None, "", f"{_LEFT}: {_LINE}; if nobody does, {_SAVED}"),
+        ("server", "server", f"{_LEFT}: {_LINE}, with serve in place of join; if nobody does, {_SAVED}"),
+        ("server", "", _SAVED),
+    ],
+)
+def test_a_run_that_fails_here_says_how_it_comes_back_to_those_that_may_go_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str | None, fars: str, advice: str
 ) -> None:
+    """Workers elsewhere do not go on without any server."""
+
     async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
         raise RunFailed("peer 2: its process was killed by SIGKILL")
 
     monkeypatch.setattr(Launch, "run", fails)
     said = Said()
-    for event in (happened("2", "joined", about="far"), happened("2", "checkpoint", why="exchange 7")):
+    for event in (happened("2", "joined", about="far", about_role=fars), happened("2", "checkpoint", why="exchange 7")):
         said.heard.update(event)
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
+    if role:
+        monkeypatch.setattr("samovar.peers.launch.local_run.founding_orders", lambda *_, **__: ([], None))
+        run = dataclasses.replace(run, role=role)
     wrong = asyncio.run(run.train(cast(Display, said), asyncio.Event(), "again")).wrong
-    assert wrong == (
-        "peer 2: its process was killed by SIGKILL; round 7 is saved, go on with: again; far joined from elsewhere and "
-        "may train on; a run that is resumed here begins without such peers"
-    )
-
-
-def test_the_folder_of_a_peer_that_joined_says_that_its_run_is_resumed_elsewhere(tmp_path: Path) -> None:
-    keep_settings(tmp_path, Settings())
-    with pytest.raises(CheckpointError, match="nothing to resume, it has no checkpoint of any peer"):
-        wished({}, None, tmp_path, silently)
-    checkpoint_path(tmp_path, "one").parent.mkdir()
-    checkpoint_path(tmp_path, "one").touch()
-    with pytest.raises(CheckpointError, match="a run is resumed where it began, and this peer had joined it"):
-        wished({}, None, tmp_path, silently)
+    assert wrong == f"peer 2: its process was killed by SIGKILL; {advice}"

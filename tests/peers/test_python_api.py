@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -27,7 +28,8 @@ from samovar.peers.checkpoints import checkpoint
 from samovar.peers.cli.output import Output
 from samovar.peers.launch import spawn
 from samovar.peers.records.columns import ROUNDS
-from samovar.peers.records.result import Best, Lost
+from samovar.peers.records.elsewhere import Elsewhere
+from samovar.peers.records.result import Lost
 from samovar.peers.records.result import Result as Written
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.task.tensors import tensors_of
@@ -417,6 +419,27 @@ def test_the_mean_of_all_peers_models_is_without_those_of_lost_peers_that_are_no
     assert torch.allclose(mean_of(*everybody), sum(weights) / 3)
 
 
+def test_a_mean_without_models_that_are_on_other_machines_says_so_until_they_are_copied(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, mine = [Tied(), Tied()], Tied()
+    saved(here / "one", models[0], own_model=True)
+    seen = Elsewhere(peer="1", exchanges=3, joined_s=0.0)
+    ends: list[dict[str, Any]] = [{}, {"peer": "2"}, {"peer": "3", "role": "server"}, {"peer": "4", "gone": "left"}]
+    others = [dataclasses.replace(seen, **end) for end in ends]
+    result = samovar.Result(loss=1.0, wall_s=1.0, exchanges=3, run="one", elsewhere=tuple(others))
+    samovar.load(mine, result, mean=True)
+    told = "samovar: one: a mean without the models of 1, 2: copy their checkpoints from there to one/checkpoint\n"
+    assert capsys.readouterr().err == told
+    copied = saved(here / "two", *models, own_model=True) / "checkpoint/peer-1.safetensors"
+    for name in "12":
+        shutil.copy(copied, here / f"one/checkpoint/peer-{name}.safetensors")
+    samovar.load(mine, result, mean=True)
+    assert capsys.readouterr().err == ""
+    weights = [one.embed.weight.detach() for one in models]
+    assert torch.allclose(mine.embed.weight, (weights[0] + 2 * weights[1]) / 3)
+
+
 def test_a_run_to_load_is_a_folder_or_a_result(here: Path) -> None:
     with pytest.raises(TypeError, match=r"^load\(\) takes a run folder or the result of a run, got 3$"):
         samovar.load(Tied(), 3)  # type: ignore[arg-type]
@@ -509,18 +532,6 @@ def test_a_run_that_cannot_be_read_is_told_by_the_exception_of_the_page(here: Pa
     (here / "run").rename(here / "elsewhere")
     with pytest.raises(samovar.CheckpointError, match="run: there is no such run folder"):
         result.columns()
-
-
-def test_a_result_that_is_read_names_the_files_of_the_folder_that_it_is_read_from(here: Path) -> None:
-    folder = here / "moved"
-    folder.mkdir()
-    best = Best(metric="accuracy", value=0.9, at=2, file="run/checkpoint/best.safetensors")
-    result = Written(loss=1.0, wall_s=1.0, exchanges=3, run="run", report="run/report.html", best=best)
-    (folder / RESULT_FILE).write_text(result.to_json(), "utf-8")
-    (folder / "report.html").touch()
-    read = samovar.Result.read(folder)
-    assert read.best is not None
-    assert (read.report, read.best.file) == (str(folder / "report.html"), str(folder / "checkpoint/best.safetensors"))
 
 
 def test_a_scenario_is_judged_and_its_file_speaks_for_itself(here: Path) -> None:

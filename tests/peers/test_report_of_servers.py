@@ -115,6 +115,18 @@ def test_workers_whose_own_times_begin_apart_are_drawn_by_their_machines_clock(
     assert max(lead) == most
 
 
+def test_the_lives_of_a_worker_that_came_back_are_drawn_one_after_the_other() -> None:
+    """It was gone for 4.5 s, which its own clock does not count."""
+    told = [one for one in synthetic_records(names=("a",), rounds=4, lost=None)["a"] if isinstance(one, ExchangeRecord)]
+    lives = list[Record]()
+    for entry_s, clock_s, records in ((0.0, 50.0, told[:2]), (0.5, 55.0, told[2:])):
+        lives.append(EventRecord(peer="a", time_s=entry_s, event="joined", clock_s=clock_s))
+        lives += [dataclasses.replace(one, time_s=entry_s + 0.1 * one.version, counts={}) for one in records]
+    served = dataclasses.replace(told[0], peer="s", version=1, counts={"pushed": {"0": 1}, "pulled": {}})
+    (line,) = Page(page(in_memory({"a": lives, "s": [served]}), "")).figures["worker clocks-time"]["data"]
+    assert line["x"] == pytest.approx([one.time_s for one in lives if isinstance(one, ExchangeRecord)])
+
+
 def test_the_report_draws_clocks_waits_staleness_and_bytes(run: Run) -> None:
     shown = Page(page(run, ""))
     figures = shown.figures

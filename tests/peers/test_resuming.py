@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from boards import committed
 
+from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.launch.resuming import wished
 from samovar.peers.launch.run_folder import keep_settings
 from samovar.peers.launch.spec import checkpoint_path
+from samovar.peers.records.record_file import RecordFile
+from samovar.peers.records.run import COMMAND_FILE
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
 
@@ -65,3 +69,27 @@ def test_an_algorithm_without_the_values_of_the_checkpoints_is_refused(tmp_path:
     why = f"^--algorithm must be {before} again: its checkpoints hold other values, got {now}"
     with pytest.raises(SettingsError, match=why):
         wished({"algorithm": now}, None, folder, lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "told"),
+    [
+        ("0", None, "it has no checkpoint of any peer"),
+        ("one", None, "join it again by: samovar join ADDRESS task.py --invite ... -- --width 3"),
+        ("one", "me.key", "join it again by: samovar join ADDRESS task.py --invite ... --run {} -- --width 3"),
+    ],
+)
+def test_the_folder_of_a_peer_that_joined_tells_how_it_goes_on(
+    tmp_path: Path, name: str, key: str | None, told: str
+) -> None:
+    keep_settings(tmp_path, Settings(protocol="gossip", peers=1, key=key))
+    (tmp_path / COMMAND_FILE).write_text("samovar join ADDRESS task.py --invite ... -- --width 3\n", "utf-8")
+    with RecordFile(tmp_path, name) as file:
+        file.append(committed(name, 1))
+    if name != "0":
+        checkpoint_path(tmp_path, name).parent.mkdir()
+        checkpoint_path(tmp_path, name).touch()
+    with pytest.raises(CheckpointError) as refused:
+        wished({}, None, tmp_path, lambda line: None)
+    assert str(refused.value).startswith(f"{tmp_path}: nothing to resume, it ")
+    assert str(refused.value).endswith(told.format(tmp_path))
