@@ -17,6 +17,7 @@ from samovar.__main__ import main
 from samovar.peers.cli.completion import TABLE, known
 from samovar.peers.cli.flags import GROUPS, GroupedCommand
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.conversations.parameter_server_settings import ParameterServerSettings
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.names import fields_of
 
@@ -24,6 +25,7 @@ VERBS = {
     "train": "samovar.peers.cli.train",
     "join": "samovar.peers.cli.join",
     "doctor": "samovar.peers.cli.doctor",
+    "serve": "samovar.peers.cli.serve",
     "simulate": "samovar.sims.cli",
 }
 
@@ -42,7 +44,8 @@ def test_every_option_is_in_a_named_group_and_the_help_tells_each_in_a_line_of_8
         every = [option for option in command.get_params(context) if isinstance(option, click.Option)]
     options = [option for option in every if not option.hidden]
     assert [option.opts[-1] for option in groups.pop("Help")] == ["--help"]
-    assert set(groups) <= {"To begin with", *GROUPS, *LocalSGDSettings.groups}
+    own = ParameterServerSettings if name == "serve" else LocalSGDSettings
+    assert set(groups) <= {"To begin with", *GROUPS, *own.groups}
     told = CliRunner().invoke(command, ["--help"], terminal_width=78, prog_name=name).output  # click leaves two free
     rows = told[told.index("To begin with:") :].splitlines()
     assert all(len(row) <= 78 for row in rows)
