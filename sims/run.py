@@ -175,6 +175,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         metrics_of=simulated.metrics_of,
         scales=simulated.scales,
         end=simulated.end,
+        goal=settings.own.goal(),
         lost=lost_in(scene),
         consensus=scene.consensus[-1] if scene.consensus else None,
         virtual_s=simulated.virtual_s,

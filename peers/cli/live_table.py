@@ -26,6 +26,7 @@ from ..records.units import (
     peers_text,
     plain,
     seconds_text,
+    teller,
 )
 from .fitting import SPACES, Phrases
 from .live_cells import INK, cells
@@ -60,8 +61,8 @@ class Board:
         self._noun, self._own, self.watched = noun(columns), live(columns), watched
         self._before: Mapping[str, tuple[int, int]] = {}
         """Peer -> the bytes that it had sent and received before the run was resumed."""
-        self._evaluated: ExchangeRecord | None = None
-        """The record of the exchange that gave the latest evaluated model."""
+        self._evaluated: dict[str, ExchangeRecord] = {}
+        """Peer -> the record of the exchange that gave the last model which it evaluated, the latest record last."""
         self._events = 0
         self._begins = "getting together"
         """What is done before the first exchange is over, in words."""
@@ -133,8 +134,9 @@ class Board:
         if latest > self._members[:2]:
             ends_at = 0 if record.steps_left is None else record.step + record.steps_left
             self._members = (*latest, sum(self._absent().values()), ends_at)
-        if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
-            self._evaluated = record
+        if record.metrics:
+            self._evaluated.pop(record.peer, None)
+            self._evaluated[record.peer] = record
         for absent in record.missing:
             other = self.peer(absent.peer)
             behind = self._noun != "round" or other.version < record.version
@@ -172,10 +174,13 @@ class Board:
             texts.append(awaited)
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
-        if (evaluated := self._evaluated) is not None:
+        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
+        if evaluated is not None:
             first = next(iter(evaluated.metrics))  # the headline: there is no room for more
             told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
             texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
+            several = self._noun != "round" and len(self._evaluated) > 1
+            texts += teller(evaluated.peer) if several else []
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")

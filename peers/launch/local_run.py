@@ -170,8 +170,7 @@ class LocalRun:
         worked = launch.going or stop.is_set() or not self.resumed
         took_s = time.monotonic() - began if worked else 0.0
         ended = self._conclude(display, launch, earlier.wall_s + took_s, earlier.wall_s)
-        over = all(peer.finished for peer in launch.peers)
-        if over and stop.is_set():
+        if stop.is_set() and all(peer.finished for peer in launch.peers):
             cut = any(peer.late for peer in launch.peers)
             display.say(f"the run was over before it was stopped{': only what the script does then was cut off' * cut}")
             return Ended(ended.result, ended.wrong, cut)
@@ -231,6 +230,7 @@ class LocalRun:
             metrics_of=told_by([(name, end["metrics"]) for name, end in measured]),
             scales=last.get("scales"),
             end=_end(launch),
+            goal=self.settings.own.goal(),
             lost=failed,
             report=self.settings.report,
         )
