@@ -25,10 +25,12 @@ STOPPED = 130
 
 
 class Verb(NamedTuple):
-    """A command. `module`: its module, which has a function of the command's name; `help`: its help, one line."""
+    """A command. `module`: its module, which has a function of the command's name; `help`: its help, one line; `light`:
+    the module does without PyTorch."""
 
     module: str
     help: str
+    light: bool = False
 
 
 _COMPLETION: Final = "_SAMOVAR_COMPLETE"
@@ -71,9 +73,11 @@ class CommandLine(click.Group):
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
         os.environ.update(spinning(os.environ))  # for a peer in this process, and for those of its children
+        verb = self._verbs[cmd_name]
+        loading = contextlib.nullcontext() if verb.light else meanwhile("loading PyTorch ...", sys.stderr)
         try:
-            with meanwhile("loading PyTorch ...", sys.stderr):
-                command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+            with loading:
+                command: click.Command = getattr(import_module(verb.module), cmd_name)
         except Exception as error:
             if (library := _failed_in(error)) is None:
                 raise
