@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ..peers.conversations.registry import conversation
-from ..peers.launch.local_run import Display
+from ..peers.launch.display import Display
 from ..peers.launch.run_folder import conclude, keep_settings, make_folder
 from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile

@@ -52,11 +52,18 @@ def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
     if not stream.isatty():
         return line
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)
-    columns = shutil.get_terminal_size().columns
     lines = textwrap.wrap(
-        whole, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        whole, columns_of(stream), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(lines).replace("\0", " ")
+
+
+def columns_of(stream: TextIO) -> int:
+    """The width of the terminal that shows `stream`, which need not be that of stdout."""
+    with contextlib.suppress(OSError, ValueError):
+        if "COLUMNS" not in os.environ:
+            return os.get_terminal_size(stream.fileno()).columns
+    return shutil.get_terminal_size().columns
 
 
 class CommandLine(click.Group):

@@ -136,6 +136,15 @@ def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
     assert "right" not in board(both).headline(1.0)
 
 
+def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:
+    found = board()
+    found.gathers("1 of 2 workers")
+    assert "getting together: 1 of 2 workers" in found.headline(1)
+    found.update(happened("a", "started"))
+    found.gathers("1 of 2 workers")
+    assert "in the first round" in found.headline(1), "a peer that tells of the wait late"
+
+
 def test_the_peer_whose_own_model_was_evaluated_is_named() -> None:
     gossip = {"columns": {"neighbours": "Neighbours"}}
     found, round_ = Board(steps=100, **gossip), Board(steps=100)
