@@ -148,7 +148,7 @@ def _graph(
             f'x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}"><title>{_said(told)}</title></line>'
         )
     yield from _dots(talk, spots, x, y, radius, whole=whole)
-    style, above = (' class="strong"', y - radius - 30) if whole else ("", y - radius - 16)
+    style, above = (' class="strong"', y - radius - 42) if whole else ("", y - radius - 16)
     told = f"{talk.title}: {bytes_text(sum(talk.ways.values()))}"
     yield f'<text{style} x="{x:.1f}" y="{above:.1f}" text-anchor="middle">{_said(told)}</text>'
 
