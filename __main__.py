@@ -18,8 +18,8 @@ _VERBS = {
     "invite": Verb(f"{__package__}.peers.cli.invite", "Show, end or renew the invite of a run that goes on."),
     "simulate": Verb(f"{__package__}.sims.cli", "Train a task with many peers in virtual time."),
     "plan": Verb(f"{__package__}.peers.cli.plan", "Predict how long an averaging takes on given links."),
-    "report": Verb(f"{__package__}.peers.cli.tools", "Show a run as one page."),
-    "keys": Verb(f"{__package__}.peers.cli.tools", "Make a key pair for this machine."),
+    "report": Verb(f"{__package__}.peers.cli.report", "Show a run as one page."),
+    "keys": Verb(f"{__package__}.peers.cli.keys", "Make a key pair for this machine.", light=True),
     "doctor": Verb(f"{__package__}.peers.cli.doctor", "Check whether this machine can take part in a run."),
 }
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

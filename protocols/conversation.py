@@ -123,7 +123,7 @@ class End:
     def by_steps(cls, step: int, steps: int | None) -> End | None:
         """The end after `step` local steps of a run of `steps`; None: it is not over by them."""
         over = steps is not None and step >= steps
-        return cls("steps", f"each peer has taken {step:,} local steps") if over else None
+        return cls("steps", f"the run has come to local step {step:,}") if over else None
 
 
 Came = Literal["started", "joined", "resumed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .shared_memory.segment import machine
+from .shared_memory.machine import machine
 from .transport import Arrivals, PeerId
 from .wire.frames import Buffer
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ..peers.conversations.registry import conversation
-from ..peers.launch.local_run import Display
+from ..peers.launch.display import Display
 from ..peers.launch.run_folder import conclude, keep_settings, make_folder
 from ..peers.records.columns import Columns
 from ..peers.records.record_file import RecordFile
@@ -175,6 +175,7 @@ def play(wished: Play, output: Display) -> tuple[Result, tuple[str, ...]]:
         metrics_of=simulated.metrics_of,
         scales=simulated.scales,
         end=simulated.end,
+        goal=settings.own.goal(),
         lost=lost_in(scene),
         consensus=scene.consensus[-1] if scene.consensus else None,
         virtual_s=simulated.virtual_s,

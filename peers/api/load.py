@@ -126,10 +126,13 @@ def _files(folder: Path) -> list[Path]:
     """The checkpoints in the folder that hold a model. Raises CheckpointError when there are none."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such run folder")
-    files = sorted(filter(_has_model, checkpoint_path(folder, "").parent.glob("peer-*.safetensors")))
-    if not files:
-        raise CheckpointError(f"{folder}: no peer left its weights here; scripts and simulations leave none")
-    return files
+    found = sorted(checkpoint_path(folder, "").parent.glob("peer-*.safetensors"))
+    if files := [*filter(_has_model, found)]:
+        return files
+    if found:
+        held = "the checkpoints here are of servers, which hold parts of the model: give the run folder of a worker"
+        raise CheckpointError(f"{folder}: {held}")
+    raise CheckpointError(f"{folder}: no peer left its weights here; scripts and simulations leave none")
 
 
 def _has_model(file: Path) -> bool:

@@ -4,7 +4,7 @@ The peer that evaluates writes it when the headline metric is better than that i
 share the file, so another coordinator, or a resumed run, goes on from its metric. Where each peer evaluates its own
 model, as in gossip, several write at once: each writes a file of its own, which takes the place of the shared one
 under a lock, and only while it is the better one. The tensors have the names of a checkpoint's model, and the numbers
-tell the metric, the value and the exchange.
+tell the metric, the value, the exchange, and the peer if it is that peer's own model.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def best_path(folder: Path) -> Path:
 
 class Kept(NamedTuple):
     """The contents of a file of the best model: the headline metric's name and value, and the number of the exchange
-    after which the model had it."""
+    after which the model had it. `peer`: whose model it is; "": the peers had one model."""
 
     metric: str
     value: float
     version: int
+    peer: str = ""
 
 
 def kept_best(path: Path) -> Kept | None:
@@ -40,7 +41,8 @@ def kept_best(path: Path) -> Kept | None:
     no metric. The hash is not checked."""
     try:
         numbers = read_numbers(path)
-        return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]))
+        whose = str(numbers.get("peer", ""))  # older files lack it
+        return Kept(str(numbers["metric"]), float(numbers["value"]), int(numbers["version"]), whose)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -68,11 +70,13 @@ class BestModel:
             return False
         return kept is None or kept.metric != self._headline or self._better(value, kept.value)
 
-    def write(self, model: Snapshot, metrics: Mapping[str, float], version: int) -> None:
+    def write(self, model: Snapshot, metrics: Mapping[str, float], version: int, peer: str = "") -> None:
         """Write the tensors of `model`, the model after exchange `version`, unless the file holds one that is as good
-        or better when the writing is done. `metrics` must hold the headline. Raises CheckpointError, OSError."""
+        or better when the writing is done. `metrics` must hold the headline; `peer`: whose model it is, "": that of
+        all. Raises CheckpointError, OSError."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
+        numbers |= {"peer": peer} if peer else {}
         try:
             self._keep(Snapshot(model.tensors, {**numbers, "metrics": finite}))
             with _locked(self._path.parent):

@@ -25,10 +25,12 @@ STOPPED = 130
 
 
 class Verb(NamedTuple):
-    """A command. `module`: its module, which has a function of the command's name; `help`: its help, one line."""
+    """A command. `module`: its module, which has a function of the command's name; `help`: its help, one line; `light`:
+    the module does without PyTorch."""
 
     module: str
     help: str
+    light: bool = False
 
 
 _COMPLETION: Final = "_SAMOVAR_COMPLETE"
@@ -50,11 +52,18 @@ def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
     if not stream.isatty():
         return line
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line)
-    columns = shutil.get_terminal_size().columns
     lines = textwrap.wrap(
-        whole, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        whole, columns_of(stream), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(lines).replace("\0", " ")
+
+
+def columns_of(stream: TextIO) -> int:
+    """The width of the terminal that shows `stream`, which need not be that of stdout."""
+    with contextlib.suppress(OSError, ValueError):
+        if "COLUMNS" not in os.environ:
+            return os.get_terminal_size(stream.fileno()).columns
+    return shutil.get_terminal_size().columns
 
 
 class CommandLine(click.Group):
@@ -71,9 +80,11 @@ class CommandLine(click.Group):
         if cmd_name not in self._verbs:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=self._verbs, ctx=ctx)
         os.environ.update(spinning(os.environ))  # for a peer in this process, and for those of its children
+        verb = self._verbs[cmd_name]
+        loading = contextlib.nullcontext() if verb.light else meanwhile("loading PyTorch ...", sys.stderr)
         try:
-            with meanwhile("loading PyTorch ...", sys.stderr):
-                command: click.Command = getattr(import_module(self._verbs[cmd_name].module), cmd_name)
+            with loading:
+                command: click.Command = getattr(import_module(verb.module), cmd_name)
         except Exception as error:
             if (library := _failed_in(error)) is None:
                 raise

@@ -15,6 +15,7 @@ from ..records.tally import of_servers
 from ..records.units import (
     bytes_text,
     count_text,
+    ended_text,
     loss_text,
     lost_text,
     metric_texts,
@@ -24,6 +25,7 @@ from ..records.units import (
     plain,
     seconds_text,
     stay_text,
+    teller,
 )
 from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST
@@ -38,7 +40,7 @@ def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
-        *([f"told by peer {plain(result.metrics_of, 40)}"] if result.metrics_of else []),
+        *teller(result.metrics_of),
         *_best(result),
         *([f"loss {loss_text(result.loss)}"] if not of_servers(result.peers) else []),
         count_text(result.exchanges, result.noun) + _here(result),
@@ -48,12 +50,8 @@ def headline(result: Result) -> list[str]:
         + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
         f"{seconds_text(result.wall_s)} in all",
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
-        *([_ended(result)] if result.ended_why and result.ended_by != "steps" else []),
+        *([ended_text(result)] if result.ended_why and (result.missed or result.ended_by != "steps") else []),
     ]
-
-
-def _ended(result: Result) -> str:
-    return f"{'ended: ' if result.ended_by else ''}{plain(result.ended_why)}"
 
 
 def _here(result: Result) -> str:
@@ -70,7 +68,7 @@ def _best(result: Result) -> list[str]:
         return []
     word = "best kept" if scale_of(best.metric, result.metric_scales).improves(last, best.value) else "best"
     told = metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
-    return [f"{word} {text}" for text in told]
+    return [f"{word} {text}" for text in told] + teller(best.of)
 
 
 def _peer_table(result: Result) -> Folded:

@@ -70,10 +70,16 @@ class Phrases:
         self._phrases = phrases
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [cell_len(phrase) + len(SPACES) for phrase in self._phrases]
-        for start, end in pairwise([*_starts(widths, options.max_width + len(SPACES)), len(widths)]):
-            line = SPACES.join(self._phrases[start:end])
+        for line in between_phrases(self._phrases, options.max_width):
             yield Text(line, style="bold", no_wrap=True, overflow="ellipsis")
+
+
+def between_phrases(phrases: Sequence[str], columns: int) -> list[str]:
+    """The phrases in lines of at most so many `columns`, broken between phrases; one that is longer has a line of its
+    own."""
+    widths = [cell_len(phrase) + len(SPACES) for phrase in phrases]
+    starts = _starts(widths, columns + len(SPACES))
+    return [SPACES.join(phrases[start:end]) for start, end in pairwise([*starts, len(widths)])]
 
 
 def _starts(widths: Sequence[int], room: int) -> list[int]:

@@ -128,9 +128,10 @@ class SettingsCommand(GroupedCommand):
         declared = [one for field in fields if self._verb in field.metadata["verbs"] for one in _options(field, helped)]
         options = [click.Option(declarations, **attributes) for declarations, attributes in declared]
         for option in options:
-            default = self._protocol or ("the run's" if self._verb == "join" else "")
-            if default and option.name == "protocol":
-                option.help = f"{_COMMON['protocol'].metadata['help']} [default: {default}]"
+            if option.name == "protocol" and self._protocol:
+                option.help = f"The conversation. [default: {self._protocol}]"
+            elif option.name == "protocol" and self._verb == "join":
+                option.help = f"{_COMMON['protocol'].metadata['help']} [default: the run's]"
         return [*options, *super().get_params(ctx)]
 
     def first(self, ctx: click.Context) -> tuple[str, ...]:

@@ -185,6 +185,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
         metrics=ended.metrics,
         scales=ended.scales,
         end=ended.end,
+        goal=session.settings.own.goal(),
         report=settings.report,
     )
     unwritten = output.end(result)

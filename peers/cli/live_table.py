@@ -26,6 +26,7 @@ from ..records.units import (
     peers_text,
     plain,
     seconds_text,
+    teller,
 )
 from .fitting import SPACES, Phrases
 from .live_cells import INK, cells
@@ -43,6 +44,7 @@ LATELY_S: Final = 10.0
 MOST_NAMED: Final = 3
 """The greatest number of stalled peers that the headline names."""
 
+_GATHERS: Final = "getting together"
 _JOINED: Final = "joined a running run"
 _CATCHES_UP: Final = f"{_JOINED}, catching up"
 
@@ -60,10 +62,10 @@ class Board:
         self._noun, self._own, self.watched = noun(columns), live(columns), watched
         self._before: Mapping[str, tuple[int, int]] = {}
         """Peer -> the bytes that it had sent and received before the run was resumed."""
-        self._evaluated: ExchangeRecord | None = None
-        """The record of the exchange that gave the latest evaluated model."""
+        self._evaluated: dict[str, ExchangeRecord] = {}
+        """Peer -> the record of the exchange that gave the last model which it evaluated, the latest record last."""
         self._events = 0
-        self._begins = "getting together"
+        self._begins = _GATHERS
         """What is done before the first exchange is over, in words."""
         self._members = (0, 0, 0, 0)
         """Number of the latest exchange, of the run's members then, some of which may be unknown here, and of the peers
@@ -79,6 +81,11 @@ class Board:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the headline
         says so."""
         self._begins = "joining the run"
+
+    def gathers(self, here: str) -> None:
+        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        if self._begins.startswith(_GATHERS):  # else a peer tells of it late
+            self._begins = f"{_GATHERS}: {here}"
 
     def goes_on(self, before: Iterable[PeerSummary]) -> None:
         """Note that the run is resumed. `before`: the totals of its peers so far."""
@@ -134,8 +141,9 @@ class Board:
         if latest > self._members[:2]:
             ends_at = 0 if record.steps_left is None else record.step + record.steps_left
             self._members = (*latest, sum(self._absent().values()), ends_at)
-        if record.metrics and (self._evaluated is None or record.version >= self._evaluated.version):
-            self._evaluated = record
+        if record.metrics:
+            self._evaluated.pop(record.peer, None)
+            self._evaluated[record.peer] = record
         for absent in record.missing:
             other = self.peer(absent.peer)
             behind = self._noun != "round" or other.version < record.version
@@ -165,18 +173,22 @@ class Board:
 
     def headline(self, elapsed_s: float) -> str:
         """The state of the run in one line, such as time, exchange, loss, metrics, peers and remaining time."""
-        return SPACES.join(self._phrases(elapsed_s))
+        return SPACES.join(self.phrases(elapsed_s))
 
-    def _phrases(self, elapsed_s: float) -> list[str]:
+    def phrases(self, elapsed_s: float) -> list[str]:
+        """The phrases of `headline`."""
         texts = [clock_text(elapsed_s), self._progress()]
         if awaited := self._awaited():
             texts.append(awaited)
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
-        if (evaluated := self._evaluated) is not None:
+        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
+        if evaluated is not None:
             first = next(iter(evaluated.metrics))  # the headline: there is no room for more
             told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
             texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
+            several = self._noun != "round" and len(self._evaluated) > 1
+            texts += teller(evaluated.peer) if several else []
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")
@@ -231,10 +243,10 @@ class Board:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
         terminal columns. While peers wait for others or sleep, a last line tells why."""
         if not self.peers:
-            return Phrases(self._phrases(elapsed_s))
+            return Phrases(self.phrases(elapsed_s))
         rows = [cells(peer, self._own, self.steps) for peer in self._rows()]
         columns = with_own(name for name in self._own if any(name in peer.details for peer in self.peers.values()))
-        return Group(Phrases(self._phrases(elapsed_s)), fitted(columns, rows, width), *self._idle())
+        return Group(Phrases(self.phrases(elapsed_s)), fitted(columns, rows, width), *self._idle())
 
     def _idle(self) -> list[Text]:
         """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do

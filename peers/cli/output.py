@@ -111,6 +111,10 @@ class Output:
         says so."""
         self._progress.joins()
 
+    def gathers(self, here: str) -> None:
+        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        self._progress.gathers(here)
+
     def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
         """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
         self._progress.goes_on(spent_s, before)

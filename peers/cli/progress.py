@@ -1,8 +1,8 @@
 """The display of a run's progress, and the final table.
 
-On a terminal and in a notebook a table is updated in place. Elsewhere a line is printed to stderr every few seconds,
-and stdout is left to the result. An output that fails, e.g. a closed pipe, never fails the run: the progress is then
-not shown.
+On a terminal and in a notebook a table is updated in place. Elsewhere, and with ``--json``, a line is printed to stderr
+every few seconds, and stdout is left to the result. An output that fails, e.g. a closed pipe, never fails the run: the
+progress is then not shown.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from ..records.columns import ROUNDS, Columns
 from ..records.records import ENTRIES, EventRecord, Record
 from ..records.result import PeerSummary, Result
 from ..records.units import count_text
+from .command_line import between_words, columns_of
 from .echo import UnechoedLive
 from .final_table import headline
-from .fitting import SPACES, Phrases
+from .fitting import SPACES, Phrases, between_phrases
 from .live_table import Board
 from .news import News
 from .notebook import Place, in_notebook
@@ -72,7 +73,8 @@ class Progress:
         self._untold: list[EventRecord] = []
         self._changed = False
         self._last_line = -math.inf
-        self._live: Live | Place | None = None
+        self._live: Live | Place | threading.Timer | None = None
+        """The table that is shown, or the timer of the first line."""
         self.mode: Final[Mode] = self._choose(quiet, json)
 
     def _choose(self, quiet: bool, json: bool) -> Mode:
@@ -81,13 +83,21 @@ class Progress:
         if in_notebook():
             return "notebook"
         if self._console.is_terminal and not self._console.is_dumb_terminal:
-            return "silent" if json else "live"
+            return "lines" if json else "live"
         return "lines"
 
     def joins(self) -> None:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the display
         says so."""
         self._board.joins()
+
+    def gathers(self, here: str) -> None:
+        """Note how many peers have come of those for which the run waits before it begins, as text, and show it when it
+        is due."""
+        with self._lock:
+            self._board.gathers(here)
+            if self._took_s >= LINE_EVERY_S:  # the peers of one machine are together before
+                self._due()
 
     def watches(self, metric: str) -> None:
         """Note that the run ends by the value of this metric; "": it does not."""
@@ -105,14 +115,17 @@ class Progress:
             if not self._entered and isinstance(record, EventRecord) and record.event in ENTRIES and not record.about:
                 self._started, self._entered = self._clock() - record.time_s, True
             self._board.update(record)
-            self._changed = True
-            if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:
-                self._show()
-            if self.mode == "lines":
-                if isinstance(record, EventRecord):
-                    self._untold.append(record)
-                if self._clock() - self._last_line >= LINE_EVERY_S:
-                    self._line()
+            if self.mode == "lines" and isinstance(record, EventRecord):
+                self._untold.append(record)
+            self._due()
+
+    def _due(self) -> None:
+        """Note that the state has changed, and show it if that is due."""
+        self._changed = True
+        if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:
+            self._show()
+        if self.mode == "lines" and self._clock() - self._last_line >= LINE_EVERY_S:
+            self._line()
 
     def __enter__(self) -> Self:
         self._started = self._clock()
@@ -124,13 +137,25 @@ class Progress:
         elif self.mode == "notebook":
             self._live = Place()
             self._show()
+        elif self.mode == "lines":
+            self._live = threading.Timer(LINE_EVERY_S, self._waits)
+            self._live.daemon = True
+            self._live.start()
         return self
+
+    def _waits(self) -> None:
+        """Print a line if there was none yet: this peer may wait for others for long before it has a record."""
+        with self._lock:
+            if self._last_line == -math.inf:
+                self._line()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             self._news.tell(str(error))
+        if isinstance(self._live, threading.Timer):
+            self._live.cancel()
         if isinstance(self._live, Live):
             self._live.transient = error is None  # the last state helps to find the error
             live, self._live = self._live, None
@@ -177,11 +202,12 @@ class Progress:
         now = self._clock()
         told = [text for event in self._untold if (text := self._news.text(event))]
         more = len(told[MOST_TOLD:])
-        texts = [
-            self._board.headline(self._took_s),
-            *told[:MOST_TOLD],
-            *([f"and {count_text(more, 'more event')}"] if more else []),
-        ]
+        events = [*told[:MOST_TOLD], *([f"and {count_text(more, 'more event')}"] if more else [])]
         self._last_line, self._changed, self._untold = now, False, []
         with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
-            print("; ".join(texts), file=self._errors, flush=True)
+            if self._errors.isatty():  # which would break a long line within a word
+                folded = between_phrases(self._board.phrases(self._took_s), columns_of(self._errors))
+                text = "\n".join([*folded, *(between_words(event, self._errors) for event in events)])
+            else:
+                text = "; ".join([self._board.headline(self._took_s), *events])
+            print(text, file=self._errors, flush=True)

@@ -136,8 +136,8 @@ class LocalSGDSettings(PeriodSettings):
             lacks = f"needs the metric {headline!r}; evaluate() returns {', '.join(names)}: name the first in METRICS"
             raise SettingsError(lacks, "stop_patience", "--stop-patience")
 
-    def watched_metric(self) -> str:
-        return "" if self.stop is None else self.stop.value.metric
+    def goal(self) -> Goal | None:
+        return None if self.stop is None else self.stop.value
 
     def brings_gradients(self) -> bool:
         return self.average == "gradients"

@@ -68,7 +68,7 @@ class ParameterServerSettings(OwnSettings):
         "codec": "--filters int8 encodes what workers push",
     }
 
-    servers: int = setting(1, rules.whole(1, 256), "Peers that hold the model, on top of --peers.", agreed=True)
+    servers: int = setting(1, rules.whole(1, 256), "Holders of the model, on top of --peers.", agreed=True)
     algorithm: Parsed[AnyAlgorithm] = setting("sync", _algorithm(), "How pushes become updates.", agreed=True)
     consistency: Parsed[Consistency] | None = setting(
         None, _consistency(), "What a pull contains. [default: the algorithm's]", agreed=True
@@ -77,7 +77,7 @@ class ParameterServerSettings(OwnSettings):
         None, _server_update(), "What a push does. [default: the algorithm's]", agreed=True
     )
     filters: Parsed[Filters] | None = setting(
-        None, _filters(), "What is kept back of pushes, and sent later. [default: nothing]", agreed=True
+        None, _filters(), "What is left for later pushes. [default: nothing]", agreed=True
     )
     pull_filters: Parsed[PullFilters] | None = setting(
         None, _pull_filters(), "What is left out of pulls. [default: nothing]", agreed=True
@@ -85,7 +85,7 @@ class ParameterServerSettings(OwnSettings):
     copies: int | None = setting(
         None, rules.whole(1, _COPIES_MAX), "Servers that hold each value. [default: 2, or all]", agreed=True
     )
-    ranges: int = setting(1, rules.whole(1, FEWEST_MAX), "The fewest ranges into which the model is cut.", agreed=True)
+    ranges: int = setting(1, rules.whole(1, FEWEST_MAX), "Ranges of the model, at least.", agreed=True)
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def goes_on_from(self, before: OwnSettings) -> str:

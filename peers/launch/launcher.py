@@ -39,7 +39,8 @@ _LIVES_MAX = 4
 class Launch:
     """All peer processes of one run on this machine. `command`: the command of a script's peer; None: peers of a task.
     `settings`: the run's settings. `record` is called with each record of a peer. `ends_together`: the run ends for all
-    peers at once (`Registered`)."""
+    peers at once (`Registered`). `gathered` is called, until the run begins, with the number of its members that train,
+    also of those on other machines."""
 
     def __init__(
         self,
@@ -49,11 +50,12 @@ class Launch:
         record: Callable[[Record], None],
         *,
         ends_together: bool = True,
+        gathered: Callable[[int], None] = lambda members: None,
     ) -> None:
         self.peers = [Spawned(orders, settings.memory_limit) for orders in all_orders]
         self._patience_s = settings.patience_s
         self._spawner = Spawner(command)
-        self._record, self._ends_together = record, ends_together
+        self._record, self._ends_together, self._tell_gathered = record, ends_together, gathered
         self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
         self._over: asyncio.Future[str] | None = None
         """Done when the run is over: with the error that ended it, or "" when all peers have ended."""
@@ -161,6 +163,8 @@ class Launch:
                 self._introduce(peer)
             elif kind == "inside":
                 peer.inside = True
+            elif kind == "gathered":
+                self._tell_gathered(content)
             elif kind == "answer":
                 peer.answered(*content)
             elif kind == "record":

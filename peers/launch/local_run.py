@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
 
 from ...protocols.addresses import split_address
 from ...protocols.conversation import End
 from ..conversations.registry import conversation
 from ..errors import RunFailed
 from ..records.columns import Columns
-from ..records.records import Record
-from ..records.result import Lost, PeerSummary, Result
-from ..records.tally import Tally, told_by
+from ..records.result import Lost, Result
+from ..records.tally import told_by
 from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..task.definitions import check_defined, misspelt
 from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
 from ..training.devices import check_devices
+from .display import Display
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, wished
 from .run_folder import (
@@ -45,33 +43,6 @@ from .ways_in import WaysIn
 
 _QUIET_S = 1.0
 """Seconds after a stop in which nothing is said."""
-
-
-class Display(Protocol):
-    """The output to which a run is shown. `heard`: totals of the records so far."""
-
-    heard: Tally
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
-
-    def put(self, record: Record) -> None:
-        """Show a record of any peer, and count it in `heard`."""
-
-    def say(self, line: str) -> None:
-        """Show a line to the user."""
-
-    def tells(self, why: str) -> None:
-        """Note that the user is told `why` by other means, so that an event need not tell that reason again."""
-
-    def end(self, result: Result) -> str:
-        """Write the result to the run's folder, and show it. Returns the reason if it could not be written, else ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +121,15 @@ class LocalRun:
         all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
         ends_together = conversation(settings).ends_together
-        launch = Launch(all_orders, settings, command, display.put, ends_together=ends_together)
+        of = count_text(settings.peers, "worker" if settings.own.server_count() else "peer")
+        launch = Launch(
+            all_orders,
+            settings,
+            command,
+            display.put,
+            ends_together=ends_together,
+            gathered=lambda here: display.gathers(f"{here:,} of {of}"),
+        )
         own = settings.arguments
         ways_in = WaysIn(self.task, folder, invite, launch.reinvite, protocol=settings.protocol.file, arguments=own)
         async with answered(folder, ways_in.answer, display.say):
@@ -171,8 +150,7 @@ class LocalRun:
         worked = launch.going or stop.is_set() or not self.resumed
         took_s = time.monotonic() - began if worked else 0.0
         ended = self._conclude(display, launch, earlier.wall_s + took_s, earlier.wall_s)
-        over = all(peer.finished for peer in launch.peers)
-        if over and stop.is_set():
+        if stop.is_set() and all(peer.finished for peer in launch.peers):
             cut = any(peer.late for peer in launch.peers)
             display.say(f"the run was over before it was stopped{': only what the script does then was cut off' * cut}")
             return Ended(ended.result, ended.wrong, cut)
@@ -231,6 +209,7 @@ class LocalRun:
             metrics_of=told_by([(name, end["metrics"]) for name, end in measured]),
             scales=last.get("scales"),
             end=_end(launch),
+            goal=self.settings.own.goal(),
             lost=failed,
             report=self.settings.report,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import shlex
 import sys
@@ -13,14 +14,16 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
+from ...aggregation.goals import Goal
 from ...protocols.conversation import End
 from ..checkpoints.best import best_path, kept_best
 from ..reasons import reason
 from ..records.consensus import Consensus
 from ..records.losses import with_known
+from ..records.metrics import scale_of
 from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
-from ..records.tally import Tally
+from ..records.tally import Tally, tally_of
 from ..run_settings.settings import Settings
 from ..whole_file import write_whole
 
@@ -179,6 +182,7 @@ def conclude(
     metrics_of: str = "",
     scales: Mapping[str, str] | None = None,
     end: End | None = None,
+    goal: Goal | None = None,
     lost: Sequence[Lost] = (),
     consensus: Consensus | None = None,
     virtual_s: float | None = None,
@@ -191,7 +195,8 @@ def conclude(
 
     `wall_s`: seconds of real time, of a resumed run from its first beginning. `metrics`: metrics of the final model,
     with their `scales` and `metrics_of`, as in `Result`; without them the result has those of the records. `end`: why
-    the run is over; None: it is not over, or no peer reports why. `lost`: peers that the launcher or the simulation
+    the run is over; None: it is not over, or no peer reports why. `goal`: at which it was to end; None: at no such one.
+    `lost`: peers that the launcher or the simulation
     knows to be lost, with reason and time, which the records of the others cannot tell (`with_known`).
     Of a simulation only: `consensus`: how close the peers' models were at the end; `virtual_s`: the seconds of the
     simulated world; `digest`: of its events; `broken`: the promise that did not hold. `report`: the result names a
@@ -199,18 +204,20 @@ def conclude(
     """
     try:
         run = read_run(folder)
-        read, noun = Tally(sorted((*run.events, *run.exchanges), key=lambda record: record.time_s)), run.noun
+        read, noun = tally_of(run), run.noun
     except (OSError, ValueError):
         read, noun = Tally(), heard.noun
     told = read if read.records >= heard.records else heard
+    measured, units = (metrics, scales or {}) if metrics else (told.metrics, told.scales)
     return Result(
-        metrics=metrics or told.metrics,
-        metric_scales=(scales or {}) if metrics else told.scales,
+        metrics=measured,
+        metric_scales=units,
         metrics_at=told.exchanges if metrics else told.metrics_at,
         metrics_of=metrics_of if metrics else told.metrics_of,
         best=_best_in(folder),
         ended_by=None if end is None else end.by,
         ended_why="" if end is None else end.why,
+        missed=_missed(goal, end, measured, units),
         loss=told.loss,
         wall_s=wall_s,
         noun=noun,
@@ -227,10 +234,19 @@ def conclude(
     )
 
 
+def _missed(goal: Goal | None, end: End | None, metrics: Mapping[str, float], scales: Mapping[str, str]) -> str:
+    """`Result.missed`. The last model may reach a goal that ended no run, as it is evaluated after the end."""
+    if goal is None or end is None or end.by == "stop" or goal.met(metrics.get(goal.metric, math.nan)):
+        return ""
+    return goal.told(scale_of(goal.metric, scales).unit == "%")
+
+
 def _best_in(folder: Path) -> Best | None:
     path = best_path(folder)
     kept = kept_best(path)
-    return None if kept is None else Best(metric=kept.metric, value=kept.value, at=kept.version, file=str(path))
+    if kept is None:
+        return None
+    return Best(metric=kept.metric, value=kept.value, at=kept.version, file=str(path), of=kept.peer)
 
 
 def keep_result(result: Result, heard: Tally) -> None:

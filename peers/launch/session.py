@@ -17,6 +17,7 @@ from typing import Any
 
 from ...protocols.endpoint import Endpoint
 from ...protocols.members.invitation import Invitation
+from ...protocols.members.view import View
 from ...protocols.shaping.budgeted_transport import Budgeted
 from ...protocols.shaping.shaped_transport import Shaped
 from ...protocols.transport import PeerId, Transport
@@ -114,10 +115,16 @@ class Session:
 
     def ready(self, peer: Peer) -> None:
         """Note that `peer` answers other peers from now on, which `reinvited` needs, and tell the launcher so if there
-        is one; tell it later that the peer is a member."""
+        is one; tell it later that the peer is a member, and of how many that train until the run begins."""
         self._peer = peer
         if (control := self.control) is not None:
-            peer.membership.on_view.append(lambda view: control.tell("inside"))
+
+            def follow(view: View) -> None:
+                control.tell("inside")
+                if not view.started:
+                    control.tell("gathered", sum(not member.attributes.role for member in view.members))
+
+            peer.membership.on_view.append(follow)
             control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
 
     @property

@@ -81,6 +81,8 @@ class Best:
     """Number of the exchange that gave this model."""
     file: str
     """Path of its checkpoint."""
+    of: str = ""
+    """The peer whose model it is; empty: the peers had one model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +108,9 @@ class Result:
     user's own, does not report it."""
     ended_why: str = ""
     """Why it ended, in words."""
+    missed: str = ""
+    """The goal of `--stop` that neither ended the run nor is reached by `metrics`, in words. Empty: there was none, it
+    was reached, or the user stopped the run."""
     loss: FloatOrNaN
     """Mean training loss of the last round, or, where exchanges are not rounds, the mean of the peers' last losses,
     without those of lost peers; NaN: none was reported."""

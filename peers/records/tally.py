@@ -15,7 +15,7 @@ from .elsewhere import Elsewhere
 from .losses import Losses
 from .records import EventRecord, ExchangeRecord, Record
 from .result import Lost, PeerSummary
-from .run import natural
+from .run import Run, natural
 
 _SUMMED = (
     "bytes_sent", "bytes_received", "model_bytes", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s",
@@ -103,6 +103,18 @@ class Tally:
     def peers(self) -> dict[str, PeerSummary]:
         """Each peer's totals, from its own records, in natural order of the names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
+
+
+def tally_of(run: Run) -> Tally:
+    """The totals of all records of a run."""
+    return Tally(sorted((*run.events, *run.exchanges), key=lambda record: record.time_s))
+
+
+def elsewhere_in(run: Run) -> tuple[Elsewhere, ...]:
+    """The peers elsewhere, by the run's result; by its records if it has none, as when it was killed."""
+    if run.result is not None:
+        return run.result.elsewhere
+    return () if run.scene else tally_of(run).elsewhere
 
 
 def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:

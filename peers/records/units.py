@@ -10,12 +10,16 @@ from .columns import Noun
 from .elsewhere import Elsewhere
 from .metrics import Scale, scale_of
 from .records import EventRecord
-from .result import PeerSummary
+from .result import PeerSummary, Result
 
 if TYPE_CHECKING:
     from ...protocols.conversation import End
 
 T = TypeVar("T")
+_CLOCK_FROM_S: Final = 59.95
+"""From so many seconds on a time since the run started is written with minutes: '1:00'."""
+_BEGINNING_S: Final = 1.0
+"""A peer that joined in less time was there from the beginning."""
 MOST_NAMED: Final = 3
 """The greatest number of peers that a line names."""
 MOST_METRICS: Final = 6
@@ -75,7 +79,13 @@ def peer_label(peer: PeerSummary | Elsewhere) -> str:
 
 def moment_text(seconds: float) -> str:
     """A time since the run started: 9.31 -> '9.31 s', 75 -> '1:15'."""
-    return seconds_text(seconds) if seconds < 59.95 else clock_text(seconds)
+    return seconds_text(seconds) if seconds < _CLOCK_FROM_S else clock_text(seconds)
+
+
+def span_text(since_s: float, until_s: float) -> str:
+    """A span of time since the run started, both its ends in one form: '9.31 s to 12.0 s', '0:52 to 1:02'."""
+    text = seconds_text if until_s < _CLOCK_FROM_S else clock_text
+    return f"{text(since_s)} to {text(until_s)}"
 
 
 def loss_text(loss: float) -> str:
@@ -126,6 +136,19 @@ def after_text(at: int | None, latest: int, noun: Noun) -> str:
     return f" after {noun} {at:,}" if at is not None and at < latest else ""
 
 
+def teller(peer: str) -> list[str]:
+    """A phrase that names the peer whose model had a metric, where each peer has its own; none where `peer` is ""."""
+    return [f"told by peer {plain(peer, 40)}"] if peer else []
+
+
+def ended_text(result: Result) -> str:
+    """Why a run ended, and the goal that it missed: 'ended: the run has come to local step 2,000; the goal rmse <= 0.5
+    was not reached'; "": nobody reports why. Without 'ended' where the records have no end."""
+    missed = [f"the goal {plain(result.missed)} was not reached"] if result.missed else []
+    ended = "ended: " if result.ended_by else ""
+    return ended + "; ".join([plain(result.ended_why), *missed]) if result.ended_why else ""
+
+
 def first_metrics(metrics: Iterable[T]) -> list[T]:
     """The first `MOST_METRICS` metrics, which are the ones that are shown."""
     return [*metrics][:MOST_METRICS]
@@ -137,7 +160,8 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
     waits for those that do not, and keeps them as members."""
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "a member at the end"
     why = f": {plain(one.why)}" if one.why else ""
-    return f"in {count_text(one.exchanges, noun)} from {moment_text(one.joined_s)} on, {end}{why}"
+    since = "the beginning" if one.joined_s < _BEGINNING_S else moment_text(one.joined_s)
+    return f"in {count_text(one.exchanges, noun)} from {since} on, {end}{why}"
 
 
 def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from ..records.units import bytes_text, moment_text, plain
 from .overview import Absence, Point
-from .quantities import Quantity
+from .quantities import Kind, Quantity
 
 Figure = dict[str, Any]
 
@@ -101,7 +101,7 @@ def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> F
     }
     layout = base_layout(axis)
     title = {"text": escape(quantity.title), "standoff": 12}
-    layout["yaxis"] |= {"title": title, "automargin": True} | _scale(quantity, finite)
+    layout["yaxis"] |= {"title": title, "automargin": True} | value_axis(quantity.kind, finite, wide=quantity.wide)
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     return {"data": [*(_band(axis, points, quantity.ink) if quantity.kind == "loss" else ()), line], "layout": layout}
 
@@ -167,26 +167,33 @@ def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
     return place | {"text": text, "hovertext": hover, "showarrow": False, "font": {"size": 11, "color": LOST_INK}}
 
 
+def differ(points: Sequence[Point]) -> bool:
+    """Whether the peers' losses differ, so that a band is drawn about their mean."""
+    return any(point.high - point.low > 1e-6 * abs(point.high) for point in points)
+
+
 def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
     """The band from the lowest to the highest loss among the peers, where they differ."""
-    points = [point for point in points if math.isfinite(point.loss)]
-    if all(point.high - point.low <= 1e-6 * abs(point.high) for point in points):
+    if not differ(points):
         return []
+    points = [point for point in points if math.isfinite(point.loss)]
     edge: Figure = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     edge["x"] = [axis.of(point) for point in points]
     fill = {"fill": "tonexty", "fillcolor": f"rgba({', '.join(str(int(ink[i : i + 2], 16)) for i in (1, 3, 5))}, 0.16)"}
     return [edge | {"y": [p.low for p in points]}, edge | fill | {"y": [p.high for p in points]}]
 
 
-def _scale(quantity: Quantity, values: Sequence[float]) -> Figure:
+def value_axis(kind: Kind, values: Sequence[float], *, wide: bool) -> Figure:
+    """The plotly settings of a vertical axis that shows these finite `values`, at least one, of a quantity of that
+    kind, a logarithmic one if it is `wide`."""
     low, high = min(values), max(values)
-    if quantity.kind in ("loss", "metric") and low > 0 and high > 100 * low:
+    if wide:
         return LOG
-    if quantity.kind == "share":
+    if kind == "share":
         room = max(0.06 * (high - low), 0.01)  # plotly's own margin would exceed 100 %
         within = {"range": [max(low - room, 0), min(high + room, 1.01)]} if low >= 0 and high <= 1 else {}
         return {"tickformat": ".0%" if high - low > 0.05 else ".2%"} | within
-    if quantity.kind != "count":
+    if kind != "count":
         return numbers(values)
     whole = {"dtick": 1} if 1 <= high <= 8 else {}
     return numbers(values) | whole | ({"range": [0, high * 1.12 or 1]} if low >= 0 else {})

@@ -30,7 +30,8 @@ class Point:
     bytes_sent: int
     """Bytes sent by all peers since the run started."""
     loss: float
-    """Mean of the finite training losses; NaN when there are none. `low` and `high` are their extremes."""
+    """Mean of the finite training losses; NaN when there are none. `low` and `high` are the means of the peers with the
+    lowest and the highest ones."""
     low: float
     high: float
     metrics: Mapping[str, float]
@@ -44,7 +45,7 @@ class Point:
 class Absence:
     """A peer that was lost, or that was missing from exchanges of the others. `why`: the reason that the launcher
     knows, else the last recorded one; `advice`: to the user; "": none, as for a peer that is back or
-    simulated."""
+    simulated, and once the run is over."""
 
     peer: str
     address: str
@@ -127,6 +128,7 @@ def absences(run: Run) -> list[Absence]:
             missed.setdefault(absent.peer, set()).add(record.version)
             last_missing[absent.peer] = absent
     alive, returns, made = _alive(run), _returns(run), _Made(run)
+    goes_on = run.result is None and run.scene is None
     found = []
     for name in {**lost, **missed}:
         gone, missing, seen = sorted(lost.get(name, [])), last_missing.get(name), alive.get(name, [])
@@ -143,7 +145,7 @@ def absences(run: Run) -> list[Absence]:
                 missed=len((without | missed.get(name, set())) - made.by.get(name, set())) * (run.noun == "round"),
                 back=back,
                 why=causes.get(name) or next(told, missing.why if missing else ""),
-                advice=missing.advice if missing and not back and run.scene is None else "",
+                advice=missing.advice if missing and goes_on and not back else "",
             )
         )
     return sorted(found, key=lambda absence: (absence.lost_s or (math.inf,))[0])
@@ -208,13 +210,15 @@ def _grouped(records: Iterable[ExchangeRecord], keys: Iterable[int]) -> list[lis
 
 def _point(group: Sequence[ExchangeRecord], bytes_sent: int) -> Point:
     losses = [record.loss for record in group if math.isfinite(record.loss)]
+    each = _by_name({record.peer: record.loss} for record in group if math.isfinite(record.loss))
+    means = [fmean(of_peer) for of_peer in each.values()]
     return Point(
         time_s=group[-1].time_s,
         version=max(record.version for record in group),
         bytes_sent=bytes_sent,
         loss=fmean(losses) if losses else math.nan,
-        low=min(losses, default=math.nan),
-        high=max(losses, default=math.nan),
+        low=min(means, default=math.nan),
+        high=max(means, default=math.nan),
         metrics={name: _mean(values) for name, values in _by_name(record.metrics for record in group).items()},
         details={name: median(values) for name, values in _by_name(record.details for record in group).items()},
         members=max(record.members for record in group),

@@ -21,9 +21,9 @@ from ..records.units import (
     number_text,
     plain,
 )
-from .charts import LOG, MOST_POINTS, Axis, Figure, absence_marks, base_layout, numbers
+from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout, value_axis
 from .overview import Absence
-from .quantities import metric_title
+from .quantities import Kind, is_wide, metric_kind, metric_title
 
 MOST_LINES = 40
 """The most peers that are drawn. Of more, this many are drawn, evenly spaced in the order of their names."""
@@ -35,17 +35,15 @@ def own_charts(run: Run, axis: Axis, missing: Sequence[Absence]) -> Mapping[str,
     """Name of a chart -> its heading and its figure, for a run whose peers keep models of their own. `axis`: of time;
     `missing`: lost peers, which are marked. Charts without any data are left out."""
     found: dict[str, tuple[str, Figure]] = {}
-    found["own loss-time"] = "Each peer's own loss", _chart(run, axis, missing, "training loss", _loss, loss_text, [])
+    loss = _chart(run, axis, missing, "training loss", _loss, loss_text, [], "loss")
+    found["own loss-time"] = "Each peer's own loss", loss
     for name in first_metrics(dict.fromkeys(name for record in run.exchanges for name in record.metrics)):
         found[f"own {plain(name, 40)}-time"] = _of_metric(run, axis, missing, name)
     if run.scene and run.scene.consensus:
         points = [(point.time_s, point.distance, f"exchange {point.version}") for point in run.scene.consensus]
         text: Callable[[float], str] = number_text
         line = _line(axis, points, "distance of the models from their mean", text, _APART_INK, 2)
-        layout = _layout(axis, missing, "share of the mean's norm", [distance for _, distance, _ in points])
-        positive = [distance for _, distance, _ in points if distance > 0]
-        if positive and max(positive) > 100 * min(positive):
-            layout["yaxis"] |= LOG
+        layout = _layout(axis, missing, "share of the mean's norm", [distance for _, distance, _ in points], "metric")
         found["consensus-time"] = "Consensus distance", {"data": [line], "layout": layout}
     return {name: (heading, figure) for name, (heading, figure) in found.items() if figure["data"]}
 
@@ -61,9 +59,7 @@ def _of_metric(run: Run, axis: Axis, missing: Sequence[Absence], name: str) -> t
     def of(record: ExchangeRecord) -> float | None:
         return record.metrics.get(name)
 
-    figure = _chart(run, axis, missing, metric_title(name, scale), of, text, of_mean)
-    if scale.unit == "%":
-        figure["layout"]["yaxis"] |= {"tickformat": ".0%"}
+    figure = _chart(run, axis, missing, metric_title(name, scale), of, text, of_mean, metric_kind(scale))
     also = ", and the mean model's" if of_mean else ""
     return f"{capital(label)}: each peer's own{also}", figure
 
@@ -80,6 +76,7 @@ def _chart(
     value: _Value,
     text: Callable[[float], str],
     of_mean: Sequence[tuple[float, float, str]],
+    kind: Kind,
 ) -> Figure:
     """A thin line for each peer, and a thick one for the mean model."""
     points = defaultdict[str, list[tuple[float, float, str]]](list)
@@ -92,8 +89,8 @@ def _chart(
     data = [_line(axis, points[peer], f"peer {peer}", text, _OWN_INK, 1) for peer in drawn]
     if of_mean and data:
         data.append(_line(axis, of_mean, "the mean of all models", text, _MEAN_INK, 2.5))
-    values = [value for line in data for value in line["y"]]
-    return {"data": data, "layout": _layout(axis, missing, title, values)}
+    values = [*(value for told in points.values() for _, value, _ in told), *(value for _, value, _ in of_mean)]
+    return {"data": data, "layout": _layout(axis, missing, title, values, kind)}
 
 
 def _line(
@@ -121,9 +118,9 @@ def _line(
     }
 
 
-def _layout(axis: Axis, missing: Sequence[Absence], title: str, values: Sequence[float]) -> Figure:
+def _layout(axis: Axis, missing: Sequence[Absence], title: str, values: Sequence[float], kind: Kind) -> Figure:
     layout = base_layout(axis)
     layout["yaxis"] |= {"title": {"text": escape(plain(title, 60)), "standoff": 12}, "automargin": True}
-    layout["yaxis"] |= numbers(values)
+    layout["yaxis"] |= value_axis(kind, values, wide=kind != "share" and is_wide(values)) if values else {}
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     return layout

@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from ..records.scene import BAD_ENDINGS, Scene, Stay, Trouble
-from ..records.units import bytes_text, moment_text, plain, seconds_text
+from ..records.units import bytes_text, moment_text, plain, seconds_text, span_text
 from .charts import LOST_INK, Axis, Figure, base_layout, size_axis
 from .scene_map import OTHER_INK, link_words
 
@@ -140,9 +140,9 @@ def _signs(name: str, symbol: str, ink: str, axis: Axis, found: Iterable[tuple[i
 
 
 def _stay(stay: Stay) -> str:
-    since, until = moment_text(max(0.0, stay.from_s)), moment_text(max(0.0, stay.until_s))
+    span = span_text(max(0.0, stay.from_s), max(0.0, stay.until_s))
     why = f"<br>{escape(plain(stay.why, 120))}" if stay.why else ""
-    return f"<b>{escape(plain(stay.peer, 40))}</b> up from {since} to {until}: {stay.ending}{why}"
+    return f"<b>{escape(plain(stay.peer, 40))}</b> up from {span}: {stay.ending}{why}"
 
 
 def _trouble(trouble: Trouble, kind: str, until_s: float) -> str:

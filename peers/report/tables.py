@@ -1,120 +1,34 @@
-"""The texts and tables of a report, as HTML: headline numbers, missing peers, totals of each peer, and events. All text
-from records is escaped."""
+"""The tables of a report, as HTML: missing peers, standstills, totals of each peer, and events. All text from records
+is escaped."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ..records.metrics import scale_of
-from ..records.result import PeerSummary, Result
+from ..records.result import PeerSummary
 from ..records.run import Run
-from ..records.tally import Tally, of_servers
+from ..records.tally import elsewhere_in
 from ..records.units import (
-    after_text,
     bytes_text,
     capital,
-    count_text,
-    first_metrics,
     loss_text,
-    lost_text,
-    metric_label,
-    metric_text,
     moment_text,
     peer_label,
-    peers_text,
     plain,
     seconds_text,
     stay_text,
 )
 from .gantt import PHASE_INK
-from .overview import Absence, Point, Standstill
+from .overview import Absence, Standstill
 from .timeline import PHASES
 
 _BAD: Final = ("lost", "stalled", "error", "checkpoint_failed", "records_failed", "refused")
 """Events that are shown in the colour of errors."""
 MOST_EVENTS: Final = 500
 MOST_PEERS: Final = 2000
-
-
-def run_name(run: Run) -> str:
-    """The name of the run's folder, escaped for HTML."""
-    return _text(run.folder.resolve().name)
-
-
-def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missing: Sequence[Absence]) -> str:
-    """The tiles with the headline numbers: metrics, loss, peers, exchanges, bytes and time. For an unfinished run,
-    which has no result, they are made from its records."""
-    result = run.result
-    told = result or Tally(run.exchanges)
-    metrics = [
-        _tile(capital(metric_label(name)), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
-        for name, value in first_metrics(told.metrics.items())
-    ]
-    loss = result.loss if result else (points[-1].loss if points else math.nan)
-    sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
-    more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
-    lost, servers = [absence for absence in missing if absence.lost_s], sum(bool(peer.role) for peer in peers)
-    back = sum(absence.back for absence in lost)
-    away, fate = len(lost) > back, lost_text(len(lost), back) if lost else "none lost"
-    most = max((record.members for record in run.exchanges), default=0)
-    if most > len(peers):
-        at_once = "a round" if run.noun == "round" else "an exchange"
-        fate += f"; up to {most:,} in {at_once}: peers elsewhere keep their own records"
-    elif result and result.elsewhere:
-        fate += f"; {len(result.elsewhere):,} more elsewhere"
-    trained_s = run.exchanges[-1].time_s if run.exchanges else 0.0
-    wall_s = result.wall_s if result else trained_s
-    ending = f"{seconds_text(trained_s)} of it after its peers had started" if result else "not finished"
-    if result and result.virtual_s is not None:
-        ending = f"{seconds_text(result.virtual_s)} of virtual time"
-    metrics = metrics or [_tile("Evaluation", "-", "not measured")]
-    metrics += [_tile("Training loss", loss_text(loss), "mean over the peers", bad=not math.isfinite(loss))]
-    return '<div class="tiles">{}</div>'.format(
-        "".join(
-            (
-                *([] if of_servers(peers) else metrics),
-                _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=away),
-                _tile(capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
-                _tile("Sent by all peers", bytes_text(sent), more),
-                _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
-            )
-        )
-    )
-
-
-def _scales(run: Run) -> Mapping[str, str]:
-    return run.result.metric_scales if run.result else run.scales
-
-
-def _measured(run: Run, told: Result | Tally, name: str) -> str:
-    """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
-    chosen by it and another one than the last."""
-    texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
-    texts += [f"told by peer {plain(told.metrics_of, 40)}"] if told.metrics_of else []
-    if run.result and (best := run.result.best) and best.metric == name and best.value != told.metrics[name]:
-        scale = scale_of(name, _scales(run))
-        word = "best kept" if scale.improves(told.metrics[name], best.value) else "best"
-        texts.append(f"{word} {metric_text(best.value, scale)}{after_text(best.at, told.exchanges, run.noun)}")
-    return "; ".join(filter(None, texts))
-
-
-def command(run: Run) -> str:
-    """The command that repeats the run, those that resumed it, and the digest of a simulation, by which a repetition
-    can be compared; "" if none is known."""
-    known = [("Run it again", run.command), *(("Resumed by", text) for text in dict.fromkeys(run.resumed_by))]
-    known += [("Digest", run.result.digest or "")] if run.result else []
-    rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
-    return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
-
-
-def broken(run: Run) -> str:
-    """The promise that did not hold in a simulation, as HTML; "" if all held, and for a run that was no simulation."""
-    what = run.scene.broken if run.scene else ""
-    return f'<p class="broken"><b>Broken promise</b> {escape(plain(what, 2000))}</p>' if what else ""
 
 
 def shares(run: Run, peers: Sequence[PeerSummary]) -> str:
@@ -141,13 +55,13 @@ def _longest_awaited(run: Run) -> str:
     if not most or not waited[most]:
         return ""
     evaluates = f", {seconds_text(evaluated[most])} of it while it evaluated"
-    told = f" They waited longest for peer {_text(most)}: {seconds_text(waited[most])} in all"
+    told = f" They waited longest for peer {safe(most)}: {seconds_text(waited[most])} in all"
     return f"{told}{evaluates if evaluated[most] else ''}."
 
 
 def missing_table(run: Run, missing: Sequence[Absence]) -> str:
     """The table of the peers that were lost or missed exchanges, or a sentence if there are none. The column "Rounds
-    without it" is left out where exchanges are not rounds."""
+    without it" is left out where exchanges are not rounds, "What to do" where nothing can be done."""
     rounds, advised = run.noun == "round", any(absence.advice for absence in missing)
     if not missing:
         return f'<p class="note">No peer was lost, and no {run.noun} had to do without one.</p>'
@@ -217,7 +131,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
 
 def elsewhere_table(run: Run) -> str:
     """The table of the peers on other machines, with its heading; "" when there are none."""
-    found = run.result.elsewhere if run.result else ()
+    found = elsewhere_in(run)
     if not found:
         return ""
     told = ((peer_label(one), stay_text(one, run.noun)) for one in found[:MOST_PEERS])
@@ -245,30 +159,6 @@ def event_table(run: Run) -> str:
     return f'<h2>Events</h2><details class="card"><summary>{len(run.events):,} events</summary>{table}</details>'
 
 
-def _tile(label: str, value: str, more: str, *, bad: bool = False) -> str:
-    mark = ' class="bad"' if bad else ""
-    return f'<div class="tile"><span>{_text(label)}</span><b>{_text(value)}</b><span{mark}>{_text(more)}</span></div>'
-
-
-def _steps_each(run: Run) -> str:
-    """The number of local steps between two exchanges of a peer, from the fewest to the most, as text. It mentions
-    exchanges without steps, but not those of servers."""
-    trained = {record.peer for record in run.exchanges if record.step}
-    last: dict[str, tuple[int, int]] = {}
-    steps = set[int]()
-    for record in run.exchanges:
-        version, step = last.get(record.peer, (0, 0))
-        if record.version == version + 1 and record.peer in trained:
-            steps.add(record.step - step)
-        last[record.peer] = record.version, record.step
-    none = " or none" if 0 in steps else ""
-    if not (steps := steps - {0}):
-        return ""
-    low, high = min(steps), max(steps)
-    told = f"{count_text(low, 'step')} each" if low == high else f"{low:,} to {high:,} steps each"
-    return told + none
-
-
 def _share_bar(peer: PeerSummary) -> str:
     spent = [max(0.0, getattr(peer, f"{phase}_s")) for phase in PHASES]
     whole = sum(spent) or 1.0
@@ -288,12 +178,13 @@ def _table(heads: Iterable[str], body: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str, kind: str = "") -> str:
-    return f'<td class="{kind}">{_text(text)}</td>' if kind else f"<td>{_text(text)}</td>"
+    return f'<td class="{kind}">{safe(text)}</td>' if kind else f"<td>{safe(text)}</td>"
 
 
 def _cut(count: int, most: int, what: str) -> str:
     return f'<p class="note">The first {most:,} of {count:,} {what}.</p>' if count > most else ""
 
 
-def _text(text: str) -> str:
+def safe(text: str) -> str:
+    """Text from a record, for HTML."""
     return escape(plain(text, 400))

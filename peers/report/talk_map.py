@@ -13,7 +13,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from ..records.run import Run, natural
-from ..records.units import bytes_text, count_text, moment_text, plain
+from ..records.tally import elsewhere_in
+from ..records.units import bytes_text, count_text, plain, span_text
 from .scene_charts import RECEIVED_INK
 
 STRETCHES: Final = 6
@@ -22,11 +23,15 @@ MOST_EDGES: Final = 500
 _NAMED: Final = 24
 """The most peers of a graph whose names are written."""
 _LETTERS: Final = 4
-"""The most characters of a peer's label, which stands in its circle."""
+"""The most characters of a label that stands in its peer's circle. Where one is longer, all stand beside theirs."""
+_LETTERS_BESIDE: Final = 14
+"""The most characters of a label beside its circle."""
+_LETTER_WIDE: Final = 6.6
 _NAMELESS: Final = re.compile("[0-9a-f]{12}")
 """The form of a peer in records where its name is not known: the first letters of its key. In a simulation, whose peers
 all have records, every other name is such a one. A newcomer's folder has records of its own alone."""
 _WIDTH, _BIG, _SMALL = 1160.0, 460.0, 228.0
+_DOT_MOST: Final = 13.0
 _FAINT: Final = 300
 """Graphs of more edges are drawn in a fainter ink."""
 
@@ -54,7 +59,8 @@ def talk_map(run: Run) -> str:
     whole, stretches = _talks(run)
     names = _names(whole)
     shown = names[:MOST_DRAWN]
-    shapes = [*_graph(whole, shown, _BIG / 2, _BIG / 2 + 18, _BIG / 2 - 62, whole=True)]
+    room = _LETTER_WIDE * max(map(len, labels_of(shown).values()), default=0) if len(shown) <= _NAMED else 0.0
+    shapes = [*_graph(whole, shown, _BIG / 2, _BIG / 2 + 18, _BIG / 2 - max(62.0, 20.0 + room), whole=True)]
     most = max((size for talk in stretches for size in _edges(talk.ways).values()), default=1)
     across = _BIG + 8
     for number, talk in enumerate(stretches):
@@ -98,14 +104,14 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
     count = max(1, min(STRETCHES, round(median(each.values())) // 2))
     ends = [first_s + (last_s - first_s) * number / count for number in range(1, count)]
     spans = zip([0.0, *ends], [*ends, last_s], strict=True)
-    stretches = [_Talk(f"{moment_text(a)} to {moment_text(b)}", Ways(), set()) for a, b in spans]
+    stretches = [_Talk(span_text(a, b), Ways(), set()) for a, b in spans]
     whole = _Talk("the whole run", Ways(), set())
     for record in run.exchanges:
         for talk in (whole, stretches[bisect_left(ends, record.time_s)]):
             talk.there.add(record.peer)
             for giver, size in record.received_from.items():
                 talk.ways[giver, record.peer] += size
-    known = {*run.peers, *(peer.peer for peer in (run.result.elsewhere if run.result else ()))}
+    known = {*run.peers, *(peer.peer for peer in elsewhere_in(run))}
     for talk in (whole, *stretches):
         for way in [way for way in talk.ways if way[0] not in known and (run.scene or _NAMELESS.fullmatch(way[0]))]:
             del talk.ways[way]  # it had left before its name was known
@@ -142,7 +148,7 @@ def _graph(
             f'x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}"><title>{_said(told)}</title></line>'
         )
     yield from _dots(talk, spots, x, y, radius, whole=whole)
-    style, above = (' class="strong"', y - radius - 30) if whole else ("", y - radius - 16)
+    style, above = (' class="strong"', y - radius - 42) if whole else ("", y - radius - 16)
     told = f"{talk.title}: {bytes_text(sum(talk.ways.values()))}"
     yield f'<text{style} x="{x:.1f}" y="{above:.1f}" text-anchor="middle">{_said(told)}</text>'
 
@@ -150,12 +156,13 @@ def _graph(
 def _dots(
     talk: _Talk, spots: Mapping[str, tuple[float, float]], x: float, y: float, radius: float, *, whole: bool
 ) -> Iterator[str]:
-    dot = min(13.0 if whole else 5.0, 2.2 * radius / max(1, len(spots)))
+    dot = min(_DOT_MOST if whole else 5.0, 2.2 * radius / max(1, len(spots)))
     taken, given = Counter[str](), Counter[str]()
     for (giver, taker), size in talk.ways.items():
         given[giver] += size
         taken[taker] += size
     labels = labels_of([*spots]) if whole and len(spots) <= _NAMED else {}
+    beside = any(len(label) > _LETTERS for label in labels.values())
     for name, (at_x, at_y) in spots.items():
         told = f"peer {name}: gave {bytes_text(given[name])}, took {bytes_text(taken[name])}"
         absent = "" if name in talk.there or taken[name] or given[name] else " bad"
@@ -164,14 +171,23 @@ def _dots(
             f"<title>{_said(told)}</title></circle>"
         )
         if name in labels:
-            yield f'<text class="who" x="{at_x:.1f}" y="{at_y + 4:.1f}">{_said(labels[name])}</text>'
+            yield _label(labels[name], at_x, at_y, (at_x - x) / radius, (at_y - y) / radius, beside=beside)
+
+
+def _label(label: str, x: float, y: float, right: float, down: float, *, beside: bool) -> str:
+    """The label of the dot at `x`, `y`: in it, or, `beside` it, outside of the circle of all dots, whose centre lies in
+    the direction opposite to `right`, `down`, a vector of length 1."""
+    anchor = "middle" if not beside or abs(right) < 0.1 else "start" if right > 0 else "end"
+    if beside:
+        x, y = x + _DOT_MOST * 1.4 * right, y + _DOT_MOST * 1.6 * down
+    return f'<text class="who" style="text-anchor:{anchor}" x="{x:.1f}" y="{y + 4:.1f}">{_said(label)}</text>'
 
 
 def labels_of(names: Sequence[str]) -> dict[str, str]:
-    """Name -> a label of at most `_LETTERS` characters that no other of the `names` has: the beginning of the name, or
-    its end, in which peers that joined from one machine differ, or else its number among the names."""
+    """Name -> a label of at most `_LETTERS_BESIDE` characters that no other of the `names` has: the name, or its
+    beginning, or its end, in which peers that joined from one machine differ, or else its number among the names."""
     forms = {
-        name: (plain(name, _LETTERS), plain(name, 160)[-_LETTERS:], f"#{number}")
+        name: (plain(name, _LETTERS_BESIDE), plain(name, 160)[-_LETTERS_BESIDE:], f"#{number}")
         for number, name in enumerate(names, 1)
     }
     held = Counter(form for one in forms.values() for form in {*one})

@@ -12,34 +12,29 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Final
 
 from ..records.result import PeerSummary
 from ..records.run import Run
 from ..records.scene import Scene
+from ..records.units import count_text, plain
 from ..whole_file import write_whole
-from .charts import Figure, bytes_axis, curve_chart, time_axis
+from .charts import Figure, bytes_axis, curve_chart, differ, time_axis
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
+from .headline import broken, command, ending, run_name, tiles
 from .overview import Absence, Point, absences, curve, standstills, totals
 from .own_models import own_charts
 from .page import CSS, SCRIPT
-from .quantities import Quantity, quantities
+from .quantities import Quantity, evaluators, quantities
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
 from .server_charts import range_table, served, server_charts
-from .tables import (
-    broken,
-    command,
-    elsewhere_table,
-    event_table,
-    missing_table,
-    peer_table,
-    run_name,
-    shares,
-    standstill_table,
-    tiles,
-)
+from .tables import elsewhere_table, event_table, missing_table, peer_table, shares, standstill_table
 from .talk_map import edge_table, talk_map, talked
 from .worker_charts import worker_charts
+
+MOST_NAMES: Final = 8
+"""The most peers that the note on a mean names."""
 
 
 def write_report(run: Run, target: Path) -> Path:
@@ -79,8 +74,9 @@ def page(run: Run, plotly_js: str) -> str:
 <div class="eyebrow">Samovar run</div>
 <h1>{run_name(run)}</h1>
 {tiles(run, peers, points, missing)}
+{ending(run)}
 {command(run)}{broken(run)}
-{_sections(run, drawn, charts, peers)}
+{_sections(run, drawn, charts, peers, points)}
 {_servers(run, served_) if served_ else ""}
 {_own_models(own) if own else ""}
 {_messages(run) if talked(run) else ""}
@@ -122,7 +118,8 @@ def _charts(
         found[f"{name}-time"] = curve_chart(quantity, time, missing)
         if quantity.kind != "count":
             found[f"{name}-bytes"] = curve_chart(quantity, sent, missing)
-    found["timeline-time"] = gantt_chart(run, rows(peers, missing), time, missing)
+    if shares(run, peers):
+        found["timeline-time"] = gantt_chart(run, rows(peers, missing), time, missing)
     return {name: figure for name, figure in found.items() if figure}
 
 
@@ -133,9 +130,13 @@ def _end_s(run: Run, missing: Sequence[Absence]) -> float:
 
 
 def _sections(
-    run: Run, quantities: Mapping[str, Quantity], charts: Mapping[str, Figure], peers: Sequence[PeerSummary]
+    run: Run,
+    quantities: Mapping[str, Quantity],
+    charts: Mapping[str, Figure],
+    peers: Sequence[PeerSummary],
+    points: Sequence[Point],
 ) -> str:
-    if "timeline-time" not in charts:
+    if not points:
         done = "round was committed" if run.noun == "round" else "exchange was made"
         return f'<p class="note">No {done}.</p>'
     cards = [
@@ -143,16 +144,27 @@ def _sections(
         for name, title in _titles(quantities).items()
         if name in charts
     ]
-    exchanges = sum(peer.exchanges for peer in peers)
+    exchanges, spent = sum(peer.exchanges for peer in peers), shares(run, peers)
     chosen = f" The {MOST_ROWS} peers that were missing or slowest are drawn." if len(peers) > MOST_ROWS else ""
     chosen += f" A bar is the sum of several {run.noun}s." if exchanges > MOST_SLOTS else ""
-    return f"""<h2>Learning</h2>
-<p class="note">Where the peers' losses differ, a band reaches from the lowest to the highest. A dotted line: a peer was
-lost. Zooming one chart over time zooms them all, a double click zooms out.</p>
-<div class="grid">{"".join(cards)}</div>
-<h2>Where the time went</h2>
-<p class="note">{shares(run, peers)}{chosen}</p>
+    time = f"""<h2>Where the time went</h2>
+<p class="note">{spent}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
+    return f"""<h2>Learning</h2>
+<p class="note">{_means(run, points)}A dotted line: a peer was lost. Zooming one chart over time zooms them all, a
+double click zooms out.</p>
+<div class="grid">{"".join(cards)}</div>
+{time if spent else ""}"""
+
+
+def _means(run: Run, points: Sequence[Point]) -> str:
+    """The sentences on the curves that put several peers together, as HTML."""
+    told = "Where the peers' losses differ, a band reaches from the lowest to the highest. " if differ(points) else ""
+    if len(who := evaluators(run)) > 1:
+        named = f"peers {', '.join(plain(name, 40) for name in who)}"
+        names = named if len(who) <= MOST_NAMES else count_text(len(who), "peer")
+        told += f"A point of a metric is the mean of the evaluations about that time, by {names}. "
+    return escape(told)
 
 
 def _cards(charts: Mapping[str, tuple[str, Figure]]) -> str:

@@ -38,7 +38,7 @@ class CommonSettings(Declared):
     threads: int = setting(
         0,
         rules.whole(0, 1024),
-        "PyTorch threads of each peer; 0: cores / peers.",
+        "A peer's PyTorch threads; 0: cores / peers.",
         verbs=_HERE,
         joining="PyTorch threads; 0: all cores, or a share.",
     )

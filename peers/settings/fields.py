@@ -14,6 +14,7 @@ from ..memberships import Kind, Views
 from .validators import Parsed, Rule, shown
 
 if TYPE_CHECKING:
+    from ...aggregation.goals import Goal
     from .common import ChosenSettings, CommonSettings
 
 FILE_ENDING: Final = ".py"
@@ -145,9 +146,14 @@ class OwnSettings(Declared):
         evaluation gives, or by a number that it cannot have. `headline`: the name of the metric by which the task's
         models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
 
+    def goal(self) -> Goal | None:
+        """The value of a metric that ends the run; None: none does."""
+        return None
+
     def watched_metric(self) -> str:
         """The name of the metric whose value ends the run; "": none does."""
-        return ""
+        goal = self.goal()
+        return goal.metric if goal else ""
 
     def brings_gradients(self) -> bool:
         """Whether peers exchange gradients in place of models."""

@@ -177,9 +177,10 @@ class Training:
         best, version = self._best, self._conversation.version
         if best is None or not best.improved(metrics):
             return
+        whose = self.peer.name if self._conversation.position().own_model else ""
         try:
             with self.peer.stalls.at_work("writing the best model"):
-                await self._replica.write_model(vector, lambda model: best.write(model, metrics, version))
+                await self._replica.write_model(vector, lambda model: best.write(model, metrics, version, whose))
         except Exception as error:
             self._unkept = metrics, f"the best model could not be kept: {one_line(error)}"
             self.peer.tell_once("checkpoint_failed", why=self._unkept[1])

@@ -13,12 +13,9 @@ import hashlib
 import hmac
 import mmap
 import os
-import platform
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,18 +33,6 @@ _HEAD_BYTES = SECRET_BYTES * 2 + SHARED_MEMORY_MEMBERS_MAX * SECRET_BYTES + _FLA
 _SEALS = 0x0002 | 0x0004
 """F_SEAL_SHRINK and F_SEAL_GROW of <linux/fcntl.h>."""
 Flags = npt.NDArray[np.int64]
-
-
-@cache
-def machine() -> str:
-    """An id that is equal for all processes of this user on this machine, in one PID namespace (one container), until
-    it is rebooted; "": memory cannot be shared here. Sharing needs that each core sees another core's writes in the
-    order in which they were made: x86 guarantees this, ARM does not."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64") or not boot.exists():
-        return ""
-    namespace = os.readlink("/proc/self/ns/pid")
-    return hashlib.blake2b(f"{boot.read_text()}{namespace}{os.getuid()}".encode(), digest_size=8).hexdigest()
 
 
 def allocate(nbytes: int) -> int:

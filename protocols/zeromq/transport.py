@@ -20,7 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ..addresses import NOWHERE, dialable, own_way
 from ..announcement import announcement
-from ..shared_memory.segment import machine
+from ..shared_memory.machine import machine
 from ..transport import Arrivals, PeerId, Pipes, wire_bytes
 from ..wire.frames import Buffer
 from .gate import backlog

@@ -54,7 +54,7 @@ def test_a_terminal_is_told_that_pytorch_is_loaded_and_nothing_of_it_remains(
     monkeypatch.setattr(sys, "stderr", errors)
     monkeypatch.setattr(sys, "argv", ["samovar", "keys", *arguments])
     monkeypatch.setenv("TERM", "xterm")
-    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.tools", "Make a key pair.")})
+    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.keys", "Make a key pair.")})
     assert group.get_command(click.Context(group), "keys") is not None
     assert errors.getvalue() == told
 
@@ -64,7 +64,7 @@ def test_a_completion_writes_nothing_into_the_line_that_is_being_typed(monkeypat
     monkeypatch.setattr(sys, "stderr", errors)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("_SAMOVAR_COMPLETE", "bash_complete")
-    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.tools", "Make a key pair.")})
+    group = CommandLine("samovar", verbs={"keys": Verb("samovar.peers.cli.keys", "Make a key pair.")})
     assert group.get_command(click.Context(group), "keys") is not None
     assert errors.getvalue() == ""
 
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_a_completion_without_a_traceback(monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(CommandLine, "resolve_command", interrupted)
-    assert complete("samovar keys --", "samovar.peers.cli.tools", monkeypatch) == STOPPED
+    assert complete("samovar keys --", "samovar.peers.cli.keys", monkeypatch) == STOPPED
 
 
 def test_a_line_for_the_user_is_broken_between_words_too(monkeypatch: pytest.MonkeyPatch) -> None:

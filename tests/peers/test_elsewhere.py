@@ -18,7 +18,7 @@ from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord
 from samovar.peers.records.result import Result
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally
-from samovar.peers.records.units import left_behind_text
+from samovar.peers.records.units import left_behind_text, stay_text
 from samovar.peers.report.write import page
 from samovar.peers.run_settings.settings import Settings
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
@@ -80,11 +80,18 @@ def test_a_peer_from_another_machine_is_in_the_result_and_the_report(tmp_path: P
     assert "3 peers on this machine, 1 elsewhere" in shown.get()
     assert f"elsewhere {LATE}: {said}" in shown.get()
     assert (" s on, a member at the end" in shown.get()) != crashes
+    assert said in page(read_run(tmp_path), ""), "a run that was killed has no result"
     (tmp_path / RESULT_FILE).write_text(result.to_json())
     assert read_run(tmp_path).result == result
     shown_page = page(read_run(tmp_path), "")
     assert said in shown_page
     assert ("No peer was lost, and no round had to do without one." in shown_page) != crashes
+
+
+def test_a_peer_that_was_there_within_a_second_was_there_from_the_beginning() -> None:
+    early, late = (Elsewhere(peer="2", exchanges=684, joined_s=joined_s) for joined_s in (0.00078, 1.5))
+    assert stay_text(early, "exchange") == "in 684 exchanges from the beginning on, a member at the end"
+    assert stay_text(late, "round") == "in 684 rounds from 1.50 s on, a member at the end"
 
 
 def test_a_peer_elsewhere_does_not_belong_to_a_run_that_is_resumed_without_it() -> None:

@@ -5,21 +5,36 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from boards import committed, drawn
+from synthetic import in_memory
 
+from samovar.aggregation.goals import parse_goal
 from samovar.peers.cli.final_table import final_table, headline
 from samovar.peers.cli.live_table import SLOWEST
+from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.losses import with_known
 from samovar.peers.records.metrics import numbers_of, scale_of
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
 from samovar.peers.records.result import Best, Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally
-from samovar.peers.records.units import bytes_text, clock_text, loss_text, metric_text, moment_text, plain, seconds_text
+from samovar.peers.records.units import (
+    bytes_text,
+    clock_text,
+    loss_text,
+    metric_text,
+    moment_text,
+    plain,
+    seconds_text,
+    span_text,
+)
+from samovar.peers.report.headline import ending
+from samovar.protocols.conversation import End
 
 
 def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them() -> None:
@@ -48,6 +63,37 @@ def test_a_kept_model_that_is_worse_than_the_last_one_is_not_called_the_best(kep
     (told,) = [one for one in headline(Result(**made, loss=0.1, wall_s=1.0, run="run", best=best)) if "best" in one]
     assert told.startswith(said)
     assert told.endswith(" after round 1")
+
+
+def test_the_best_model_of_a_peer_s_own_names_that_peer() -> None:
+    best = Best(metric="m", value=0.95, at=3, file="best.safetensors", of="2")
+    result = Result(metrics={"m": 0.9}, metrics_of="0", best=best, loss=1.0, wall_s=1.0, exchanges=4, run="runs/x")
+    assert re.search(
+        r"m 0\.9000 +told by peer 0 +best m 0\.9500 after round 3 +told by peer 2 ", drawn(final_table(result))
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "last", "told"),
+    [
+        ("steps", 0.7, "ended: the run has come to local step 1,200; the goal rmse <= 0.5 was not reached"),
+        ("samples", 0.7, "ended: enough samples; the goal rmse <= 0.5 was not reached"),
+        ("steps", 0.4, ""),  # by the last model, which is evaluated after the end
+        ("stop", 0.7, "ended: rmse 0.4 in round 3, and the goal is rmse <= 0.5"),
+        (None, 0.7, ""),
+    ],
+)
+def test_a_goal_that_was_not_reached_is_told_with_why_the_run_ended(
+    tmp_path: Path, by: str | None, last: float, told: str
+) -> None:
+    why = {"samples": "enough samples", "stop": "rmse 0.4 in round 3, and the goal is rmse <= 0.5"}
+    end = None if by is None else End.by_steps(1200, 1200) if by == "steps" else End(by, why[by])
+    tally = Tally([committed("a", 3)])
+    result = conclude(tmp_path, tally, wall_s=1.0, metrics={"rmse": last}, end=end, goal=parse_goal("rmse <= 0.5"))
+    assert [text for text in headline(result) if text.startswith("ended")] == [told] * bool(told)
+    seen = ending(dataclasses.replace(in_memory({}), result=result))
+    assert ("not reached" in seen) == ("not reached" in told)
+    assert ("Ended: " in seen) == (by is not None)
 
 
 def test_a_result_of_servers_alone_tells_no_loss() -> None:
@@ -209,6 +255,11 @@ def test_the_final_table_of_a_narrow_terminal_has_every_digit_and_unit(letters: 
 )
 def test_numbers_and_names_read_well(shown: str, text: str) -> None:
     assert shown == text
+
+
+@pytest.mark.parametrize(("since_s", "until_s", "text"), [(0.0, 9.31, "0 s to 9.31 s"), (52.1, 62.0, "0:52 to 1:02")])
+def test_both_ends_of_a_span_of_time_have_one_form(since_s: float, until_s: float, text: str) -> None:
+    assert span_text(since_s, until_s) == text
 
 
 def test_a_peer_was_lost_when_it_was_first_seen_to_be() -> None:

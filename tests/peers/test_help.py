@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -17,6 +18,7 @@ from samovar.__main__ import main
 from samovar.peers.cli.completion import TABLE, known
 from samovar.peers.cli.flags import GROUPS, GroupedCommand
 from samovar.peers.conversations.local_sgd_settings import LocalSGDSettings
+from samovar.peers.conversations.parameter_server_settings import ParameterServerSettings
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.names import fields_of
 
@@ -24,6 +26,7 @@ VERBS = {
     "train": "samovar.peers.cli.train",
     "join": "samovar.peers.cli.join",
     "doctor": "samovar.peers.cli.doctor",
+    "serve": "samovar.peers.cli.serve",
     "simulate": "samovar.sims.cli",
 }
 
@@ -42,7 +45,8 @@ def test_every_option_is_in_a_named_group_and_the_help_tells_each_in_a_line_of_8
         every = [option for option in command.get_params(context) if isinstance(option, click.Option)]
     options = [option for option in every if not option.hidden]
     assert [option.opts[-1] for option in groups.pop("Help")] == ["--help"]
-    assert set(groups) <= {"To begin with", *GROUPS, *LocalSGDSettings.groups}
+    own = ParameterServerSettings if name == "serve" else LocalSGDSettings
+    assert set(groups) <= {"To begin with", *GROUPS, *own.groups}
     told = CliRunner().invoke(command, ["--help"], terminal_width=78, prog_name=name).output  # click leaves two free
     rows = told[told.index("To begin with:") :].splitlines()
     assert all(len(row) <= 78 for row in rows)
@@ -139,6 +143,21 @@ def test_a_missing_argument_is_told_without_pytorch(verb: str, missing: str) -> 
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     line = f"samovar: missing argument '{missing}'; see samovar {verb} --help\n"
     assert (told.returncode, told.stdout, told.stderr) == (2, "False\n", line)
+
+
+def test_a_key_is_made_without_pytorch_and_an_error_of_it_is_one_line(tmp_path: Path) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); " + (
+        "import samovar.__main__ as it; it.main(['keys', 'w1'], prog_name='samovar')"
+    )
+    told = [
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for _ in range(2)
+    ]
+    public = (tmp_path / "w1.pub").read_text().strip()
+    made = f"public key: {public}\nsecret key: w1.key (only you can read it)\nFalse\n"
+    assert [(one.returncode, one.stdout) for one in told] == [(0, made), (2, "False\n")]
+    line = "samovar: w1.key exists already, and a key is never overwritten: choose another name\n"
+    assert [one.stderr for one in told] == ["", line]
 
 
 def test_the_flags_of_a_conversation_of_ones_own_are_not_those_of_another() -> None:

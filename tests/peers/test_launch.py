@@ -64,8 +64,14 @@ class Fakes:
         orders, _ = founding_orders(Path("task.py"), settings, folder)
         self.told: list[Record] = []
         self.met = 0
+        self.gathered: list[int] = []
         self.launch = Launch(
-            orders, settings, [sys.executable, "-c", PEER + script], self.told.append, ends_together=ends_together
+            orders,
+            settings,
+            [sys.executable, "-c", PEER + script],
+            self.told.append,
+            ends_together=ends_together,
+            gathered=self.gathered.append,
         )
 
     async def run(self, met: Callable[[], None] = lambda: None, stop: asyncio.Event | None = None) -> None:
@@ -84,6 +90,12 @@ class Fakes:
     @property
     def lives(self) -> list[int]:
         return [peer.lives for peer in self.launch.peers]
+
+
+async def test_the_number_of_those_that_have_come_is_told(tmp_path: Path) -> None:
+    run = Fakes(tmp_path, 'ready()\ncontact()\ntell("gathered", 2)\ndone()\n')
+    await run.run()
+    assert run.gathered == [2, 2, 2]
 
 
 async def test_a_peer_killed_before_it_has_come_up_is_started_anew(tmp_path: Path) -> None:

@@ -148,6 +148,27 @@ def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
     assert "right" not in board(both).headline(1.0)
 
 
+def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:
+    found = board()
+    found.gathers("1 of 2 workers")
+    assert "getting together: 1 of 2 workers" in found.headline(1)
+    found.update(happened("a", "started"))
+    found.gathers("1 of 2 workers")
+    assert "in the first round" in found.headline(1), "a peer that tells of the wait late"
+
+
+def test_the_peer_whose_own_model_was_evaluated_is_named() -> None:
+    gossip = {"columns": {"neighbours": "Neighbours"}}
+    found, round_ = Board(steps=100, **gossip), Board(steps=100)
+    for told in (committed("0", 3, metrics={"m": 0.5}), committed("1", 3, metrics={"m": 0.25})):
+        found.update(told)
+        round_.update(told)
+    assert "m 0.2500   told by peer 1   " in found.headline(1.0)
+    found.update(committed("0", 2, metrics={"m": 0.125}))
+    assert "m 0.2500   told by peer 1   " in found.headline(1.0), "an older exchange"
+    assert "told by" not in round_.headline(1.0), "the peers of a round have one model"
+
+
 def test_a_column_without_a_number_is_left_out() -> None:
     found = board(committed("a", 1, details={"round": 1, "generation": 1}))
     assert "period" not in drawn(found.render(1, 120))

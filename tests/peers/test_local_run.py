@@ -14,8 +14,9 @@ from boards import happened
 import samovar
 from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.errors import RunFailed
+from samovar.peers.launch.display import Display
 from samovar.peers.launch.launcher import Launch
-from samovar.peers.launch.local_run import Display, LocalRun, prepared
+from samovar.peers.launch.local_run import LocalRun, prepared
 from samovar.peers.launch.resuming import wished
 from samovar.peers.launch.run_folder import Spent, command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
@@ -39,6 +40,9 @@ class Said:
         pass
 
     def __exit__(self, *error: object) -> None:
+        pass
+
+    def gathers(self, here: str) -> None:
         pass
 
     def put(self, record: Record) -> None:

@@ -8,15 +8,29 @@ import math
 import os
 import pty
 import termios
+import threading
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 from boards import Clock, committed, happened, terminal, written
 from rich.console import Console
+from test_command_line import OnTerminal
 
 from samovar.peers.cli.progress import LINE_EVERY_S, Progress
 from samovar.peers.records.records import EventRecord
+
+
+class Watched(io.StringIO):
+    """`written` is set once something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def flush(self) -> None:
+        self.written.set()
+
 
 HIDE, SHOW, ERASE = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
 
@@ -54,7 +68,7 @@ def test_stdout_stays_clean_unless_a_person_watches_it(
     with Progress(quiet=quiet, json=json, console=console, errors=errors, clock=Clock()) as progress:
         progress.update(committed("alice", 2))
     assert bool(written(console)) == (is_terminal and not quiet and not json)
-    assert bool(errors.getvalue()) == (not is_terminal and not quiet)
+    assert bool(errors.getvalue()) == ((json or not is_terminal) and not quiet)
     assert capsys.readouterr() == ("", "")
 
 
@@ -101,6 +115,43 @@ def told(*records: EventRecord, error: str = "", by: str = "") -> str:
         if error:
             raise ValueError(error)
     return errors.getvalue().splitlines()[-1]
+
+
+def test_a_line_tells_of_the_wait_for_others_before_there_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samovar.peers.cli.progress.LINE_EVERY_S", 0.0)
+    errors = Watched()
+    progress = Progress(json=True, console=terminal(), errors=errors, clock=Clock())
+    progress.joins()
+    with progress:
+        assert errors.written.wait(60)
+    assert errors.getvalue() == "0:00   joining the run\n"
+
+
+def test_who_has_come_is_told_where_a_run_waits_for_others() -> None:
+    clock, errors = Clock(), io.StringIO()
+    with Progress(console=Console(file=io.StringIO(), _environ={}), errors=errors, clock=clock) as progress:
+        progress.gathers("1 of 2 workers")
+        assert errors.getvalue() == "", "those of one machine come within a moment"
+        clock.now += 30.0
+        progress.gathers("1 of 2 workers")
+        assert errors.getvalue() == "0:30   getting together: 1 of 2 workers\n"
+
+
+def test_a_terminal_on_stderr_gets_lines_that_are_broken_between_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    errors = OnTerminal()
+    with Progress(json=True, console=terminal(), errors=errors, clock=Clock()) as progress:
+        progress.update(committed("alice", 2, metrics={"accuracy": 0.5}))
+        progress.update(happened("alice", "lost", "bob", why="it has not answered for a long time, and then some"))
+    assert errors.getvalue().splitlines() == [
+        "0:00   round 2   loss 1.000",
+        "accuracy 50.00%   period 10   3 peers",
+        "0:00   round 2   loss 1.000",
+        "accuracy 50.00%   period 10",
+        "2 peers, 1 lost",
+        "peer bob lost: it has not answered for a",
+        "long time, and then some",
+    ]
 
 
 def test_a_reason_is_told_once_however_many_peers_give_it() -> None:

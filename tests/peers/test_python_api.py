@@ -497,6 +497,12 @@ def test_a_function_that_makes_the_model_is_not_taken_for_one(here: Path) -> Non
         (nn.Module(), "run", None, "this one has no '"),
         (Tied(), "nowhere", None, "nowhere: there is no such run folder"),
         (Tied(), "empty", None, "empty: no peer left its weights here; scripts and simulations leave none"),
+        (
+            Tied(),
+            "served",
+            None,
+            "served: the checkpoints here are of servers, which hold parts of the model: give the",
+        ),
         (Tied(), "run", 7, "peer 7 left no weights here, but these did, any of which will do: 0"),
         (Tied(), "damaged", None, "cannot load checkpoint damaged/checkpoint/peer-0.safetensors"),
     ],
@@ -506,6 +512,9 @@ def test_a_model_that_does_not_fit_is_left_as_it_was_and_the_difference_named(
 ) -> None:
     saved(here / "run", Tied())
     (here / "empty").mkdir()
+    checkpoint.save(
+        here / "served/checkpoint/peer-2.safetensors", checkpoint.Snapshot({"0": torch.zeros(4)}, {"version": 3})
+    )
     file = saved(here / "damaged", Tied()) / "checkpoint/peer-0.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -17,6 +17,7 @@ from test_simulated_runs import TASKS
 from samovar.aggregation.mixing.registry import parse_topology
 from samovar.peers.records.run import Run, read_run
 from samovar.peers.records.units import bytes_text
+from samovar.peers.report.plot import plotted
 from samovar.peers.report.talk_map import STRETCHES, edge_table, labels_of, talk_map
 from samovar.peers.report.write import page
 from samovar.peers.run_settings.settings import Settings
@@ -152,8 +153,46 @@ def test_watching_the_models_changes_nothing(folder: Path) -> None:
 
 
 def test_each_peer_has_a_label_of_its_own_in_the_graph() -> None:
-    names = ["0", "1", "laptop-1204", "laptop-1371", "laptop-1371-again", "laptop-1204-again"]
+    names = ["0", "vault", *(f"laptop-of-anna-{number}" for number in (1204, 1371, "1371-again", "1204-again"))]
     labels = labels_of(names)
     assert len({*labels.values()}) == len(names)
-    assert max(len(label) for label in labels.values()) <= 4
-    assert (labels["0"], labels["laptop-1204"], labels["laptop-1371"]) == ("0", "1204", "1371")
+    assert max(len(label) for label in labels.values()) <= 14
+    assert (labels["0"], labels["vault"], labels["laptop-of-anna-1204"]) == ("0", "vault", "p-of-anna-1204")
+
+
+def test_a_long_name_stands_beside_its_circle_in_the_graph(run: Run) -> None:
+    def graph(name: str) -> str:
+        called = [
+            dataclasses.replace(one, peer=name if one.peer == "1" else one.peer, received_from={"0": 7})
+            for one in run.exchanges
+        ]
+        return talk_map(dataclasses.replace(run, exchanges=tuple(called), scene=None))
+
+    assert ">vault</text>" in graph("vault")
+    assert "text-anchor:start" in graph("vault")
+    assert "text-anchor:start" not in graph("v"), "short names stand in their circles"
+
+
+def test_a_curve_over_models_of_several_peers_says_of_which_it_is_the_mean(run: Run) -> None:
+    text = "mean of the evaluations about that time, by peers 0, 1, 2, 3, 4, 5."
+    assert text in Page(page(run, "")).seen
+    assert plotted(run, ["accuracy"]).layout.yaxis.title.text == f"accuracy, mean of {PEERS} peers"
+    own = tuple(record for record in run.exchanges if record.peer == "0")
+    alone = dataclasses.replace(run, exchanges=own, peers=("0",), scene=None, result=None)
+    seen = Page(page(alone, "")).seen
+    assert "mean of the evaluations" not in seen
+    assert "mean over the peers" not in seen
+    assert "a band reaches" not in seen
+
+
+def test_two_charts_of_one_metric_have_one_kind_of_axis(run: Run) -> None:
+    """A margin that falls a thousandfold, and a share whose values are close to each other."""
+    for scale, values in (("lower", (1.0, 0.1, 0.001)), ("higher %", (0.94, 0.943, 0.946))):
+        told = [
+            dataclasses.replace(one, metrics={"m": values[min(2, one.version // 4)]}, metric_scales={"m": scale})
+            for one in run.exchanges
+        ]
+        figures = Page(page(dataclasses.replace(run, exchanges=tuple(told), scene=None), "")).figures
+        mean, own = (figures[name]["layout"]["yaxis"] for name in ("m-time", "own m-time"))
+        assert own["type" if scale == "lower" else "tickformat"] == ("log" if scale == "lower" else ".2%")
+        assert [mean.get(key) for key in ("type", "tickformat")] == [own.get(key) for key in ("type", "tickformat")]

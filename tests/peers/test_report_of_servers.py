@@ -186,6 +186,9 @@ def test_the_report_of_servers_alone_has_no_empty_tiles(run: Run) -> None:
     seen = Page(page(served, "")).seen
     assert "Training loss" not in seen
     assert "Evaluation" not in seen
+    assert "Where the time went" in Page(page(run, "")).seen
+    assert "Where the time went" not in seen
+    assert "timeline-time" not in Page(page(served, "")).figures
 
 
 def test_the_bytes_of_the_hottest_range_come_first(run: Run) -> None:

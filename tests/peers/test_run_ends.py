@@ -208,7 +208,19 @@ def test_a_simulation_tells_why_it_ended(tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert (result["ended_by"], result["best"], result["peers"][0]["steps"]) == ("samples", None, 13)
     done = verb("simulate", UNION, "--peers", 2, "--period", 4, "--steps", 9, "--run", tmp_path / "other", "--json")
-    assert json.loads(done.stdout)["ended_by"] == "steps"
+    result = json.loads(done.stdout)
+    assert (result["ended_by"], result["ended_why"]) == ("steps", "the run has come to local step 9")
+    assert result["missed"] == ""
+
+
+def test_a_run_tells_the_goal_that_it_did_not_reach(tmp_path: Path) -> None:
+    ends = ("--steps", 8, "--stop", "accuracy > 99.99%", "--evaluate-every", 1)
+    done = verb("simulate", JUDGED, "--peers", 2, "--period", 4, *ends, "--run", tmp_path / "run", "--json")
+    result = json.loads(done.stdout)
+    assert (result["ended_by"], result["missed"]) == ("steps", "accuracy > 99.99%")
+    assert "Ended: the run has come to local step 8; the goal accuracy &gt; 99.99% was not reached." in (
+        (tmp_path / "run/report.html").read_text("utf-8")
+    )
 
 
 # What is refused

@@ -9,7 +9,7 @@ import pytest
 from live import COUNTED, ROOT, STEADY, Live, samovar
 
 from samovar.peers.records.run import read_run
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 
 
 def test_every_peer_of_a_gossip_learns_and_the_run_is_resumed(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from synthetic import WHY, in_memory, synthetic_records
 
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import Run
-from samovar.peers.report.charts import absence_marks, time_axis
+from samovar.peers.report.charts import absence_marks, differ, time_axis
 from samovar.peers.report.overview import Absence, absences, curve, standstills
-from samovar.peers.report.tables import standstill_table
+from samovar.peers.report.tables import missing_table, standstill_table
 from samovar.peers.report.timeline import slots
 
 
@@ -20,7 +20,24 @@ def test_a_loss_that_three_peers_tell_of_is_one_loss(run: Run) -> None:
     (carol,) = absences(run)
     assert (carol.peer, len(carol.lost_s), carol.missed, carol.back) == ("carol", 1, 21, False)
     assert carol.address == "10.0.0.3:7001"
+
+
+def test_a_report_advises_what_to_do_about_a_lost_peer_only_while_it_can_be_done(run: Run) -> None:
+    (carol,) = absences(goes_on := dataclasses.replace(run, result=None))
     assert carol.advice == "start it again: it catches up"
+    assert "What to do" in missing_table(goes_on, [carol])
+    returned = dataclasses.replace(run.exchanges[-1], peer="carol", time_s=run.exchanges[-1].time_s + 1)
+    for other in (run, dataclasses.replace(goes_on, exchanges=(*run.exchanges, returned))):
+        (carol,) = absences(other)
+        assert (carol.advice, "What to do" in missing_table(other, [carol])) == ("", False)
+
+
+def test_a_band_is_of_several_peers_and_not_of_the_exchanges_of_one() -> None:
+    run = in_memory(synthetic_records(peers=3, rounds=900, lost=None))
+    run = dataclasses.replace(run, columns={"neighbours": "Neighbours"})
+    alone = tuple(record for record in run.exchanges if record.peer == run.peers[0])
+    assert differ(curve(run))
+    assert not differ(curve(dataclasses.replace(run, exchanges=alone)))
 
 
 def test_a_peer_lost_again_after_its_return_is_lost_twice(run: Run) -> None:

@@ -14,7 +14,7 @@ from whole_numbers import SUMS, due
 
 from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.records.run import read_run
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 
 DIGITS, GLOVE = ROOT / "examples/digits.py", ROOT / "examples/glove.py"
 OWN = ("--protocol", "parameter-server", "--peers", 3, "--servers", 2, "--ranges", 8)

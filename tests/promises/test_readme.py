@@ -18,7 +18,7 @@ from nursery import Forked
 from tiers import soaked
 
 from samovar.peers.checkpoints.checkpoint import load
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -21,7 +21,7 @@ from samovar.peers.training.trainer import Trainer
 from samovar.protocols.collectives.allreduce import Allreduce
 from samovar.protocols.collectives.shown import _Looking
 from samovar.protocols.local_sgd.local_sgd import Contribution
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.scenarios.toy import toy_task
 from samovar.sims.world.loop import run_virtual

@@ -21,7 +21,8 @@ from samovar.protocols.members.view import Attributes, Member, View
 from samovar.protocols.meter import Meter
 from samovar.protocols.shared_memory import sums as sums_module
 from samovar.protocols.shared_memory.arena import Commons, Offer, Use
-from samovar.protocols.shared_memory.segment import Segment, machine
+from samovar.protocols.shared_memory.machine import machine
+from samovar.protocols.shared_memory.segment import Segment
 from samovar.protocols.shared_memory.sums import SMALL_BYTES, Sums, bytes_for
 from samovar.protocols.transfer.chunks import Inbox
 

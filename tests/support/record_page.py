@@ -22,8 +22,8 @@ ignores those that it does not know; a change that it would misread raises the v
 is refused in one line.
 
 Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read. Files of
-version 2 that have no `metric_scales`, `model_bytes`, `received_from`, `counts`, `best`, `ended_by` or `metrics_of`
-were written before these were added.
+version 2 that have no `metric_scales`, `model_bytes`, `received_from`, `counts`, `best`, `ended_by`, `missed` or
+`metrics_of` were written before these were added.
 
 Each process begins with a header line, whose `kind` is `schema`. The `kind` of each other line is `round` or `exchange`
 for an exchange, else `event`. Types are those of JSON. The unit of a metric is told by its scale; of the unit `%` are

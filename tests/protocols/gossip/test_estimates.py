@@ -14,7 +14,7 @@ from test_showing import Peer, ring
 from samovar.aggregation.codecs.registry import parse_codec
 from samovar.protocols.gossip.estimates import Estimate, Estimates
 from samovar.protocols.gossip.messages import NEWEST, Form, Published
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 
 SIZE = 1000
 shares_memory = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")

@@ -41,7 +41,7 @@ from samovar.protocols.shared_memory import board as board_module
 from samovar.protocols.shared_memory import boards as boards_module
 from samovar.protocols.shared_memory.board import Lent
 from samovar.protocols.shared_memory.boards import BoardOffer
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
 SIZE = 1000

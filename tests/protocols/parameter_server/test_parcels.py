@@ -24,7 +24,7 @@ from samovar.protocols.parameter_server.parcels import BOARD_BYTES_MAX, SLOTS, P
 from samovar.protocols.parameter_server.shares import Pushes
 from samovar.protocols.shared_memory import board as board_module
 from samovar.protocols.shared_memory.board import ROWS
-from samovar.protocols.shared_memory.segment import machine
+from samovar.protocols.shared_memory.machine import machine
 from samovar.protocols.wire.frames import PAYLOAD_BYTES_MAX
 
 pytestmark = pytest.mark.skipif(not machine(), reason="this machine has no memory to share: not Linux on x86-64")
