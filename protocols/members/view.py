@@ -229,12 +229,13 @@ class Adoption(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Decided:
     """Event for a simulation's checkers: the view of `generation` is decided, even if no other peer has heard of it
-    yet."""
+    yet. `senior`: its most senior member."""
 
     generation: int
     members: tuple[PeerId, ...]
     learners: tuple[PeerId, ...] = ()
     started: bool = True
+    senior: PeerId = ""
 
 
 @dataclass(frozen=True, slots=True)

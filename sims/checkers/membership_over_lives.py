@@ -45,7 +45,7 @@ def a_lost_coordinator_is_accused_again(scenario: Scenario, entries: Sequence[En
     accuses it again: the words of others on it may be outdated. Not judged are processes that stood still."""
     until_s = 1.1 * scenario.settings.patience_s
     lost_s: dict[tuple[str, str], float] = {}
-    still = _stood_still(entries)
+    still = stood_still(entries)
     for time_s, life, event in entries:
         for of in [of for of, since_s in lost_s.items() if of[0] == life and time_s > since_s + until_s]:
             yield f"{life} has lost {of[1]} at {lost_s.pop(of):.3f} s and does not accuse it again"
@@ -63,7 +63,7 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
     processes that stood still."""
     bound: dict[str, Bound] = {}
     due: dict[str, tuple[float, int]] = {}
-    still = _stood_still(entries)
+    still = stood_still(entries)
     for time_s, life, event in entries:
         if life in due and time_s > due[life][0] + scenario.settings.patience_s:
             yield f"{life} does not vote in generation {due.pop(life)[1]}, in which its former life is a member"
@@ -78,7 +78,7 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
             due.pop(life, None)
 
 
-def _stood_still(entries: Sequence[Entry]) -> set[str]:
+def stood_still(entries: Sequence[Entry]) -> set[str]:
     """The lives whose process stood still for a while."""
     strokes = (event for *_, event in entries if isinstance(event, Fell) and event.kind in _STANDS_STILL)
     return {life for stroke in strokes for life in stroke.who}
