@@ -262,6 +262,15 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Believed:
+    """Event for a simulation's checkers: this peer goes on to a view as so many members have adopted its decree
+    (`agree`) of those that it waits for (`reached`), itself among them where it is a member, or has adopted it."""
+
+    reached: int
+    agree: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeardOf:
     """Event for a simulation's checkers: this peer, which votes on behalf of a former life, hears that the view of
     `generation` holds. `life`: its life that is a member there; 0: none is."""

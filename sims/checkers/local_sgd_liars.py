@@ -11,6 +11,7 @@ from ..world.event_log import Entry, Fell, peer_of
 from .common import Check
 from .local_sgd import one_generation_has_one_view
 from .local_sgd_fetches import WHATEVER_A_DONOR_GIVES
+from .membership_over_lives import two_believed_decrees_have_an_honest_adopter
 from .membership_reminders import a_promise_is_passed_on, who_may_be_ahead_is_asked
 
 _MEMBERS_MIN = 4
@@ -52,5 +53,6 @@ WHATEVER_A_LIAR_SAYS: tuple[Check, ...] = (
     a_liar_moves_no_honest_member_apart,
     an_honest_member_asks_who_may_be_ahead,
     an_honest_member_passes_a_proposal_on,
+    two_believed_decrees_have_an_honest_adopter,
 )
 """The promises that are checked where peers average in rounds, and a member is hostile."""

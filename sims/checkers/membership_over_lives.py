@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ...protocols.members.edges import LostCoordinator
 from ...protocols.members.messages import Promise
 from ...protocols.members.states import Moved, State
-from ...protocols.members.view import Answered, Bound, Decided, Followed, HeardOf
+from ...protocols.members.view import Answered, Believed, Bound, Decided, Followed, HeardOf
 from ..scenarios.scenario import Kind, Scenario
 from ..world.event_log import Entry, Fell, Gone, Heard
 from .common import Check
@@ -78,6 +78,15 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
             due.pop(life, None)
 
 
+def two_believed_decrees_have_an_honest_adopter(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member goes on to a view only when so many of the members that it reaches have adopted its decree, itself
+    counted among them, that any two sets of so many share more than a third of all: so they share an honest member,
+    which has adopted one decree under a ballot (Bracha, "Asynchronous Byzantine agreement protocols", 1987)."""
+    for time_s, life, event in entries:
+        if isinstance(event, Believed) and 2 * event.agree - event.reached <= (event.reached - 1) // 3:
+            yield f"{life} goes on at {time_s:.3f} s as {event.agree} of {event.reached} have adopted a decree"
+
+
 def stood_still(entries: Sequence[Entry]) -> set[str]:
     """The lives whose process stood still for a while."""
     strokes = (event for *_, event in entries if isinstance(event, Fell) and event.kind in _STANDS_STILL)
@@ -88,5 +97,6 @@ WORDS: tuple[Check, ...] = (
     an_answer_shows_that_its_sender_is_there,
     a_lost_coordinator_is_accused_again,
     a_former_acceptor_goes_with_its_life,
+    two_believed_decrees_have_an_honest_adopter,
 )
 """More promises that are checked in every simulation whose members agree on views."""

@@ -42,9 +42,9 @@ class _Views:
 
 
 def a_promise_is_passed_on(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A member that has answered a proposer, and has no next view a heartbeat interval later, passes the proposal on:
-    to the most senior member that it reaches, unless this is the proposer or itself. Not judged are processes that
-    stood still."""
+    """A member that has answered a proposer, and has no next view a heartbeat interval later, passes the proposal on,
+    and again a patience later: to the most senior member that it reaches, unless this is the proposer or itself. Not
+    judged are processes that stood still."""
     views, still = _Views(), stood_still(entries)
     interval_s, told_s = scenario.settings.patience_s / 4, dict[tuple[str, PeerId], float]()
     reminds: dict[str, tuple[float, PeerId]] = {}
@@ -52,14 +52,14 @@ def a_promise_is_passed_on(scenario: Scenario, entries: Sequence[Entry]) -> Iter
         for peer, since_s in list(views.due.get(life, {}).items()):
             if time_s > since_s + 1.1 * interval_s and not isinstance(event, Reminds):
                 views.due[life].clear()
-                yield f"{life} has answered {peer} at {since_s:.3f} s and passes the proposal on to nobody"
+                yield f"{life} has answered {peer} and passes the proposal on to nobody after {since_s:.3f} s"
         if life in reminds and time_s > reminds[life][0]:
             since_s, peer = reminds.pop(life)
             if told_s.get((life, peer)) != since_s:
                 yield f"{life} does not pass a proposal on to {peer}, which it reaches, at {since_s:.3f} s"
         views.saw(life, event)
         if isinstance(event, Reminds):
-            views.due[life] = {"": float("inf")}
+            views.due[life] = {} if life in still else {event.proposer: time_s + scenario.settings.patience_s}
             if event.reached and event.reached[0] not in (id_of(life), event.proposer):
                 reminds[life] = time_s, event.reached[0]
         elif isinstance(event, Told) and isinstance(event.what, Promise | Adopted):
