@@ -28,7 +28,7 @@ from .measure import measured_step_time
 from .scenarios.file import read_scenario
 from .scenarios.scenario import Scenario
 from .scenarios.text import scenario_text
-from .scenarios.toy import toy_task
+from .scenarios.toy import toy_task_of
 from .scene import lost_in, scene_of
 from .sweeps.tell import story
 from .sweeps.verdict import bound_s, run_and_judge
@@ -134,7 +134,7 @@ def play_of_scenario(
     within_s = None if task else bound_s(found.scenario)
     settings = found.scenario.settings
     asked = settings.own.asks_of_task()
-    toy = partial(toy_task, found.scenario.toy_size, thaws=found.scenario.thaws)
+    toy = partial(toy_task_of, found.scenario)
     functions = load_task(task, settings.arguments, asked) if task else toy()
     if task is None:
         defined(file, {}, asked)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from ..channel import Channel, Envelope
 from ..limits import VIEW_MEMBERS_MAX
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .acceptor import Acceptor
 from .echoes import enough_of, mark_of, partners
@@ -34,7 +34,7 @@ from .messages import Confirm, Confirmed, Install, Restarted, Stale
 from .outsiders import Outsiders
 from .quorum import Quorum
 from .roster import TRY_FOR, Roster
-from .view import Decree, View
+from .view import Believed, Decree, View
 
 _PROMPT = 8
 _NO_VIEW, _NO, _ADOPTED, _HOLDS = range(4)
@@ -249,9 +249,10 @@ class Hearsay:
         there = sum(1 for peer in members if peer in words or (peer not in left_out and self._there(peer)))
         if len(words) + own < enough_of(there + (roster.id in roster.view.ids)):
             return False
-        if self._acceptor.proposed_by(decree) in claim.hold:
-            return True
-        return len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
+        several = len(words) >= min(there, 2) and len(words) + own >= roster.view.majority() > 1
+        if believed := several or self._acceptor.proposed_by(decree) in claim.hold:
+            witness(Believed(there + (roster.id in roster.view.ids), len(words) + own))
+        return believed
 
     def _on_echo(self, peer: PeerId) -> None:
         for mark, claim in self._claims.items():

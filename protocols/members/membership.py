@@ -267,7 +267,8 @@ class Membership:
         """The decree holds: go on to its view."""
         view, before, roster, led = decree.view, self.view, self._roster, teller == self.me.id
         if led:
-            witness(Decided(view.generation, view.ids, tuple(one.id for one in view.learners), view.started))
+            learners, senior = tuple(one.id for one in view.learners), next(iter(view.by_seniority), "")
+            witness(Decided(view.generation, view.ids, learners, view.started, senior))
         if not view.holds(self.me) and not (self.me.id in roster.leaving and view.anybody(self.me.id) is None):
             if before.holds(self.me):
                 contact = next((peer for peer in (teller, *view.ids) if peer in view.ids), teller)

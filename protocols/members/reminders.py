@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Set
+from dataclasses import dataclass
 
 from ..channel import Channel
-from ..testpoints import sometimes
+from ..testpoints import sometimes, witness
 from ..transport import PeerId
 from .messages import Behind, Install, Propose
 from .roster import Roster
@@ -35,6 +36,15 @@ from .view import Decree
 
 _TOLD_BY_EACH = 3
 """Each peer sends the new view to the newcomers among this many peers after it in the ring of the view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reminds:
+    """Event for a simulation's checkers: this member passes a proposal of `proposer` on, and reaches these members of
+    its view, itself among them, the most senior first."""
+
+    proposer: PeerId
+    reached: tuple[PeerId, ...]
 
 
 class Reminders:
@@ -74,6 +84,7 @@ class Reminders:
     def _pass_on(self, proposal: Propose, proposer: PeerId) -> None:
         roster, endpoint = self._roster, self._channel.endpoint
         reached = [peer for peer in roster.view.by_seniority if endpoint.is_lost(peer) is None]
+        witness(Reminds(proposer, tuple(reached)))
         for peer in dict.fromkeys((*reached[:1], roster.coordinator)):
             if peer is not None and peer not in (roster.id, proposer):
                 sometimes("a proposal was passed on to the coordinator")

@@ -229,12 +229,13 @@ class Adoption(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Decided:
     """Event for a simulation's checkers: the view of `generation` is decided, even if no other peer has heard of it
-    yet."""
+    yet. `senior`: its most senior member."""
 
     generation: int
     members: tuple[PeerId, ...]
     learners: tuple[PeerId, ...] = ()
     started: bool = True
+    senior: PeerId = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,15 @@ class Answered:
     because it has answered."""
 
     peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """Event for a simulation's checkers: this peer goes on to a view as so many members have adopted its decree
+    (`agree`) of those that it waits for (`reached`), itself among them where it is a member, or has adopted it."""
+
+    reached: int
+    agree: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,28 @@ class Holds:
 
 
 @dataclass(frozen=True, slots=True)
+class Sifted:
+    """Event for a simulation's checkers: a worker's filters have made `sent` of the trained elements `pushed` of its
+    push number `seq` and of those that were `owed` before, and keep `left` for later; all [m]. None: nothing is owed or
+    left."""
+
+    seq: int
+    pushed: Tensor
+    owed: Tensor | None
+    sent: Tensor
+    left: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trains:
+    """Event for a simulation's checkers: a worker that keeps a model of its own takes its next local steps from
+    `model` [n], with the clock `clock`."""
+
+    clock: int
+    model: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Shares:
     """Event for a simulation's checkers: a worker goes on in the memory that all workers of the view `epoch` share.
     `secret`: the bytes that identify the memory."""

@@ -24,6 +24,8 @@ from ...aggregation.codecs.codec import seed_of
 from ...aggregation.filters.filter import Filters, Push
 from ...aggregation.rows import INDEX, Rows, Table, share
 from ...aggregation.vector import Part
+from ..testpoints import witness
+from .events import Sifted
 from .keys import Keys
 from .reading import Values
 from .shares import Pushes
@@ -70,12 +72,12 @@ class Filtering:
         self._parts = tuple(part for number, part in enumerate(keys.parts) if not keys.is_buffer(number))
 
     def apply(
-        self, pushed: Pushes, pulled: Values, residual: Residual, rate: float, seed: int, *, last: bool
+        self, pushed: Pushes, pulled: Values, residual: Residual, rate: float, seed: int, *, seq: int, last: bool
     ) -> tuple[Pushes, int]:
         """The push to send in place of `pushed`, and the number of elements that are kept back or forgotten. `pulled`:
-        the values from which its steps began, with the same rows; `rate`, `seed`: see `Push`. `residual` is changed: it
-        loses what is sent and gets what is kept back. The worker's `last` push is not filtered, and has all that waits.
-        Raises ValueError as `Filters.apply`."""
+        the values from which its steps began, with the same rows; `rate`, `seed`: see `Push`. `seq`: its number.
+        `residual` is changed: it loses what is sent and gets what is kept back. The worker's `last` push is not
+        filtered, and has all that waits. Raises ValueError as `Filters.apply`."""
         trained, waited = pushed.vector[: self._parameters], residual.vector
         if last:
             sent, residual.vector, held, coded = trained if waited is None else trained + waited, None, 0, {}
@@ -83,6 +85,7 @@ class Filtering:
             push = Push(pulled.vector[: self._parameters], rate, seed, self._parts)
             sent, residual.vector, held, some = self._filters.apply(trained, waited, push)
             coded = {**some}
+        witness(Sifted(seq, trained, waited, sent, residual.vector))
         rows = dict(pushed.rows)
         for table in self._keys.tables:
             if last:

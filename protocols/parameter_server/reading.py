@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from ..channel import Envelope
 from ..link.link import PeerLost
 from ..transfer.elements import of_bytes, raw
 from ..transport import PeerId
+from ..work import Begin, Load
 from .keys import Keys
 from .messages import Pulled
 from .parcels import Parcels
@@ -40,6 +41,10 @@ class Values:
     def clock(self) -> int:
         """The highest of `clocks`."""
         return max(self.clocks)
+
+    def with_rows(self, begin: Begin) -> Begin:
+        """`begin`, from these rows too. Without rows it stays the very object that the replica may know."""
+        return replace(begin, rows=self.rows) if self.rows and isinstance(begin, Load) else begin
 
 
 @dataclass(frozen=True, slots=True)

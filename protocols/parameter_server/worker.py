@@ -26,10 +26,12 @@ from ...aggregation.codecs.codec import seed_of
 from ..clock import RunClock
 from ..conversation import Came, End, Outcome, Position
 from ..members.presence import Presence
+from ..testpoints import Became, witness
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Foresee, Job, Keep, Load, Steps, Update, Work
 from .client import Client
 from .evaluations import is_evaluated
+from .events import Trains
 from .filtering import Residual
 from .messages import FOREVER
 from .options import Options
@@ -134,11 +136,13 @@ class Worker:
                 return await self._last_work()
             own = state.model if state.own else None
             state.read = self._pulled.updates
-            self._begin = _with_rows(algorithm.begin(self._pulled.vector, own), self._pulled)
+            self._begin = self._pulled.with_rows(algorithm.begin(self._pulled.vector, own))
         else:
             self._begin = Load(state.model) if algorithm.meets else Keep()
         if isinstance(self._begin, Load):
             state.model = self._begin.vector
+        if algorithm.meets:
+            witness(Trains(state.clock, state.model))
         self._job = Steps(self._left(), total=self._left(), step=state.step)
         return Work(self._begin, self._job)
 
@@ -237,6 +241,8 @@ class Worker:
         moved = Pushes(change, {name: rows.minus(self._pulled.rows[name]) for name, rows in update.rows.items()})
         state.model = options.algorithm.after(self._pulled.vector, update.vector, change)
         state.clock, state.step, state.own = state.clock + 1, state.step + update.steps, True
+        if options.algorithm.meets:
+            witness(Became(state.clock, state.model))
         pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
@@ -278,7 +284,7 @@ class Worker:
             return
         state.clock += 1
         none = Pushes(torch.zeros_like(state.model), {})
-        rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, last=True)
+        rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, seq=state.clock, last=True)
         self._client.push(state.clock, rest, state.read, last=True, rest=True, sparse=True)
 
     def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
@@ -288,13 +294,8 @@ class Worker:
             return pushed, 0
         assert self._pulled is not None
         rate = learning_rate if options.function.takes == "gradient" else 1.0
-        seed = seed_of(self._presence.me, state.clock)
-        return options.filters.apply(pushed, self._pulled, state.residual, rate, seed, last=self._is_over)
+        seq, seed, last = state.clock, seed_of(self._presence.me, state.clock), self._is_over
+        return options.filters.apply(pushed, self._pulled, state.residual, rate, seed, seq=seq, last=last)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _with_rows(begin: Begin, pulled: Values) -> Begin:
-    """`begin`, from the pulled rows too. Without rows it stays the very object that the replica may know."""
-    return replace(begin, rows=pulled.rows) if pulled.rows and isinstance(begin, Load) else begin

@@ -58,6 +58,21 @@ def no_earlier_state_is_taken_than_is_wanted(scenario: Scenario, entries: Sequen
                 yield f"{life} takes round {event.round}, where round {of.least} or a later one is wanted"
 
 
+def a_member_that_is_behind_takes_the_state_of_all(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member that is behind takes the state from which all members go on, and no later one: what others have done
+    since is not agreed upon where this member counts."""
+    wanted: dict[str, Fetches] = {}
+    for _, life, event in entries:
+        if isinstance(event, Fetches):
+            wanted[life] = event
+        elif isinstance(event, Moved) and event.now not in _INSIDE:
+            wanted.pop(life, None)
+        elif isinstance(event, Committed):
+            of = wanted.pop(life, None)
+            if of is not None and of.lags and event.attempt is None and event.round != of.number:
+                yield f"{life} takes round {event.round}, where all go on from round {of.number}"
+
+
 def a_new_view_ends_no_fetch_of_the_same_state(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A member that is behind begins to fetch a state once, however often the view changes meanwhile, and again only
     after it has failed, or was given up."""
@@ -88,6 +103,7 @@ FETCHES: tuple[Check, ...] = (
     a_donor_gives_the_parts_that_it_has_announced,
     a_given_up_peer_fetches_nothing,
     no_earlier_state_is_taken_than_is_wanted,
+    a_member_that_is_behind_takes_the_state_of_all,
     a_new_view_ends_no_fetch_of_the_same_state,
     a_view_goes_on_from_what_one_of_its_members_holds,
 )

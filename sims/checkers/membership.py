@@ -18,6 +18,7 @@ from ..world.event_log import Entry, Heard, Told
 from ..world.hostile import GUEST, KEY
 from .common import Check
 from .membership_over_lives import WORDS
+from .membership_reminders import REMINDERS
 
 _NOBODY = Overruled(0, ())
 _OF_VIEWS = (Propose, Promise, Adopt, Adopted, Behind, Suspicion, Learned)
@@ -35,7 +36,8 @@ def whoever_is_behind_is_told(scenario: Scenario, entries: Sequence[Entry]) -> I
     due: dict[tuple[str, str], tuple[float, bool, int]] = {}
     told_s: dict[tuple[str, str, bool], float] = {}
     for time_s, life, event in entries:
-        for of in [of for of in due if of[0] == life and not (isinstance(event, Told) and event.to == of[1])]:
+        told_to = event.to if isinstance(event, Told) and isinstance(event.what, Install | Behind) else ""
+        for of in [of for of in due if of[0] == life and of[1] != told_to]:
             since_s, later, generation = due.pop(of)
             if told_s.get((*of, later), -1.0) < since_s - (0.0 if later else interval_s):
                 what = f"is not asked for generation {generation}" if later else f"is not sent generation {views[life]}"
@@ -47,8 +49,8 @@ def whoever_is_behind_is_told(scenario: Scenario, entries: Sequence[Entry]) -> I
             told_s = {of: at_s for of, at_s in told_s.items() if of[0] != life}
         elif isinstance(event, Moved):
             inside[life] = event.now in _INSIDE
-        elif isinstance(event, Told):
-            due.pop((life, event.to), None)
+        elif isinstance(event, Told) and told_to:
+            due.pop((life, told_to), None)
             told_s[life, event.to, isinstance(event.what, Behind)] = time_s
         elif isinstance(event, Heard) and inside.get(life) and isinstance(event.what, _OF_VIEWS):
             told, now = event.what.generation, views.get(life, 0)
@@ -104,6 +106,7 @@ MEMBERSHIP: tuple[Check, ...] = (
     the_time_of_gathering_keeps_nobody_out,
     nobody_joins_anew_for_a_coordinator_that_has_ended,
     *WORDS,
+    *REMINDERS,
 )
 """The promises that are checked in every simulation whose members agree on views. In others they hold trivially,
 because there are no such events."""

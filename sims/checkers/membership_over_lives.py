@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ...protocols.members.edges import LostCoordinator
 from ...protocols.members.messages import Promise
 from ...protocols.members.states import Moved, State
-from ...protocols.members.view import Answered, Bound, Decided, Followed, HeardOf
+from ...protocols.members.view import Answered, Believed, Bound, Decided, Followed, HeardOf
 from ..scenarios.scenario import Kind, Scenario
 from ..world.event_log import Entry, Fell, Gone, Heard
 from .common import Check
@@ -45,7 +45,7 @@ def a_lost_coordinator_is_accused_again(scenario: Scenario, entries: Sequence[En
     accuses it again: the words of others on it may be outdated. Not judged are processes that stood still."""
     until_s = 1.1 * scenario.settings.patience_s
     lost_s: dict[tuple[str, str], float] = {}
-    still = _stood_still(entries)
+    still = stood_still(entries)
     for time_s, life, event in entries:
         for of in [of for of, since_s in lost_s.items() if of[0] == life and time_s > since_s + until_s]:
             yield f"{life} has lost {of[1]} at {lost_s.pop(of):.3f} s and does not accuse it again"
@@ -63,7 +63,7 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
     processes that stood still."""
     bound: dict[str, Bound] = {}
     due: dict[str, tuple[float, int]] = {}
-    still = _stood_still(entries)
+    still = stood_still(entries)
     for time_s, life, event in entries:
         if life in due and time_s > due[life][0] + scenario.settings.patience_s:
             yield f"{life} does not vote in generation {due.pop(life)[1]}, in which its former life is a member"
@@ -78,7 +78,16 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
             due.pop(life, None)
 
 
-def _stood_still(entries: Sequence[Entry]) -> set[str]:
+def two_believed_decrees_have_an_honest_adopter(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A member goes on to a view only when so many of the members that it reaches have adopted its decree, itself
+    counted among them, that any two sets of so many share more than a third of all: so they share an honest member,
+    which has adopted one decree under a ballot (Bracha, "Asynchronous Byzantine agreement protocols", 1987)."""
+    for time_s, life, event in entries:
+        if isinstance(event, Believed) and 2 * event.agree - event.reached <= (event.reached - 1) // 3:
+            yield f"{life} goes on at {time_s:.3f} s as {event.agree} of {event.reached} have adopted a decree"
+
+
+def stood_still(entries: Sequence[Entry]) -> set[str]:
     """The lives whose process stood still for a while."""
     strokes = (event for *_, event in entries if isinstance(event, Fell) and event.kind in _STANDS_STILL)
     return {life for stroke in strokes for life in stroke.who}
@@ -88,5 +97,6 @@ WORDS: tuple[Check, ...] = (
     an_answer_shows_that_its_sender_is_there,
     a_lost_coordinator_is_accused_again,
     a_former_acceptor_goes_with_its_life,
+    two_believed_decrees_have_an_honest_adopter,
 )
 """More promises that are checked in every simulation whose members agree on views."""

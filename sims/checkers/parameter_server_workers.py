@@ -19,6 +19,7 @@ from ...protocols.transport import PeerId
 from ..scenarios.scenario import Kind, Scenario
 from ..world.event_log import Entry, Fell, Gone, OutOfMemory, id_of
 from .common import Check
+from .parameter_server_kept import KEPT
 
 _TRIPS = 1 + 2 * 5
 """The most messages, one after the other, until the others have gone on without a member: its own, by which it tells
@@ -120,5 +121,6 @@ WORKERS: tuple[Check, ...] = (
     a_worker_whose_pushes_come_is_not_reported,
     a_worker_that_hangs_is_not_waited_for,
     a_synchronous_step_leaves_no_worker_behind,
+    *KEPT,
 )
 """The promises to workers that are checked in every simulation of the parameter server."""

@@ -99,6 +99,20 @@ def _slow_worker(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, groups=groups, settings=scenario.settings.changed(steps=12))
 
 
+def _filters_and_a_restart(scenario: Scenario, chance: random.Random) -> Scenario:
+    """A worker whose filters keep much back is restarted from a checkpoint that is older than its last pushes. Nothing
+    else goes wrong."""
+    settings, servers = scenario.settings, scenario.settings.own.server_count()
+    name = ParameterServerSettings.of(settings).algorithm.text
+    if servers == 0 or name.startswith("easgd") or name in _WITHOUT_RANGES or scenario.has_hostile_member:
+        return scenario
+    who, patience_s = chance.randrange(servers, scenario.settings.founders), settings.patience_s
+    restart = Fault(kind=Kind.RESTART, who=(who,), at_step=chance.randint(8, 14), for_s=0.1 * patience_s)
+    settings = settings.changed(filters=chance.choice(_FILTERS), steps=24, checkpoint_every_s=chance.uniform(0.7, 1.5))
+    groups = tuple(replace(group, step_s=0.1) for group in scenario.groups)
+    return replace(scenario, settings=settings, groups=groups, faults=(restart,), buggify=False)
+
+
 def _many_ranges(scenario: Scenario, chance: random.Random) -> Scenario:
     """As many ranges as there may be, and so many workers that the clocks of all in the ranges of one chain are more
     than a message can list. Nothing goes wrong, and two steps suffice, as each range takes its time."""
@@ -126,6 +140,7 @@ SIMULATION = Simulation(
     harshness={
         "a hung worker": (0.06, _hung_worker),
         "slow workers": (0.05, _slow_worker),
+        "filters and a restart": (0.04, _filters_and_a_restart),
         "many ranges": (0.025, _many_ranges),
     },
     simpler=(

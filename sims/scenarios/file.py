@@ -43,6 +43,7 @@ _TOP = (
     "buggify",
     "toy_size",
     "thaws",
+    "evaluates",
     "priorities",
 )
 
@@ -99,6 +100,7 @@ def read_scenario(path: Path, flags: Mapping[str, object] | None = None, tell: T
         buggify=top.take("buggify", read.flag, False),
         toy_size=top.take("toy_size", read.whole(1, TOY_SIZE_MAX), TOY_SIZE),
         thaws=top.take("thaws", read.flag, False),
+        evaluates=top.take("evaluates", read.flag, False),
         priorities=top.take("priorities", read.whole(0, PRIORITIES_MAX), None),
     )
     return ScenarioFile(scenario, None if task is None else path.parent / task)

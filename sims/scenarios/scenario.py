@@ -144,7 +144,8 @@ class Scenario:
     their peers share. `arrivals`: (number of a peer, virtual time at which its process starts); all others start at
     time 0. `faults`: see `Fault`. `faults_until_s`: virtual time at which all faults are healed and no more occur;
     None: never. `buggify`: the library's own code does legal but unlikely things, until `faults_until_s`. `toy_size`:
-    number of inputs of the toy task's model, if there is no other task; `thaws`: its bias is unfrozen during the run.
+    number of inputs of the toy task's model, if there is no other task; `thaws`: its bias is unfrozen during the run;
+    `evaluates`: it has a metric.
     `priorities`: number of changes of the random priorities by which messages are delivered (`sims.world.priorities`);
     None: messages are delivered in order of arrival.
     """
@@ -158,6 +159,7 @@ class Scenario:
     buggify: bool = False
     toy_size: int = TOY_SIZE
     thaws: bool = False
+    evaluates: bool = False
     priorities: int | None = None
 
     @classmethod

@@ -30,6 +30,8 @@ def _lines(scenario: Scenario, task: Path | None) -> Iterator[str]:
         yield f"toy_size = {scenario.toy_size}"
     if scenario.thaws:
         yield "thaws = true"
+    if scenario.evaluates:
+        yield "evaluates = true"
     if scenario.priorities is not None:
         yield f"priorities = {scenario.priorities}"
     yield from ("", "[settings]")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...peers.records.records import ExchangeRecord
 from ...peers.task.task import Task
-from .scenario import TOY_SIZE
+from .scenario import TOY_SIZE, Scenario
 
 _BATCHES = 8
 
@@ -28,9 +28,15 @@ def _inputs(size: int, data_shard: int) -> Tensor:
     return inputs
 
 
-def toy_task(size: int = TOY_SIZE, *, thaws: bool = False) -> Task:
+def toy_task_of(scenario: Scenario) -> Task:
+    """The toy task of a scenario."""
+    return toy_task(scenario.toy_size, thaws=scenario.thaws, evaluates=scenario.evaluates)
+
+
+def toy_task(size: int = TOY_SIZE, *, thaws: bool = False, evaluates: bool = False) -> Task:
     """Linear regression with `size` inputs on random data that differ between data shards. `thaws`: the bias is frozen
-    at first, and the peers unfreeze it after different rounds."""
+    at first, and the peers unfreeze it after different rounds. `evaluates`: it has the loss on the first shard as a
+    metric."""
 
     def model() -> nn.Module:
         return nn.Linear(size, 1)
@@ -44,9 +50,14 @@ def toy_task(size: int = TOY_SIZE, *, thaws: bool = False) -> Task:
     def query(rows: tuple[Tensor, Tensor], model: nn.Module) -> tuple[Tensor, ...]:
         return torch.autograd.grad(loss(model, rows), list(model.parameters()))
 
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"loss": float(loss(model, data(0, 1)[0]))}
+
     task = Task(
         Path("toy"), model, data, loss, None, lambda parameters: torch.optim.SGD(parameters, lr=0.05), query=query
     )
+    if evaluates:
+        task = replace(task, evaluate=evaluate, metrics={"loss": "lower"})
     return _thawing(task) if thaws else task
 
 

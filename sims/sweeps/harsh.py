@@ -236,6 +236,12 @@ def _uneven_checkpoints(scenario: Scenario, chance: random.Random) -> Scenario:
     return _with(replace(scenario, settings=settings), outage, *([after] if chance.random() < 0.5 else []))
 
 
+def _evaluations(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Models are evaluated, between exchanges and at the end."""
+    settings = scenario.settings.changed(evaluate_every=chance.choice((1, 2, 5)))
+    return replace(scenario, settings=settings, evaluates=True)
+
+
 def _priorities(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, priorities=chance.choice((0, 1, 3, 10)))
 
@@ -265,6 +271,7 @@ HARSHNESS: dict[str, Harsher] = {
     "hostile keys": (0.2, _hostile_keys),
     "uneven checkpoints": (0.15, _uneven_checkpoints),
     "priorities": (0.35, _priorities),
+    "evaluations": (0.25, _evaluations),
     "undialable": (0.08, undialable),
 }
 """What makes scenarios of all conversations harsher; a conversation may have more (`Simulation.harshness`)."""

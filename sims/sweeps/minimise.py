@@ -70,6 +70,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, toy_size=TOY_SIZE)
     if scenario.thaws:
         yield replace(scenario, thaws=False)
+    if scenario.evaluates:
+        yield replace(scenario, evaluates=False)
     if not all(group.dialable for group in scenario.groups):
         yield replace(scenario, groups=tuple(replace(group, dialable=True) for group in scenario.groups))
     plain = tuple(Group(peers=one.peers, link=_PLAIN, step_s=_STEP_S, role=one.role) for one in scenario.groups)

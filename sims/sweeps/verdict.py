@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...peers.task.model_copy import Diverged
 from ...peers.task.task import TaskError
 from ..scenarios.scenario import Scenario
-from ..scenarios.toy import toy_task
+from ..scenarios.toy import toy_task_of
 from ..world.loop import Deadlock, run_virtual
 from ..world.world import Hung, Simulated, World
 from .promises import broken
@@ -65,7 +65,7 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
 def judge(scenario: Scenario) -> Verdict:
     """Run `scenario` with the toy task in a world of its own, for at most `bound_s` virtual seconds. Returns the
     verdict."""
-    world = World(toy_task(scenario.toy_size, thaws=scenario.thaws), scenario)
+    world = World(toy_task_of(scenario), scenario)
     _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened
     last = story(scenario, world.log.entries, wrong) if wrong else ()

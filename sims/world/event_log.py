@@ -142,7 +142,8 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Event: an endpoint delivers a message `what` of peer `sender` that belongs to a change of the view."""
+    """Event: an endpoint delivers a message `what` of peer `sender` that belongs to a change of the view or votes on a
+    round."""
 
     sender: str
     what: Any
@@ -150,7 +151,8 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Event: a peer sends peer `to` a message `what` that tells of a view, or asks for one."""
+    """Event: a peer sends peer `to` a message `what` that belongs to a change of the view, tells of a view, or asks for
+    one."""
 
     to: str
     what: object

@@ -9,6 +9,8 @@ import random
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.envelope import Envelope
 from ...protocols.link.link import Link
+from ...protocols.local_sgd.commit import Commit, Have
+from ...protocols.members.echoes import Echo
 from ...protocols.members.edges import Reaches
 from ...protocols.members.messages import (
     Adopt,
@@ -26,8 +28,11 @@ from ...protocols.transport import PeerId, Transport
 from ...protocols.wire.frames import Buffer, Frame, Lane
 from .event_log import Faulted, Heard, Misdelivered, Silent, Told, Unpaid
 
-OF_CHANGES = (Propose, Promise, Adopt, Adopted, Behind, Suspicion, Learned, Reaches)
-"""The kinds of messages of changes of the view that are recorded where they are delivered."""
+HEARD = (Propose, Promise, Adopt, Adopted, Echo, Behind, Suspicion, Learned, Reaches, Have, Commit)
+"""The kinds of messages that are recorded where they are delivered: those of changes of the view, and votes on rounds,
+which name the view of their sender."""
+TOLD = (Propose, Promise, Adopt, Adopted, Install, Behind)
+"""The kinds of messages that are recorded where they are sent."""
 
 
 class Overheard(Endpoint):
@@ -64,7 +69,7 @@ class Overheard(Endpoint):
         if frame.seq != handed_on[frame.lane] or frame.towards != link.incarnation:
             what = type(envelope.message).__name__
             witness(Misdelivered(link.peer, what, frame.seq, handed_on[frame.lane]))
-        if isinstance(envelope.message, OF_CHANGES):
+        if isinstance(envelope.message, HEARD):
             witness(Heard(link.peer, envelope.message))
         handed_on[frame.lane] = max(handed_on[frame.lane], frame.seq + 1)
         super()._deliver(link, self._watched(envelope))
@@ -83,7 +88,7 @@ class Overheard(Endpoint):
         return Envelope(envelope.sender, envelope.message, payload, envelope.cost, envelope.channel, given)
 
     def post(self, channel: str, to: PeerId, message: object) -> None:
-        if isinstance(message, Install | Behind):
+        if isinstance(message, TOLD):
             witness(Told(to, message))
         super().post(channel, to, message)
 

@@ -20,7 +20,12 @@ SWEPT = ("aggregation", "protocols")
 """The layers whose mutants a sweep is to find."""
 CONVERSATIONS = {
     "gossip": ("protocols/gossip/", "protocols/swim/", "aggregation/mixing/"),
-    "parameter_server": ("protocols/parameter_server/", "aggregation/server/", "aggregation/consistency.py"),
+    "parameter_server": (
+        "protocols/parameter_server/",
+        "aggregation/server/",
+        "aggregation/filters/",
+        "aggregation/consistency.py",
+    ),
 }
 """The files that one conversation alone uses. All else is swept with local SGD, which uses all of that."""
 USUAL = "allreduce"

@@ -244,7 +244,7 @@ def test_a_run_resumed_without_filters_pushes_what_they_had_held_back() -> None:
     assert filters is not None
     change, pulled = Pushes(torch.full((4,), 2.0), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
     for due in (3.0, 2.0):
-        sent, held = filters.apply(change, pulled, residual, 1.0, 0, last=False)
+        sent, held = filters.apply(change, pulled, residual, 1.0, 0, seq=1, last=False)
         assert (sent.vector.tolist(), held) == ([due] * 4, 0)
 
 
@@ -280,7 +280,7 @@ def test_what_was_sent_and_what_waits_of_rows_are_all_changes(filters: str) -> N
         values = torch.randn(12, 8, generator=chance)
         pulled = Values(torch.zeros(4), {"words": Rows(ids, torch.ones(12, 8))}, (0,), (0,), 1, "")
         change = Pushes(torch.zeros(4), {"words": Rows(ids, values)})
-        found, back = filtering.apply(change, pulled, residual, 1.0, turn, last=turn == 29)
+        found, back = filtering.apply(change, pulled, residual, 1.0, turn, seq=turn, last=turn == 29)
         rows, held = found.rows["words"], held + back
         assert bool(torch.isin(rows.ids, ids).all()) or turn == 29
         for number, block in keys.blocks.items() if keys.codec is not None and turn < 29 else ():
@@ -342,7 +342,7 @@ def test_a_rest_that_comes_alone_counts_as_among_all_workers() -> None:
 def test_a_last_push_of_no_rows_is_of_the_tables_type() -> None:
     keys = Keys([Part(0, 4)], 4, torch.float64, [Table("words", 5, 2)])
     none, pulled = Pushes(torch.zeros(4, dtype=keys.dtype), {}), Values(torch.zeros(4), {}, (0,), (0,), 1, "")
-    last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, last=True)
+    last, _ = Filtering(parse_filters("skip"), keys, 4).apply(none, pulled, Residual(), 1.0, 0, seq=1, last=True)
     assert not any(Sparse.of(keys, last).counts(range(1, len(keys))))
 
 
