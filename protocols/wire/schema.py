@@ -87,8 +87,7 @@ class Flat(NamedTuple):
 
     def read(self, unpacker: Unpacker) -> tuple[Any, ...]:
         """The values of the fields as they were written, not checked yet. Raises ValueError."""
-        values: list[Any] = []
-        header = unpacker.read_array_header
+        values, header = list[Any](), unpacker.read_array_header
         for many in self.runs:
             if many > 0:
                 values += islice(unpacker, many)
