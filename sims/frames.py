@@ -6,8 +6,8 @@ import msgpack
 
 from ..protocols.wire.frames import kinds
 
-_BEFORE_KIND = 6
-"""Number of the fields before the message's name in a header: five integers and the channel
+_BEFORE_KIND = 10
+"""Number of the fields before the message's name in a header: nine integers and the channel
 (`protocols.wire.frames`)."""
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Lane, Packed, PeerMisbehaved, message, seal
+from ..wire.frames import HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, Buffer, Counts, Lane, Packed, PeerMisbehaved, message
 from .congestion import ASK_S, CHUNK_BYTES_MIN, WINDOW_BYTES_MAX, Rate
 from .envelope import Envelope
+from .lost import PeerLost
 
 CREDIT_BYTES_MIN = 256 * 1024
 """The least bytes of unconsumed messages that a receiver allows one sender."""
@@ -41,16 +42,12 @@ class Room(NamedTuple):
 @message("link", lane=Lane.LINK)
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Heartbeat, acknowledgement and credit in one message. All numbers are absolute: a lost or repeated pulse does no
-    harm.
+    """A heartbeat: a frame for its counts alone (`wire.frames.Counts`), or a question for those of the other side.
 
-    received: per lane, all sequence numbers below this have arrived. limit: per lane, the byte count up to which the
-    receiver of this pulse may send. ping: number of a question for a pong (0: none). pong: number of the ping that this
-    answers (0: none). at_s: send time in seconds on the sender's clock; only differences have a meaning.
+    ping: number of a question for a pong (0: none). pong: number of the ping that this answers (0: none). at_s: send
+    time in seconds on the sender's clock; only differences have a meaning.
     """
 
-    received: tuple[int, ...]
-    limit: tuple[int, ...]
     ping: int
     pong: int
     at_s: float
@@ -81,11 +78,12 @@ class Packet:
 @dataclass(slots=True)
 class Outbound:
     """The sending half of a lane: a queue, and the packets in flight. Byte counts are costs (`cost_bytes`) since the
-    link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement; `ask_at`: earliest
-    time of the next one that a full window does not force. `acked_at`: time of the last acknowledgement;
-    `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's credit, 0 before the
-    first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once. `full_until_seq`: the
-    number of the first packet that had to wait for the window the last time; `oldest`: see `stalled`."""
+    link began. `asked_bytes`: bytes sent before the last ping that asked for an acknowledgement, or acknowledged
+    without one; `ask_at`: earliest time of the next ping that a full window does not force. `acked_at`: time of the
+    last acknowledgement; `acked_posted_at`: send time of the packet that it acknowledged. `limit_bytes`: the receiver's
+    credit, 0 before the first pulse; `first_limit_bytes`: its first credit, which is as much as it takes at once.
+    `full_until_seq`: the number of the first packet that had to wait for the window the last time; `oldest`: see
+    `stalled`."""
 
     limit_bytes: int = 0
     first_limit_bytes: int = 0
@@ -103,7 +101,7 @@ class Outbound:
 
     @property
     def unasked_bytes(self) -> int:
-        """Bytes that were sent since the last ping that asked for an acknowledgement."""
+        """Bytes that were sent since the last ping that asked for an acknowledgement, and have to be asked about."""
         return self.posted_bytes - self.asked_bytes
 
     def may_ask(self, *, known: bool, now: float) -> bool:
@@ -115,20 +113,20 @@ class Outbound:
         self.ask_at = now + ASK_S
         return True
 
-    def sendable(self, window_bytes: int, now: float, incarnation: int, towards: int) -> Packet | None:
+    def sendable(self, window_bytes: int, now: float, sealed: Callable[[Packed, int], bytes]) -> Packet | None:
         """The packet that the caller sends now, which is in flight from now on. None: the window or the credit is used
         up, or no packet waits. Credit may be overshot by one message, and a window in which nothing is in flight takes
-        any message, so that none is too large for them. `incarnation`, `towards`: for the packet's header."""
-        if not self.queue:
+        any message, so that none is too large for them. `sealed` makes the header of a packed message with its sequence
+        number. The receiver gets the counts in it at once, or, if the window is full, by the ping that is due then:
+        credit in a header that waits for credit itself would stop both sides."""
+        if not self.queue or self.posted_bytes >= self.limit_bytes:
             return None
         packet = self.queue[0]
         if not packet.header:
-            packet.seq, packet.header = self.next_seq, seal(packet.packed, incarnation, towards, self.next_seq)
+            packet.seq, packet.header = self.next_seq, sealed(packet.packed, self.next_seq)
             packet.cost = cost_bytes(packet.header, packet.payload)
         if self.in_flight and self.posted_bytes - self.acked_bytes + packet.cost > window_bytes:
             self.full_until_seq = self.next_seq
-            return None
-        if self.posted_bytes >= self.limit_bytes:
             return None
         if not self.in_flight:
             self.acked_at = self.acked_posted_at = now
@@ -146,13 +144,23 @@ class Outbound:
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
         self.first_limit_bytes = self.first_limit_bytes or limit_bytes
 
+    def give_up(self, lost: PeerLost) -> None:
+        """Forget all packets. Those who wait until theirs is sent get `lost`."""
+        for packet in self.queue:
+            if packet.posted is not None and not packet.posted.done():
+                packet.posted.set_exception(lost)
+        self.queue.clear()
+        self.in_flight.clear()
+
     def stalled(self) -> bool:
         """Whether the oldest packet in flight is the same as at the previous call."""
         before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
         return self.oldest is not None and self.oldest is before
 
-    def acknowledge(self, received: int, limit_bytes: int, now: float) -> Rate | None:
-        """Note that all packets before seq `received` have arrived, and the receiver's credit limit. Returns the
+    def acknowledge(self, received: int, limit_bytes: int, now: float, *, by_message: bool = False) -> Rate | None:
+        """Note that all packets before seq `received` have arrived, and the receiver's credit limit. `by_message`: a
+        message of the receiver tells so, and no pulse. While no packet waits, messages tell as much as the pongs to
+        pings would, so no ping is due for what they acknowledge, and none for 0.02 s from now on. Returns the
         delivery rate of these packets; None if none of them is newly acknowledged, if the newest was sent more than
         once, or if no time has passed. The rate is the bytes acknowledged since the newest was sent, over the time in
         which they were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind
@@ -164,6 +172,8 @@ class Outbound:
         self.granted(limit_bytes)
         if newest is None:
             return None
+        if by_message and not self.queue:
+            self.asked_bytes, self.ask_at = max(self.asked_bytes, self.acked_bytes), now + ASK_S
         self.acked_at, self.acked_posted_at = now, newest.posted_at
         if newest.acked_at is None or now <= newest.acked_at:
             return None
@@ -176,7 +186,7 @@ class Inbound:
     """The receiving half of a lane. `room` returns the present limits of its sender. `consumes`: each message counts as
     consumed as soon as it is handed on. `next_seq`: the next message in order; `early`: messages that arrived before
     it; `received_bytes`, `consumed_bytes`: costs (`cost_bytes`) since the link began; `told_*`: the numbers in the last
-    pulse to the sender."""
+    frame to the sender; `low_bytes`: when less than this is left of its credit, the next message tells it of more."""
 
     room: Callable[[Inbound], Room]
     consumes: bool = False
@@ -186,6 +196,7 @@ class Inbound:
     early: dict[int, Envelope] = field(default_factory=dict)
     told_received: int = 0
     told_limit_bytes: int = 0
+    low_bytes: float = math.inf
 
     def limit_bytes(self, room: Room) -> int:
         """The byte count, since the link began, up to which the sender may send with this room. It never falls below
@@ -194,7 +205,7 @@ class Inbound:
         return max(self.told_limit_bytes, int(most))
 
     def owes(self) -> bool:
-        """Whether a pulse would tell the sender anything new: that more has arrived, or that it may send more."""
+        """Whether a frame would tell the sender anything new: that more has arrived, or that it may send more."""
         limit_bytes = self.limit_bytes(self.room(self))
         return self.told_received != self.next_seq or limit_bytes > self.told_limit_bytes
 
@@ -210,8 +221,18 @@ class Inbound:
 
     def tell(self) -> None:
         """Note the present numbers as told: the caller sends them to the sender in a pulse."""
-        self.told_received = self.next_seq
-        self.told_limit_bytes = self.limit_bytes(self.room(self))
+        self.told_received, room = self.next_seq, self.room(self)
+        self.told_limit_bytes = self.limit_bytes(room)
+        # With a rate the credit is given when it is due, by pulses (`Flow.came`).
+        self.low_bytes = room.unconsumed_bytes // 2 if room.ahead_bytes == math.inf else -math.inf
+
+    def tell_by_message(self) -> None:
+        """As `tell`, for a message to the sender, which comes often: the credit stays the same until half of it is
+        used."""
+        if self.told_limit_bytes - self.received_bytes < self.low_bytes:
+            self.tell()
+        else:
+            self.told_received = self.next_seq
 
     def take(self, seq: int, item: Envelope) -> Iterable[Envelope]:
         """Take the message `item` with the number `seq`, unless it has arrived before. Returns all messages that are
@@ -241,8 +262,12 @@ class Inbound:
             yield due
 
 
-def pulse_of(lanes: Collection[Inbound], ping: int, pong: int, at_s: float) -> Pulse:
-    """A pulse with the numbers that the `lanes` have noted as told (`Inbound.tell`). `ping`, `pong`, `at_s`: as in
-    `Pulse`."""
-    received, limit = tuple(i.told_received for i in lanes), tuple(i.told_limit_bytes for i in lanes)
-    return Pulse(received, limit, ping, pong, at_s)
+def counts_of(control: Inbound, data: Inbound, *, by_message: bool) -> Counts:
+    """The counts of a frame that is sent now to the sender of these lanes; they are noted as told. `by_message`: see
+    `Inbound.tell_by_message`."""
+    for inbound in (control, data):
+        if by_message:
+            inbound.tell_by_message()
+        else:
+            inbound.tell()
+    return control.told_received, data.told_received, control.told_limit_bytes, data.told_limit_bytes

@@ -1,8 +1,9 @@
 """A link: messages to one peer and from it, each exactly once and in order, over a transport that may lose and repeat.
 
 Each link has two lanes, so that CONTROL messages never wait behind DATA. On each lane the receiver grants credit in
-bytes (`Pulse.limit`, an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops
-its writer. A ping follows each fraction of a window. Its pong tells which packets have arrived; others sent before the
+bytes (an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its writer.
+Each message tells the sender of those that go the other way what has arrived, and its credit. Where that does not come
+soon enough, a ping follows each fraction of a window. Its pong tells which packets have arrived; others sent before the
 ping are sent again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a
 guess. Each message is for one incarnation of the peer, to which this link is bound first (`handshake`).
 """
@@ -14,16 +15,15 @@ from collections.abc import Callable, Iterable
 
 from ..testpoints import sometimes
 from ..transport import PeerId
-from ..wire.frames import Buffer, Frame, Lane, PeerMisbehaved, encode, pack
+from ..wire.frames import Buffer, Counts, Frame, Lane, Packed, PeerMisbehaved, encode, pack, seal
 from .congestion import CHUNK_BYTES_MIN, Pace
 from .envelope import Envelope
 from .flow import Flow
 from .handshake import Binding
-from .lane import Inbound, Outbound, Packet, Pulse, Room, pulse_of
+from .lane import Inbound, Outbound, Packet, Pulse, Room, counts_of
 from .lost import PeerLost as PeerLost
 from .outbox import Outbox
 
-_LANES = (Lane.CONTROL, Lane.DATA)
 CONTROL_WINDOW_BYTES = 512 * 1024
 _CONTROL_ROOM, _CONTROL_LIMITS = Room(CONTROL_WINDOW_BYTES), (CONTROL_WINDOW_BYTES, CONTROL_WINDOW_BYTES // 2)
 CONTROL_QUEUE_MAX = 4096
@@ -49,11 +49,11 @@ class Link:
         self.lost: str | None = None
         self._clock, self._outbox, self._flow = clock, outbox, flow
         self.heard_at = clock()
-        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}
+        self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}  # in the order of Counts
         self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM, consumes=True), Lane.DATA: Inbound(flow.room)}
         self._pace = pace
         self._binding = Binding(incarnation)
-        self._asking = 0
+        self._asking, self._waited_s = 0, 0.0
         self._draining: list[asyncio.Future[None]] = []
 
     @property
@@ -142,10 +142,9 @@ class Link:
         self._ask_if_stopped()
 
     def _pump_lane(self, lane: Lane, out: Outbound) -> None:
-        binding, now = self._binding, self._clock()
+        binding, now, sealed = self._binding, self._clock(), self._sealed
         window_bytes, ask_bytes = self._pace.limits() if lane is Lane.DATA else _CONTROL_LIMITS
-        incarnation, towards = binding.incarnation, binding.towards
-        while (packet := out.sendable(window_bytes, now, incarnation, towards)) is not None:
+        while (packet := out.sendable(window_bytes, now, sealed)) is not None:
             packet.after_ping = binding.last_ping
             self._outbox.post(self.peer, packet.header, packet.payload, packet.packed.channel)
             if packet.posted is not None and not packet.posted.done():
@@ -155,6 +154,11 @@ class Link:
         known = lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None
         if out.may_ask(known=known, now=now):
             asyncio.get_running_loop().call_soon(self._ask)
+
+    def _sealed(self, packed: Packed, seq: int) -> bytes:
+        """The header of a message that is sent now."""
+        binding, counts = self._binding, counts_of(*self._in.values(), by_message=True)
+        return seal(packed, binding.incarnation, binding.towards, seq, counts)
 
     def _ask_if_stopped(self) -> None:
         """Keep a ping under way while sending is blocked on acknowledgements."""
@@ -178,18 +182,19 @@ class Link:
             raise PeerMisbehaved("claims to be no incarnation")
         pulse = frame.message if isinstance(frame.message, Pulse) else None
         if pulse is not None and incarnation != binding.towards and binding.proves(pulse.pong):
-            self._meet(frame, pulse)
+            self._meet(frame)
         if incarnation == binding.towards:
             self.heard_at = self._clock()
         if not binding.both(incarnation, frame.towards):
             self._answer_unbound(incarnation, 0 if pulse is None else pulse.ping)
         elif pulse is not None:
-            self._take_pulse(pulse)
+            self._take_pulse(pulse, frame.counts)
         else:
+            self._take_counts(frame.counts, self._clock(), by_message=True)
             return self._take_message(frame, payload, cost)
         return ()
 
-    def _meet(self, frame: Frame, pulse: Pulse) -> None:
+    def _meet(self, frame: Frame) -> None:
         """Bind to an incarnation that has proved to be alive, and therefore newer than the bound one."""
         self._binding.answered(frame.incarnation)
         if self.towards:
@@ -197,8 +202,8 @@ class Link:
             raise PeerLost(self.peer, BEGAN_ANEW)
         if frame.towards in (0, self.incarnation):  # else it is bound to a past self of ours, and will have to let go
             self._binding.bind(frame.incarnation)
-            for lane, limit in zip(_LANES, pulse.limit, strict=False):
-                self._out[lane].granted(limit)
+            for out, limit in zip(self._out.values(), frame.counts[2:], strict=True):
+                out.granted(limit)
 
     def _answer_unbound(self, incarnation: int, ping: int) -> None:
         """Answer a ping and challenge its sender: until both are bound, neither can bind without a pong."""
@@ -226,11 +231,9 @@ class Link:
 
     def pulse(self, *, ping: bool = False, pong: int = 0) -> None:
         """Send a pulse: acknowledgements and credit of both lanes. `ping`: ask for the peer's; `pong`: see `Pulse`."""
-        binding, now = self._binding, self._clock()
-        for inbound in self._in.values():
-            inbound.tell()
-        body = pulse_of(self._in.values(), binding.next_ping(now) if ping else 0, pong, now)
-        header = encode(body, 0, incarnation=binding.incarnation, towards=binding.towards, seq=0)
+        binding, now, counts = self._binding, self._clock(), counts_of(*self._in.values(), by_message=False)
+        body = Pulse(binding.next_ping(now) if ping else 0, pong, now)
+        header = encode(body, 0, incarnation=binding.incarnation, towards=binding.towards, seq=0, counts=counts)
         self._outbox.post(self.peer, header, b"", "")
 
     def beat(self, *, ask: bool) -> None:
@@ -242,23 +245,25 @@ class Link:
         elif any(inbound.owes() for inbound in self._in.values()):
             self.pulse()
 
-    def _take_pulse(self, pulse: Pulse) -> None:
-        if not len(pulse.received) == len(pulse.limit) == len(_LANES):
-            raise PeerMisbehaved("sent a pulse for another number of lanes")
-        now = self._clock()
-        waited_s = self._binding.waited_s(pulse.at_s, now)
-        for lane, received, limit in zip(_LANES, pulse.received, pulse.limit, strict=True):
-            out = self._out[lane]
-            if received > out.next_seq:
-                raise PeerMisbehaved("acknowledged what was never sent")
-            rate = out.acknowledge(received, limit, now)
-            if rate is not None and lane is Lane.DATA:
-                self._pace.measured(rate, self.round_trip_s, waited_s, now)
+    def _take_pulse(self, pulse: Pulse, counts: Counts) -> None:
+        self._waited_s = self._binding.waited_s(pulse.at_s, now := self._clock())
+        self._take_counts(counts, now, by_message=False)
         if self._binding.take_pong(pulse.pong, now):
             self._take_pong(pulse.pong)
         if pulse.ping:
             self.pulse(pong=pulse.ping)
         self._pump()
+
+    def _take_counts(self, counts: Counts, now: float, *, by_message: bool) -> None:
+        """Take the acknowledgements and the credit in a frame, and if it is no pulse, send what may be sent now."""
+        (control, data), (received, received_data, limit_bytes, data_limit_bytes) = self._out.values(), counts
+        if received > control.next_seq or received_data > data.next_seq:
+            raise PeerMisbehaved("acknowledged what was never sent")
+        control.acknowledge(received, limit_bytes, now, by_message=by_message)
+        if (rate := data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)) is not None:
+            self._pace.measured(rate, self.round_trip_s, self._waited_s, now)
+        if by_message and (data.queue or control.queue):
+            self._pump()
         if self._draining and not self.busy:
             self._wake_draining()
 
@@ -283,11 +288,7 @@ class Link:
         if self._out[Lane.DATA].in_flight:
             self._pace.broke()
         for out in self._out.values():
-            for packet in out.queue:
-                if packet.posted is not None and not packet.posted.done():
-                    packet.posted.set_exception(PeerLost(self.peer, why))
-            out.queue.clear()
-            out.in_flight.clear()
+            out.give_up(PeerLost(self.peer, why))
         for inbound in self._in.values():
             inbound.early.clear()
         self._wake_draining()

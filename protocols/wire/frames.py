@@ -1,10 +1,11 @@
 """The wire: typed messages as exactly two frames, a bounded msgpack header and a raw payload.
 
-Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, channel, kind, *fields]``. A message is a
-frozen dataclass registered by `message` in a family, because two families may have kinds of one name; its annotations
-are its schema, checked when it is packed and again on arrival. The channel names the conversation that the message
-belongs to ("" for the link's own). Whatever bytes arrive, `decode` returns a `Frame` or raises `PeerMisbehaved`, and
-allocates at most ten times `HEADER_BYTES_MAX`.
+Header: ``[version, sender's incarnation, receiver's incarnation, lane, seq, *counts, channel, kind, *fields]``. The
+counts acknowledge the receiver's messages and give it credit (`Counts`), so data that goes both ways needs few frames
+for that alone. A message is a frozen dataclass registered by `message` in a family, because two families may have kinds
+of one name; its annotations are its schema, checked when it is packed and again on arrival. The channel names the
+conversation that the message belongs to ("" for the link's own). Whatever bytes arrive, `decode` returns a `Frame` or
+raises `PeerMisbehaved`, and allocates at most ten times `HEADER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,16 @@ HEADER_BYTES_MAX = 256 * 1024
 """The most bytes of a header: a view of `limits.VIEW_MEMBERS_MAX` members fits."""
 PAYLOAD_BYTES_MAX = 2 << 20
 CHANNEL_LETTERS_MAX = 64
-_PREFIX_FIELDS = 7
-_PREFIX_BYTES_MAX = 48
-"""The most bytes of a header besides its channel, kind and fields: an array header and five integers."""
+_NUMBERS = 8
+_PREFIX_FIELDS = 1 + _NUMBERS + 2
+_PREFIX_BYTES_MAX = 84
+"""The most bytes of a header besides its channel, kind and fields: an array header and nine integers."""
+Counts = tuple[int, int, int, int]
+"""What a frame tells its receiver of the messages that go the other way, of the lanes CONTROL and DATA: all sequence
+numbers below the first two numbers have arrived, and the receiver may send up to the byte counts in the last two. The
+numbers are absolute: a lost or repeated frame does no harm."""
+NO_COUNTS: Counts = (0, 0, 0, 0)
+"""The counts of a frame that tells nothing of the other way."""
 
 Buffer = bytes | bytearray | memoryview
 _PACKER = msgpack.Packer()  # kept: to make one takes ten times as long as to pack a header with it
@@ -56,7 +64,8 @@ class Lane(IntEnum):
 
 class Frame(NamedTuple):
     """A decoded header. `incarnation`: the number that the sender's link has drawn for itself; `towards`: the
-    receiver's incarnation that the sender knows, 0 if none; `seq`: the message's number in its lane, from 0 on."""
+    receiver's incarnation that the sender knows, 0 if none; `seq`: the message's number in its lane, from 0 on;
+    `counts`: of the other way."""
 
     incarnation: int
     towards: int
@@ -64,6 +73,7 @@ class Frame(NamedTuple):
     seq: int
     message: object
     channel: str = ""
+    counts: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +85,8 @@ class Unopened:
 
 
 class Packed(NamedTuple):
-    """A message that a receiver will accept, packed but for the incarnations and the sequence number, which `seal`
-    adds. `fields`: its channel, kind and fields, encoded; `items`: how many values these are."""
+    """A message that a receiver will accept, packed but for the incarnations, the sequence number and the counts, which
+    `seal` adds. `fields`: its channel, kind and fields, encoded; `items`: how many values these are."""
 
     lane: Lane
     items: int
@@ -167,18 +177,27 @@ def pack(body: object, payload_bytes: int, channel: str = "") -> Packed:
     return Packed(kind.lane, len(plain), fields, channel)
 
 
-def seal(packed: Packed, incarnation: int, towards: int, seq: int) -> bytes:
+def seal(packed: Packed, incarnation: int, towards: int, seq: int, counts: Counts) -> bytes:
     """The whole header frame of a packed message. `incarnation`, `towards`: the sender's incarnation and the receiver's
-    to which the link is bound; `seq`: the message's number in its lane."""
-    prefix = (VERSION, incarnation, towards, packed.lane, seq)
+    to which the link is bound; `seq`: the message's number in its lane; `counts`: of the other way."""
+    prefix = (VERSION, incarnation, towards, packed.lane, seq, *counts)
     head: bytes = _PACKER.pack_array_header(len(prefix) + packed.items)
     return b"".join((head, _PACKER.pack(prefix)[1:], packed.fields))  # the header of a list so short is one byte
 
 
-def encode(body: object, payload_bytes: int, *, incarnation: int, towards: int, seq: int, channel: str = "") -> bytes:
+def encode(
+    body: object,
+    payload_bytes: int,
+    *,
+    incarnation: int,
+    towards: int,
+    seq: int,
+    channel: str = "",
+    counts: Counts = NO_COUNTS,
+) -> bytes:
     """The header frame of the message `body`: `pack` and `seal` in one call. Raises ValueError when a receiver would
     refuse the message or a payload of `payload_bytes`."""
-    return seal(pack(body, payload_bytes, channel), incarnation, towards, seq)
+    return seal(pack(body, payload_bytes, channel), incarnation, towards, seq, counts)
 
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
@@ -223,20 +242,24 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise OtherVersion(f"speaks protocol version {integer(version)}, this side speaks {VERSION}")
     if count < _PREFIX_FIELDS:
         raise ValueError("its header is too short")
-    incarnation, towards, lane, seq, channel, name = islice(unpacker, 6)
-    integers((incarnation, towards, lane, seq))
+    *numbers, channel, name = islice(unpacker, _NUMBERS + 2)
+    incarnation, towards, lane, seq, *_ = integers((*numbers,))
+    counts: Counts = (*numbers[4:],)  # type: ignore[assignment]  # four are left
+    if len(counts) != len(NO_COUNTS):
+        raise ValueError("its header ends too early")
     known = _spoken.get((channel, name)) if type(channel) is type(name) is str else None
     if (kind := known or _kind_on(channel, name)) is None:
         if lane == Lane.LINK or payload_bytes > PAYLOAD_BYTES_MAX:
             raise ValueError(f"{name} on lane {lane} with {payload_bytes} bytes of payload")
-        return Frame(incarnation, towards, Lane(lane), seq, Unopened(Lane(lane)), channel)
+        return Frame(incarnation, towards, Lane(lane), seq, Unopened(Lane(lane)), channel, counts)
     if lane != kind.lane:
         raise ValueError(f"{name} on lane {lane}")
     if payload_bytes > kind.payload_max:
         raise ValueError(f"{name} with {payload_bytes} bytes of payload, at most {kind.payload_max} are taken")
     if count != _PREFIX_FIELDS + len(kind.fields.codecs):
         raise ValueError(f"{name} with {count - _PREFIX_FIELDS} fields, it has {len(kind.fields.codecs)}")
-    return Frame(incarnation, towards, kind.lane, seq, kind.type(*read_fields(unpacker, kind.fields)), channel)
+    message = kind.type(*read_fields(unpacker, kind.fields))
+    return Frame(incarnation, towards, kind.lane, seq, message, channel, counts)
 
 
 def _kind_on(channel: object, name: object) -> _Kind | None:

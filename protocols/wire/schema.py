@@ -34,18 +34,39 @@ class Codec(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """How the fields of a dataclass of scalars and tuples of integers are read and checked together. `types`: of all;
-    `runs`: numbers of scalars that are neighbours, and 0 for each tuple; `wholes` returns the integers and bools among
-    the values, and `tuples` the tuples; `others`: places and checks of the other scalars."""
+    """How the fields of a dataclass of scalars, tuples of integers or floats, and integers or None are read and checked
+    together, in the form that msgpack writes: there None is a tuple of none, and an integer that may be None a tuple of
+    one. `types`: of all; `runs`: numbers of scalars that are neighbours, 0 for each tuple, -1 for each that may be
+    None; `wholes` returns the integers and bools among the values, and `tuples` the tuples of integers; `others`:
+    places and checks of the other values; `options`: places of those that may be None."""
 
     types: tuple[type, ...]
     runs: tuple[int, ...]
     wholes: Callable[[Any], Sequence[int]]
     tuples: Callable[[Any], Sequence[tuple[Any, ...]]] | None
     others: tuple[tuple[int, Callable[[Any], Any]], ...]
+    options: tuple[int, ...]
+
+    def plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The values of the fields, not checked yet, in the form that msgpack writes."""
+        if not self.options:
+            return values
+        plain = [*values]
+        for at in self.options:
+            plain[at] = () if (value := plain[at]) is None else (value,)
+        return (*plain,)
+
+    def values(self, plain: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The values of the fields, of which `plain` are allowed."""
+        if not self.options:
+            return plain
+        values = [*plain]
+        for at in self.options:
+            values[at] = values[at][0] if values[at] else None
+        return (*values,)
 
     def allow(self, values: tuple[Any, ...]) -> bool:
-        """Whether the annotations of the fields allow these values."""
+        """Whether the annotations of the fields allow these values, in the form that msgpack writes."""
         if (*map(type, values),) != self.types:
             return False
         whole = self.wholes(values)
@@ -65,20 +86,19 @@ class Flat(NamedTuple):
         return True
 
     def read(self, unpacker: Unpacker) -> tuple[Any, ...]:
-        """The values of the fields, not checked yet. Raises ValueError."""
-        values: list[Any] = []
-        header = unpacker.read_array_header
+        """The values of the fields as they were written, not checked yet. Raises ValueError."""
+        values, header = list[Any](), unpacker.read_array_header
         for many in self.runs:
-            if many:
+            if many > 0:
                 values += islice(unpacker, many)
             else:
-                values.append(_items(unpacker, count, ITEMS_MAX) if (count := header()) else ())
+                values.append(_items(unpacker, count, 1 if many else ITEMS_MAX) if (count := header()) else ())
         return (*values,)
 
 
 class Fields(NamedTuple):
     """A dataclass's fields, in order. `values` returns a tuple of their values in an instance; `plains`: `Codec.plain`
-    of each. `flat`: None where a field is neither a scalar nor a tuple of integers."""
+    of each. `flat`: None where a field is of none of the forms that it reads."""
 
     codecs: tuple[tuple[str, Codec], ...]
     values: Callable[[Any], Any]
@@ -107,20 +127,22 @@ def _few(codecs: tuple[tuple[str, Codec], ...]) -> Callable[[Any], Any]:
 
 
 def _flat(hints: Sequence[Any]) -> Flat | None:
-    if any(hint not in _SCALARS and hint != _INTEGERS for hint in hints):
+    if any(hint not in _SCALARS and hint not in (_INTEGERS, _REALS, _OPTION) for hint in hints):
         return None
     runs = list[int]()
-    for scalar, group in groupby(hint in _SCALARS for hint in hints):
+    for run, group in groupby(1 if hint in _SCALARS else -1 if hint == _OPTION else 0 for hint in hints):
         many = len(list(group))
-        runs += [many] if scalar else [0] * many
-    tuples = [at for at, hint in enumerate(hints) if hint == _INTEGERS]
+        runs += [many] if run > 0 else [run] * many
+    options = tuple(at for at, hint in enumerate(hints) if hint == _OPTION)
+    tuples = [at for at, hint in enumerate(hints) if hint in (_INTEGERS, _OPTION)]
     whole = [at for at, hint in enumerate(hints) if hint in (int, bool)]
     return Flat(
         types=tuple(hint if hint in _SCALARS else tuple for hint in hints),
         runs=tuple(runs),
         wholes=itemgetter(*whole, whole[0]) if whole else lambda values: (0,),  # of one place it would make no tuple
         tuples=itemgetter(*tuples, tuples[0]) if tuples else None,
-        others=tuple((at, _SCALARS[hint]) for at, hint in enumerate(hints) if hint in (float, str, bytes)),
+        others=tuple((at, check) for at, hint in enumerate(hints) if (check := _OTHERS.get(hint)) is not None),
+        options=options,
     )
 
 
@@ -128,8 +150,8 @@ def plain_fields(body: object, fields: Fields) -> Sequence[object]:
     """The fields of a message or nested dataclass in the form that msgpack writes. Raises ValueError that names the
     field."""
     values: tuple[Any, ...] = fields.values(body)
-    if fields.flat is not None and fields.flat.allow(values):
-        return values
+    if fields.flat is not None and fields.flat.allow(written := fields.flat.plain(values)):
+        return written
     plain = list[object]()
     try:
         for write, value in zip(fields.plains, values, strict=True):
@@ -147,13 +169,14 @@ def read_fields(unpacker: Unpacker, fields: Fields) -> Sequence[Any]:
         return [codec.read(unpacker) for _, codec in fields.codecs]
     values = fields.flat.read(unpacker)
     if not fields.flat.allow(values):
+        values = fields.flat.values(values)
         for (name, _), plain, value in zip(fields.codecs, fields.plains, values, strict=False):
             try:
                 plain(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         raise ValueError("fields are missing")
-    return values
+    return fields.flat.values(values)
 
 
 def _items(unpacker: Unpacker, count: int, most: int) -> tuple[Any, ...]:
@@ -265,5 +288,13 @@ def _blob(value: object) -> bytes:
     return value
 
 
+def _reals(values: tuple[Any, ...]) -> None:
+    if len(values) > ITEMS_MAX:
+        raise ValueError(f"a tuple of at most {ITEMS_MAX} was due")
+    for value in values:
+        _real(value)
+
+
 _SCALARS: dict[Any, Callable[[object], Any]] = {bool: _boolean, int: integer, float: _real, str: _text, bytes: _blob}
-_INTEGERS, _INT = tuple[int, ...], {int}
+_INTEGERS, _REALS, _OPTION, _INT = tuple[int, ...], tuple[float, ...], int | None, {int}
+_OTHERS: dict[Any, Callable[[Any], Any]] = {float: _real, str: _text, bytes: _blob, _REALS: _reals}

@@ -135,9 +135,9 @@ def test_a_pong_to_another_link_of_ours_proves_nothing() -> None:
     b = Side("a", 2 << 40, Clock())
     b.link.pulse(ping=True)
     for pong in (0, 1, 2 << 40, (2 << 40) + 1000, 2**63 - 1):
-        b.hear(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, pong, 0.0)), b"", 0)
+        b.hear(Frame(7, 0, Lane.LINK, 0, Pulse(0, pong, 0.0)), b"", 0)
         assert b.link.towards == 0
-    b.hear(Frame(7, 0, Lane.LINK, 0, Pulse((0, 0), (0, 0), 0, (2 << 40) + 1, 0.0)), b"", 0)
+    b.hear(Frame(7, 0, Lane.LINK, 0, Pulse(0, (2 << 40) + 1, 0.0)), b"", 0)
     assert b.link.towards == 7
 
 
@@ -183,18 +183,19 @@ def test_frames_that_break_the_rules_are_told_as_misbehaviour() -> None:
     a, b = bound()
     here, there = b.link.incarnation, a.link.incarnation
 
-    def pulse(received: tuple[int, ...], limit: tuple[int, ...]) -> Frame:
-        return Frame(there, here, Lane.LINK, 0, Pulse(received, limit, 0, 0, 0.0))
+    def pulse(*counts: int) -> Frame:
+        return Frame(there, here, Lane.LINK, 0, Pulse(0, 0, 0.0), "", counts)
 
-    for hostile in (pulse((1, 0), (0, 0)), pulse((0,), (0, 0)), pulse((0, 0), ()), pulse((0, 2**63 - 1), (0, 0))):
-        with pytest.raises(PeerMisbehaved):
-            b.hear(hostile, b"", 0)
+    for counts in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 2**63 - 1, 0, 0)):
+        for hostile in (pulse(*counts), Frame(there, here, Lane.CONTROL, 0, Postcard(1), "", counts)):
+            with pytest.raises(PeerMisbehaved, match="acknowledged what was never sent"):
+                b.hear(hostile, b"", 0)
     for seq in range(3):
         b.hear(Frame(there, here, Lane.DATA, 1000 + seq, Parcel(seq)), bytes(1 << 20), 1 << 20)
     with pytest.raises(PeerMisbehaved, match="beyond its credit"):
         b.hear(Frame(there, here, Lane.DATA, 2000, Parcel(9)), bytes(1 << 20), 1 << 20)
     assert b.delivered == []
-    b.hear(pulse((0, 0), (0, 0)), b"", 0)  # a credit of 0 takes nothing back
+    b.hear(pulse(0, 0, 0, 0), b"", 0)  # a credit of 0 takes nothing back
     b.link.post("test", Postcard(1))
     assert len(b.frames) > 0
 
@@ -331,9 +332,59 @@ def test_acknowledgements_that_come_in_bunches_do_not_make_a_way_look_faster() -
             arrived = second if second % 4 == 3 else second - 2
             rates_Bps.append(out.acknowledge(arrived, 1 << 20, float(second)))
         out.queue.append(Packet(Packed(Lane.DATA, 0, b"", ""), bytes(1000)))
-        assert out.sendable(1 << 20, float(second), 1, 2) is not None
-        assert out.sendable(1 << 20, float(second), 1, 2) is None
+        assert out.sendable(1 << 20, float(second), lambda packed, seq: b"header") is not None
+        assert out.sendable(1 << 20, float(second), lambda packed, seq: b"header") is None
     cost = out.posted_bytes / 24
     told = [rate.Bps / cost for rate in rates_Bps if rate is not None]
     assert len(told) > 6
     assert max(told) <= 1.0
+
+
+def kinds_of(frames: list[tuple[bytes, Buffer]]) -> list[str]:
+    return [type(wire.decode(header, len(payload)).message).__name__ for header, payload in frames]
+
+
+def test_questions_and_answers_acknowledge_each_other_without_a_frame_of_their_own() -> None:
+    a, b = bound()
+    for n in range(2000):
+        for here, there in ((a, b), (b, a)):
+            here.link.offer("test", Parcel(n), bytes(1000))
+            frames = here.sent()
+            assert kinds_of(frames) == ["Parcel"]
+            there.take(frames)
+            there.link.consumed(sum(len(header) + len(payload) + 256 for header, payload in frames))
+    assert len(a.delivered) == len(b.delivered) == 2000, "more than twice the credit that each began with"
+    assert not a.link.busy, "the last answer has acknowledged the last question"
+    assert b.link.busy
+
+
+def test_a_message_that_waits_for_credit_holds_back_no_credit_of_its_own() -> None:
+    """Two sides that wait for each other's credit would do so until the next heartbeat."""
+    out, sealed = Outbound(), list[int]()
+
+    def seal(packed: Packed, seq: int) -> bytes:
+        sealed.append(seq)
+        return b"header"
+
+    out.queue.append(Packet(Packed(Lane.DATA, 0, b"", ""), bytes(1000)))
+    assert out.sendable(1 << 20, 0.0, seal) is None
+    assert sealed == [], "its counts would be those of now, and count as told"
+    out.granted(1)
+    assert out.sendable(1 << 20, 0.0, seal) is not None
+    assert sealed == [0]
+
+
+def test_a_lost_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
+    a, b = bound()
+    a.link.offer("test", Parcel(0), bytes(1000))
+    b.take(a.sent())
+    b.link.post("test", Postcard(1))  # it acknowledges the parcel
+    b.sent()  # and is lost
+    assert a.link.busy
+    a.link.pulse(ping=True)
+    settle(a, b)
+    b.link.pulse(ping=True)
+    settle(a, b)
+    assert not a.link.busy
+    assert not b.link.busy
+    assert a.delivered == [Postcard(1)]

@@ -95,7 +95,7 @@ async def test_a_claimed_name_gives_no_caller_the_identity_or_place_of_another(t
     assert not await thief.socket.poll(0)
 
 
-HEADER = encode(Pulse((0, 0), (0, 0), 0, 0, 0.0), 0, incarnation=1, towards=0, seq=0)
+HEADER = encode(Pulse(0, 0, 0.0), 0, incarnation=1, towards=0, seq=0)
 BAD = {
     "one frame": ([HEADER], "a message of 1 frames"),
     "three frames": ([HEADER, b"", b""], "a message of 3 frames"),

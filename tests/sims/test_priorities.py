@@ -22,7 +22,7 @@ from samovar.sims.world.ways import Frame
 PEERS = ["a", "b", "c", "d"]
 WAYS = [(sender, to) for sender in PEERS for to in PEERS if sender != to]
 COMMIT = encode(Commit(1, 2, 3), 0, incarnation=1, towards=2**62, seq=5)
-PULSE = encode(Pulse((1, 2), (3, 4), 0, 5, 0.5), 0, incarnation=1, towards=2, seq=0)
+PULSE = encode(Pulse(0, 5, 0.5), 0, incarnation=1, towards=2, seq=0)
 
 
 def drawn(seed: int, changes: int = 0) -> Priorities:
