@@ -34,8 +34,8 @@ class Way:
     `in_turn`; of this one all.
     `steps_ms`: the duration of a local step on each peer in turn. `all_at_once`: whether each exchange of three peers
     is of all three. `longest`: the most local steps before an exchange of two peers. `task_file`: a task of its own
-    in `support`, which scripts train too if it is a recipe; empty: the usual one. `own`: the tensors that a conversation
-    keeps for each peer alone."""
+    in `support`, which scripts train too if it is a recipe; empty: the usual one. `own`: the tensors that a
+    conversation keeps for each peer alone."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
