@@ -53,9 +53,13 @@ class Recent:
         if update < self.since:
             return None
         found = [ids for number, ids in self._changed if number > update]
-        if len(found) <= 1:
-            return found[0].to(INDEX) if found else NONE
-        return torch.cat(found).to(INDEX).unique()
+        if not found:
+            return NONE
+        every = torch.cat(found).to(INDEX)
+        if len(found) == 1:
+            return every
+        unique: Tensor = every.unique()
+        return unique
 
 
 class Noted(Protocol):
