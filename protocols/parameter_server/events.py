@@ -110,8 +110,8 @@ class Sifted:
 
 @dataclass(frozen=True, slots=True)
 class Trains:
-    """Event for a simulation's checkers: a worker that keeps a model of its own takes its next local steps from
-    `model` [n], with the clock `clock`."""
+    """Event for a simulation's checkers: a worker with the clock `clock` takes its next local steps from `model` [n],
+    in an algorithm that is not of map and reduce."""
 
     clock: int
     model: Tensor

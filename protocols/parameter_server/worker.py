@@ -141,8 +141,7 @@ class Worker:
             self._begin = Load(state.model) if algorithm.meets else Keep()
         if isinstance(self._begin, Load):
             state.model = self._begin.vector
-        if algorithm.meets:
-            witness(Trains(state.clock, state.model))
+        witness(Trains(state.clock, state.model))
         self._job = Steps(self._left(), total=self._left(), step=state.step)
         return Work(self._begin, self._job)
 

@@ -26,8 +26,8 @@ def a_liar_moves_no_honest_member_apart(scenario: Scenario, entries: Sequence[En
 
 
 def an_honest_member_asks_who_may_be_ahead(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """An honest member asks each member for its view that has told of a later one, also where others lie: a liar that
-    leads a change may have left it out."""
+    """An honest member asks each member for its view that has told of a later decree, also where others lie: a liar
+    that leads a change may have left it out."""
     yield from who_may_be_ahead_is_asked(scenario, _of_honest_ones(entries))
 
 

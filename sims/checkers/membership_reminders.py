@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...protocols.local_sgd.commit import Commit, Have
 from ...protocols.members.echoes import Echo
 from ...protocols.members.messages import Adopt, Adopted, Behind, Promise, Propose
 from ...protocols.members.reminders import Reminds
@@ -71,9 +70,8 @@ def a_promise_is_passed_on(scenario: Scenario, entries: Sequence[Entry]) -> Iter
 
 
 def who_may_be_ahead_is_asked(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A member asks another for its view within a patience, if that has told that it has adopted a decree, or names a
-    later view in its votes on rounds, and this member has not gone on by then. Not judged are processes that stood
-    still."""
+    """A member asks another for its view within a patience, if that has told that it has adopted a decree, and this
+    member has not gone on by then. Not judged are processes that stood still."""
     views, still = _Views(), stood_still(entries)
     patience_s, members = scenario.settings.patience_s, dict[int, tuple[PeerId, ...]]()
     for time_s, life, event in entries:
@@ -86,11 +84,10 @@ def who_may_be_ahead_is_asked(scenario: Scenario, entries: Sequence[Entry]) -> I
             members[event.generation] = event.members
         elif isinstance(event, Told) and isinstance(event.what, Behind):
             views.due.get(life, {}).pop(event.to, None)
-        elif isinstance(event, Heard) and isinstance(event.what, Echo | Have | Commit):
+        elif isinstance(event, Heard) and isinstance(event.what, Echo):
             now = views.generation.get(life, 0)
-            later = event.what.generation + isinstance(event.what, Echo) > now > 0
-            known = event.what.generation == now if isinstance(event.what, Echo) else later
-            if known and later and life in views.inside and life not in still and event.sender in members.get(now, ()):
+            judged = life in views.inside and life not in still and event.what.generation == now
+            if judged and event.sender in members.get(now, ()):
                 views.due.setdefault(life, {}).setdefault(event.sender, time_s)
 
 

@@ -142,8 +142,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Event: an endpoint delivers a message `what` of peer `sender` that belongs to a change of the view or votes on a
-    round."""
+    """Event: an endpoint delivers a message `what` of peer `sender` that belongs to a change of the view."""
 
     sender: str
     what: Any

@@ -9,7 +9,6 @@ import random
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.envelope import Envelope
 from ...protocols.link.link import Link
-from ...protocols.local_sgd.commit import Commit, Have
 from ...protocols.members.echoes import Echo
 from ...protocols.members.edges import Reaches
 from ...protocols.members.messages import (
@@ -28,9 +27,8 @@ from ...protocols.transport import PeerId, Transport
 from ...protocols.wire.frames import Buffer, Frame, Lane
 from .event_log import Faulted, Heard, Misdelivered, Silent, Told, Unpaid
 
-HEARD = (Propose, Promise, Adopt, Adopted, Echo, Behind, Suspicion, Learned, Reaches, Have, Commit)
-"""The kinds of messages that are recorded where they are delivered: those of changes of the view, and votes on rounds,
-which name the view of their sender."""
+HEARD = (Propose, Promise, Adopt, Adopted, Echo, Behind, Suspicion, Learned, Reaches)
+"""The kinds of messages of changes of the view that are recorded where they are delivered."""
 TOLD = (Propose, Promise, Adopt, Adopted, Install, Behind)
 """The kinds of messages that are recorded where they are sent."""
 

@@ -152,3 +152,19 @@ def test_a_member_that_hears_of_a_later_generation_asks_for_the_view_after_a_pat
         assert heard == [Behind(3)], "it is there"
 
     with_puppet(scene)
+
+
+def test_a_member_asks_all_that_name_a_later_generation() -> None:
+    async def scene(puppet: Puppet) -> None:
+        heard: list[str] = []
+
+        def hear(name: str) -> Callable[[Envelope], None]:
+            return lambda envelope: heard.append(name)
+
+        for name in ("p0", "p2"):
+            over(puppet.others[name], MEMBERS).on(Behind, hear(name))
+            over(puppet.others[name], STALLS).post("p1", Stalled(4, 1, EVALUATION, "", 1.0, 1.0, False))
+        await asyncio.sleep(1.5 * PATIENCE_S)
+        assert sorted(heard) == ["p0", "p2"]
+
+    with_puppet(scene)

@@ -18,7 +18,7 @@ from samovar.sims.sweeps.harsh import HARSHNESS, harsher
 def plain(seed: int) -> Scenario:
     drawn = draw(seed)
     groups = tuple(replace(group, dialable=True) for group in drawn.groups)
-    return replace(drawn, priorities=None, faults=(), groups=groups)
+    return replace(drawn, priorities=None, faults=(), groups=groups, evaluates=False)
 
 
 OWN = [(protocol, name) for protocol in registered() for name in simulation(protocol).harshness]
