@@ -159,20 +159,23 @@ class Outbound:
 
     def acknowledge(self, received: int, limit_bytes: int, now: float, *, by_message: bool = False) -> Rate | None:
         """Note that all packets before seq `received` have arrived, and the receiver's credit limit. `by_message`: a
-        message of the receiver tells so, and no pulse. While no packet waits, messages tell as much as the pongs to
-        pings would, so no ping is due for what they acknowledge, and none for 0.02 s from now on. Returns the
-        delivery rate of these packets; None if none of them is newly acknowledged, if the newest was sent more than
-        once, or if no time has passed. The rate is the bytes acknowledged since the newest was sent, over the time in
-        which they were acknowledged, or in which they were sent if that is longer: acknowledgements that queue behind
-        other data arrive in bunches, which makes the first time too short."""
+        message of the receiver tells so, and no pulse. While packets wait, only pulses acknowledge, as these tell how
+        long they have waited in queues; while none waits, messages tell as much as the pongs to pings would, so no ping
+        is due for what they acknowledge, and none for 0.02 s from now on. Returns the delivery rate of these packets;
+        None if none of them is newly acknowledged, if the newest was sent more than once, or if no time has passed. The
+        rate is the bytes acknowledged since the newest was sent, over the time in which they were acknowledged, or in
+        which they were sent if that is longer: acknowledgements that queue behind other data arrive in bunches, which
+        makes the first time too short."""
         newest = None
+        if by_message and self.queue:
+            received = 0  # a ping is under way
         while self.in_flight and self.in_flight[0].seq < received:
             newest = self.in_flight.popleft()
             self.acked_bytes += newest.cost
         self.granted(limit_bytes)
         if newest is None:
             return None
-        if by_message and not self.queue:
+        if by_message:
             self.asked_bytes, self.ask_at = max(self.asked_bytes, self.acked_bytes), now + ASK_S
         self.acked_at, self.acked_posted_at = now, newest.posted_at
         if newest.acked_at is None or now <= newest.acked_at:

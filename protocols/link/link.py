@@ -2,10 +2,10 @@
 
 Each link has two lanes, so that CONTROL messages never wait behind DATA. On each lane the receiver grants credit in
 bytes (an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its writer.
-Each message tells the sender of those that go the other way what has arrived, and its credit. Where that does not come
-soon enough, a ping follows each fraction of a window. Its pong tells which packets have arrived; others sent before the
-ping are sent again. That is exact where the transport keeps order, and harmless elsewhere. No packet is sent again on a
-guess. Each message is for one incarnation of the peer, to which this link is bound first (`handshake`).
+Messages acknowledge and grant for the other way; where that is not enough a ping follows each fraction of a window. Its
+pong tells which packets have arrived; others sent before the ping are sent again. That is exact where the transport
+keeps order, and harmless elsewhere. No packet is sent again on a guess. Each message is for one incarnation of the
+peer, to which this link is bound first (`handshake`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Link:
         self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM, consumes=True), Lane.DATA: Inbound(flow.room)}
         self._pace = pace
         self._binding = Binding(incarnation)
-        self._asking, self._waited_s = 0, 0.0
+        self._asking = 0
         self._draining: list[asyncio.Future[None]] = []
 
     @property
@@ -151,14 +151,13 @@ class Link:
                 packet.posted.set_result(None)
             if out.unasked_bytes >= ask_bytes:
                 self._ask()
-        known = lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None
-        if out.may_ask(known=known, now=now):
+        if out.may_ask(known=lane is Lane.CONTROL or self._pace.bandwidth_Bps is not None, now=now):
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _sealed(self, packed: Packed, seq: int) -> bytes:
         """The header of a message that is sent now."""
-        binding, counts = self._binding, counts_of(*self._in.values(), by_message=True)
-        return seal(packed, binding.incarnation, binding.towards, seq, counts)
+        counts = counts_of(*self._in.values(), by_message=True)
+        return seal(packed, self.incarnation, self.towards, seq, counts)
 
     def _ask_if_stopped(self) -> None:
         """Keep a ping under way while sending is blocked on acknowledgements."""
@@ -190,7 +189,6 @@ class Link:
         elif pulse is not None:
             self._take_pulse(pulse, frame.counts)
         else:
-            self._take_counts(frame.counts, self._clock(), by_message=True)
             return self._take_message(frame, payload, cost)
         return ()
 
@@ -214,6 +212,7 @@ class Link:
 
     def _take_message(self, frame: Frame, payload: Buffer, cost: int) -> Iterable[Envelope]:
         """The messages that are now next in order, of which `frame` is perhaps one."""
+        self._take_counts(frame.counts, self._clock())
         give_back = self.consumed if frame.lane is Lane.DATA else None
         came = Envelope(self.peer, frame.message, payload, cost, frame.channel, give_back)
         due = self._in[frame.lane].take(frame.seq, came)
@@ -246,22 +245,23 @@ class Link:
             self.pulse()
 
     def _take_pulse(self, pulse: Pulse, counts: Counts) -> None:
-        self._waited_s = self._binding.waited_s(pulse.at_s, now := self._clock())
-        self._take_counts(counts, now, by_message=False)
+        waited_s = self._binding.waited_s(pulse.at_s, now := self._clock())
+        self._take_counts(counts, now, waited_s)
         if self._binding.take_pong(pulse.pong, now):
             self._take_pong(pulse.pong)
         if pulse.ping:
             self.pulse(pong=pulse.ping)
         self._pump()
 
-    def _take_counts(self, counts: Counts, now: float, *, by_message: bool) -> None:
-        """Take the acknowledgements and the credit in a frame, and if it is no pulse, send what may be sent now."""
-        (control, data), (received, received_data, limit_bytes, data_limit_bytes) = self._out.values(), counts
+    def _take_counts(self, counts: Counts, now: float, waited_s: float | None = None) -> None:
+        """Take the acknowledgements and the credit in a frame. `waited_s`: of a pulse; None: it is a message."""
+        (control, data), by_message = self._out.values(), waited_s is None
+        received, received_data, limit_bytes, data_limit_bytes = counts
         if received > control.next_seq or received_data > data.next_seq:
             raise PeerMisbehaved("acknowledged what was never sent")
         control.acknowledge(received, limit_bytes, now, by_message=by_message)
         if (rate := data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)) is not None:
-            self._pace.measured(rate, self.round_trip_s, self._waited_s, now)
+            self._pace.measured(rate, self.round_trip_s, waited_s or 0.0, now)
         if by_message and (data.queue or control.queue):
             self._pump()
         if self._draining and not self.busy:

@@ -374,6 +374,19 @@ def test_a_message_that_waits_for_credit_holds_back_no_credit_of_its_own() -> No
     assert sealed == [0]
 
 
+def test_while_messages_wait_only_pulses_acknowledge() -> None:
+    """A message has waited behind others for a time that nobody tells: by its acknowledgement the path looks slower."""
+    out = Outbound(limit_bytes=1 << 20)
+    for _ in range(2):
+        out.queue.append(Packet(Packed(Lane.DATA, 0, b"", ""), bytes(1000)))
+    assert out.sendable(1, 0.0, lambda packed, seq: b"header") is not None
+    assert out.sendable(1, 0.0, lambda packed, seq: b"header") is None, "the window is full"
+    assert out.acknowledge(1, 2 << 20, 1.0, by_message=True) is None
+    assert (len(out.in_flight), out.limit_bytes) == (1, 2 << 20), "credit is taken"
+    assert out.acknowledge(1, 0, 2.0) is not None
+    assert not out.in_flight
+
+
 def test_a_lost_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
     a, b = bound()
     a.link.offer("test", Parcel(0), bytes(1000))
