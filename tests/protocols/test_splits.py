@@ -93,10 +93,11 @@ def test_a_stale_generation_is_refused_and_catches_up() -> None:
     assert company[2].outcomes[-1].members == 4
 
 
-@pytest.mark.parametrize("held_up_s", [0.0, 0.5])
+@pytest.mark.parametrize("held_up_s", [0.06, 0.5])
 def test_a_farewell_that_comes_after_the_return_was_told_does_not_undo_the_return(held_up_s: float) -> None:
     """A peer that was away tells the coordinator that it joins anew, and a moment later another member introduces it
-    there. Of the two messages, which come by different ways, either may come first."""
+    there. Of the two messages, which come by different ways, either may come first. (The way to the coordinator is the
+    slower one, so that another member is the contact.)"""
 
     async def main() -> None:
         company, heard = Company(4, rounds=40), list[type]()
@@ -117,7 +118,7 @@ def test_a_farewell_that_comes_after_the_return_was_told_does_not_undo_the_retur
         began_s = now()
         await company.until(lambda: company[2].membership.learns)
         assert now() - began_s < PATIENCE_S
-        assert heard == ([Introduce, Anew] if held_up_s else [Anew, Introduce])
+        assert heard == ([Introduce, Anew] if held_up_s > 0.1 else [Anew, Introduce])
         await company.over()
 
     simulate(main())
