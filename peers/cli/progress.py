@@ -62,10 +62,9 @@ class Progress:
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
-        self._started = clock()
-        """When the shown time was 0: the beginning of this display, and from the first entry of a peer on that of the
-        times in records, so that the two can be compared."""
-        self._entered = False
+        self._started = clock(), False
+        """When the shown time was 0: the beginning of this display, and from the first entry of a peer on (True) that
+        of the times in records, so that the two can be compared."""
         self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
         self._news = News()
@@ -96,14 +95,15 @@ class Progress:
     def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
         """Note, in the context of this object, that the run is resumed after `spent_s` seconds. `before`: the totals of
         its peers so far."""
-        self._started -= spent_s
+        self._started = self._started[0] - spent_s, False
         self._board.goes_on(before)
 
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
-            if not self._entered and isinstance(record, EventRecord) and record.event in ENTRIES and not record.about:
-                self._started, self._entered = self._clock() - record.time_s, True
+            entry = isinstance(record, EventRecord) and record.event in ENTRIES and not record.about
+            if entry and not self._started[1]:
+                self._started = self._clock() - record.time_s, True
             self._board.update(record)
             self._changed = True
             if self.mode == "notebook" and self._clock() - self._last_line >= NOTEBOOK_EVERY_S:
@@ -115,7 +115,7 @@ class Progress:
                     self._line()
 
     def __enter__(self) -> Self:
-        self._started = self._clock()
+        self._started = self._clock(), False
         if self.mode == "live":
             self._live = UnechoedLive(
                 get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
@@ -171,7 +171,7 @@ class Progress:
 
     @property
     def _took_s(self) -> float:
-        return self._clock() - self._started
+        return self._clock() - self._started[0]
 
     def _line(self) -> None:
         now = self._clock()

@@ -53,8 +53,8 @@ def literals(tree: ast.Module) -> dict[str, object]:
     bound = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
     names = Counter(node.id for node in bound)
     found = dict[str, object]()
-    for node in tree.body:
-        for target in node.targets if isinstance(node, ast.Assign) else ():
+    for node in [node for node in tree.body if isinstance(node, ast.Assign)]:
+        for target in node.targets:
             if isinstance(target, ast.Name) and names[target.id] == 1:
                 with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                     found[target.id] = ast.literal_eval(node.value)

@@ -32,8 +32,8 @@ class Ended:
     `unsaved`: why the last checkpoint could not be written; "": it was written, or none was to be. `unkept`: why the
     best model that this peer has evaluated could not be kept, though the kept one is worse; "": it could. `scales`: the
     scales of these metrics, by name. `end`: why the run is over; None: this peer was stopped, or the run goes on
-    without it, or its conversation does not report it. `saved`: the text that names the exchange of the last checkpoint
-    here; "": there is none."""
+    without it, or its conversation does not report it. `saved`: of a stopped peer, the text that names the exchange of
+    its checkpoint; "": it has written none."""
 
     finished: bool
     metrics: Mapping[str, float]
@@ -70,8 +70,6 @@ class Training:
         self._saving: tuple[weakref.ref[Tensor], asyncio.Task[str]] | None = None
         """The agreed vector in the checkpoint that was last begun while this peer waited for others, as long as it is
         held elsewhere, and the task that writes this checkpoint."""
-        self._saved = ""
-        """The text that names the exchange of the last checkpoint; "": there is none."""
         self._unkept: tuple[Mapping[str, float], str] = {}, ""
         """The metrics of the last best model that could not be written, and the reason; "": each could be."""
         peer.membership.on_waiting.append(lambda why: self._save_meanwhile())
@@ -109,7 +107,8 @@ class Training:
         unsaved = await self._save()
         if self._stop.flag:
             peer.tell("stopped")
-            return Ended(False, {}, unsaved, unkept=self._why_unkept(), saved=self._saved)
+            saved = "" if unsaved or self._keep is None else saved_text(conversation.version, peer.noun)
+            return Ended(False, {}, unsaved, unkept=self._why_unkept(), saved=saved)
         end = await conversation.finish()
         await self._work()
         if end is not None and end.by != "steps":
@@ -238,6 +237,5 @@ class Training:
             peer.tell("checkpoint_failed", why=one_line(error))
             return one_line(error)
         if keep is not None:
-            self._saved = saved_text(position.version, peer.noun)
-            peer.tell("checkpoint", why=self._saved)
+            peer.tell("checkpoint", why=saved_text(position.version, peer.noun))
         return ""

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -80,6 +81,22 @@ def test_servers_wait_for_workers_from_elsewhere_and_one_more_server_joins_while
         assert ended.code == 0, ended.err
         assert all(peer["role"] == "server" for peer in ended.result["peers"])
         assert max(row.get("updates", 0) for row in server.records()) > 0
+
+
+def test_a_worker_is_told_at_once_what_a_stopped_server_has_saved_and_ends(tmp_path: Path) -> None:
+    usual = ("--patience-s", 10_000, "--no-report", "--json")
+    own = ("--servers", 1, "--peers", 1, "--steps", 10**6, "--listen", "tcp://127.0.0.1:0", "--run", "run")
+    server = Live(tmp_path, "serve", STEADY, *own, *usual)
+    worker = Live(tmp_path, "join", *way_into(server), "--run", "worker", *usual, run="worker")
+    worker.until(lambda: any(row.get("step", 0) >= 20 for row in worker.records()), "the first exchanges")
+    server.signal(signal.SIGINT)
+    assert server.end().code == 130
+    ended = worker.end()
+    assert ended.code == 2
+    said = re.search(r"and the last left: stopped by its user; exchange (\d+) is saved: resume the run", ended.err)
+    assert said, ended.err
+    saved = load(tmp_path / "run/checkpoint/peer-1.safetensors").numbers
+    assert 20 <= int(said[1]) <= saved["parameter_server_reached"]
 
 
 QUIET = ("--run", "run", "--json", "--no-report", "--patience-s", 2)
