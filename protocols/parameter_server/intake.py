@@ -195,8 +195,7 @@ class Intake:
 
     def _acknowledge(self, envelope: Envelope, pusher: str, latest: str) -> None:
         """All copies have the push: answer it. `latest`: whose push came last to its sum; "": not known."""
-        push: Push = envelope.message
-        awaited = "" if latest == pusher else latest
+        push, awaited = envelope.message, "" if latest == pusher else latest
         if not push.reads:
             self._close(envelope, partial(self._answer, envelope, pusher))
         elif envelope in self._asked:
