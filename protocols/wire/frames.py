@@ -242,7 +242,7 @@ def _read(unpacker: Any, payload_bytes: int) -> Frame:
         raise ValueError("its header is too short")
     *numbers, channel, name = islice(unpacker, _NUMBERS + 2)
     incarnation, towards, lane, seq, *_ = integers((*numbers,))
-    counts: Counts = (*numbers[4:],)  # type: ignore[assignment]  # four are left
+    counts: Counts = (*numbers[4:],)  # four are left
     if len(counts) != len(NO_COUNTS):
         raise ValueError("its header ends too early")
     known = _spoken.get((channel, name)) if type(channel) is type(name) is str else None
