@@ -92,6 +92,14 @@ def test_no_other_peer_is_let_between_the_last_look_at_the_kept_model_and_its_re
     assert kept_best(path) == Kept("m", 0.6, 2)
 
 
+def test_a_peer_s_own_model_is_kept_with_its_name(tmp_path: Path) -> None:
+    best = best_in(tmp_path, Headline("m", HIGHER), 2)
+    best.write(Snapshot({"model/w": torch.zeros(1)}, {}), {"m": 0.5}, 7, "2")
+    assert kept_best(best_path(tmp_path)) == Kept("m", 0.5, 7, "2")
+    best.write(Snapshot({"model/w": torch.zeros(1)}, {}), {"m": 0.6}, 8)
+    assert kept_best(best_path(tmp_path)) == Kept("m", 0.6, 8), "the model of all"
+
+
 def test_of_peers_that_write_at_once_the_best_model_is_kept_whole(tmp_path: Path) -> None:
     values = [[0.01 * (7 * turn + peer) for turn in range(12)] for peer in range(6)]
 
