@@ -19,11 +19,9 @@ from synthetic import HOSTILE, WHY, in_memory, synthetic_records, synthetic_run
 
 from samovar.peers.records.records import EventRecord, ExchangeRecord
 from samovar.peers.records.run import Run
-from samovar.peers.records.scene import Scene
 from samovar.peers.records.units import bytes_text, seconds_text
 from samovar.peers.report.charts import MOST_POINTS
 from samovar.peers.report.gantt import MOST_IN_ROW, MOST_SLOTS
-from samovar.peers.report.overview import absences
 from samovar.peers.report.plot import plotted
 from samovar.peers.report.timeline import slots
 from samovar.peers.report.trace import write_trace
@@ -70,18 +68,6 @@ def test_the_report_shows_the_headline_numbers_and_the_lost_peers(run: Run, tmp_
     assert set(figures) == pairs | {"period-time", "members-time", "timeline-time"}
     for name, figure in figures.items():
         assert figure["layout"]["shapes"], f"{name} does not mark the loss"
-
-
-def test_advice_is_for_real_peers_alone_that_are_not_back(run: Run) -> None:
-    advised = [one for one in absences(run) if one.advice]
-    assert advised
-    assert "What to do" in page(run, "")
-    name, last = advised[0].peer, run.exchanges[-1]
-    back = dataclasses.replace(run, exchanges=(*run.exchanges, dataclasses.replace(last, peer=name, missing=())))
-    simulated = dataclasses.replace(run, scene=Scene(lasted_s=1.0, places=(), cables=(), stays=(), troubles=()))
-    for other in (back, simulated):
-        assert [one.advice for one in absences(other) if one.peer == name] == [""]
-    assert "What to do" not in page(simulated, "")
 
 
 def test_a_curve_of_a_plot_which_has_no_heading_is_named_at_its_axis(run: Run) -> None:
