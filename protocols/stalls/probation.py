@@ -21,7 +21,9 @@ _HELD_OFF = 10
 
 
 class Probation:
-    """The peers that this peer has given up and that are not to be let in yet, or are on probation."""
+    """The peers that this peer has given up and that are not to be let in yet, or are on probation. The membership
+    keeps out a peer (`hold_off`); here are kept only the end of its probation and the seconds for which it has held up
+    the others, which are forgotten after that end. Times are on the running loop's clock."""
 
     def __init__(self, membership: RunMembers) -> None:
         self._membership = membership
