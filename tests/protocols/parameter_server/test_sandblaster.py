@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from live import verb
-from mapped import models, plain, run
+from mapped import STEP_S, models, plain, run
 from scipy.optimize import minimize
 from test_simulated_runs import TASKS
 from tiers import one_in, soaked
@@ -71,7 +71,11 @@ def test_it_reaches_the_loss_of_scipys_l_bfgs() -> None:
 
 @pytest.mark.parametrize("servers", [soaked(1), 3])
 def test_its_iterates_are_those_of_a_single_machine_though_portions_are_mapped_twice(servers: int) -> None:
-    world, records = run(load_task(TASK), plain(**{**OWN, "servers": servers}))
+    """The others map the last portions of a slower worker again."""
+    scenario = plain(**{**OWN, "servers": servers})
+    workers, *others = scenario.groups
+    slower = replace(workers, peers=1, step_s=1.5 * STEP_S)
+    world, records = run(load_task(TASK), replace(scenario, groups=(replace(workers, peers=2), slower, *others)))
     pushes = [entry.event for entry in world.log.entries if isinstance(entry.event, Acknowledged)]
     assert len(models(world)) == 3
     assert len({(push.range, push.worker, push.seq) for push in pushes}) < len(pushes), "some were mapped twice"
