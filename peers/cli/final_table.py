@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column
 from rich.text import Text
 
+from ..records.ends import USUAL
 from ..records.metrics import scale_of
 from ..records.result import PeerSummary, Result
 from ..records.tally import of_servers
@@ -50,8 +51,14 @@ def headline(result: Result) -> list[str]:
         + (f", {lost_text(len(result.lost), sum(peer.back for peer in result.lost))}" if result.lost else ""),
         f"{seconds_text(result.wall_s)} in all",
         *([f"{seconds_text(result.virtual_s)} of virtual time"] if result.virtual_s is not None else []),
-        *([ended_text(result)] if result.ended_why and (result.missed or result.ended_by != "steps") else []),
+        *_ended(result),
     ]
+
+
+def _ended(result: Result) -> list[str]:
+    """Why the run ended, unless it came to its end as it was meant to."""
+    usual = result.ended_by == "steps" or result.ended_why in ("", *USUAL)
+    return [ended_text(result)] if result.missed or not usual else []
 
 
 def _here(result: Result) -> str:

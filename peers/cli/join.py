@@ -27,6 +27,7 @@ from ..machine.open_files import raise_file_limit
 from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler, do_without_convolution_libraries
 from ..records.columns import noun
+from ..records.ends import why_over
 from ..records.records import ENTRIES, EventRecord, Record
 from ..run_settings.settings import Settings, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
@@ -185,6 +186,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
         metrics=ended.metrics,
         scales=ended.scales,
         end=ended.end,
+        why=why_over(finished=ended.finished, script=False, role=role),
         goal=session.settings.own.goal(),
         report=settings.report,
     )

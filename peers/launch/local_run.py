@@ -14,6 +14,7 @@ from ...protocols.conversation import End
 from ..conversations.registry import conversation
 from ..errors import RunFailed
 from ..records.columns import Columns
+from ..records.ends import why_over
 from ..records.result import Lost, Result
 from ..records.tally import told_by
 from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
@@ -43,6 +44,7 @@ from .ways_in import WaysIn
 
 _QUIET_S = 1.0
 """Seconds after a stop in which nothing is said."""
+_SCRIPT_STOPPED = "stopped; a script goes on from checkpoints of its own: if it keeps some, start it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +151,16 @@ class LocalRun:
                     waiting.cancel()
         worked = launch.going or stop.is_set() or not self.resumed
         took_s = time.monotonic() - began if worked else 0.0
-        ended = self._conclude(display, launch, earlier.wall_s + took_s, earlier.wall_s)
-        if stop.is_set() and all(peer.finished for peer in launch.peers):
+        over = all(peer.finished for peer in launch.peers)
+        stopped = stop.is_set() and not over
+        ended = self._conclude(display, launch, earlier.wall_s + took_s, earlier.wall_s, stopped=stopped)
+        if stop.is_set() and over:
             cut = any(peer.late for peer in launch.peers)
             display.say(f"the run was over before it was stopped{': only what the script does then was cut off' * cut}")
             return Ended(ended.result, ended.wrong, cut)
         if stop.is_set():
             resumable = again and has_checkpoint(folder, settings.founders)
-            nothing = "stopped before the first checkpoint: there is nothing to resume" if again else "stopped"
+            nothing = "stopped before the first checkpoint: there is nothing to resume" if again else _SCRIPT_STOPPED
             display.say(f"stopped; go on with: {again}" if resumable else nothing)
             if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
                 display.say(line)
@@ -185,7 +189,7 @@ class LocalRun:
         if self.script:
             display.say(f"what the script prints goes to {log_path(self.folder, 'N')}, for each peer N")
 
-    def _conclude(self, display: Display, launch: Launch, wall_s: float, before_s: float) -> Ended:
+    def _conclude(self, display: Display, launch: Launch, wall_s: float, before_s: float, *, stopped: bool) -> Ended:
         wrong = [f"peer {peer.name}: {why}" for peer in launch.peers if (why := (peer.ended or {}).get("unsaved"))][:1]
         wrong += failed_afterwards(launch.peers)[:1] if self.script else []
         if not launch.met:
@@ -209,6 +213,7 @@ class LocalRun:
             metrics_of=told_by([(name, end["metrics"]) for name, end in measured]),
             scales=last.get("scales"),
             end=_end(launch),
+            why=why_over(finished=not stopped, script=self.script, role=self.role or ""),
             goal=self.settings.own.goal(),
             lost=failed,
             report=self.settings.report,

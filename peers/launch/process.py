@@ -19,6 +19,7 @@ from ..checkpoints.checkpoint import CheckpointError, Snapshot, load, save
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
 from ..peer import Peer
+from ..records.ends import BY_USER
 from ..records.records import Record
 from ..run_settings.settings import Settings
 from ..task.facts import Facts
@@ -91,7 +92,7 @@ def _why_stopped(orders: Orders, ended: Ended) -> str:
     """The reason that a stopped peer gives to the others. Where it is a server it names the exchange from which the run
     can be resumed, as the others cannot go on without servers."""
     saved = f"; {ended.saved} is saved" if orders.role and ended.saved else ""
-    return f"stopped by its user{saved}"
+    return f"{BY_USER}{saved}"
 
 
 def _best_model(session: Session, headline: Headline, path: Path, own: Path) -> BestModel:

@@ -182,6 +182,7 @@ def conclude(
     metrics_of: str = "",
     scales: Mapping[str, str] | None = None,
     end: End | None = None,
+    why: str = "",
     goal: Goal | None = None,
     lost: Sequence[Lost] = (),
     consensus: Consensus | None = None,
@@ -195,9 +196,10 @@ def conclude(
 
     `wall_s`: seconds of real time, of a resumed run from its first beginning. `metrics`: metrics of the final model,
     with their `scales` and `metrics_of`, as in `Result`; without them the result has those of the records. `end`: why
-    the run is over; None: it is not over, or no peer reports why. `goal`: at which it was to end; None: at no such one.
-    `lost`: peers that the launcher or the simulation
-    knows to be lost, with reason and time, which the records of the others cannot tell (`with_known`).
+    the run is over; None: no peer reports a setting that has ended it, and it is over because of `why`, in words; "":
+    it is not over, or nobody knows. `goal`: at which it was to end; None: at no such one. `lost`: peers that the
+    launcher or the simulation knows to be lost, with reason and time, which the records of the others cannot tell
+    (`with_known`).
     Of a simulation only: `consensus`: how close the peers' models were at the end; `virtual_s`: the seconds of the
     simulated world; `digest`: of its events; `broken`: the promise that did not hold. `report`: the result names a
     report.
@@ -216,7 +218,7 @@ def conclude(
         metrics_of=metrics_of if metrics else told.metrics_of,
         best=_best_in(folder),
         ended_by=None if end is None else end.by,
-        ended_why="" if end is None else end.why,
+        ended_why=why if end is None else end.why,
         missed=_missed(goal, end, measured, units),
         loss=told.loss,
         wall_s=wall_s,

@@ -104,10 +104,12 @@ class Result:
     evaluated, the task does not say which values are better, or the run writes no checkpoints, as that of a script or a
     simulation."""
     ended_by: str | None = None
-    """The setting that ended the run, e.g. "steps"; None: the user stopped the run, or the conversation, one of the
-    user's own, does not report it."""
+    """The setting that ended the run, e.g. "steps"; None: no peer with records here reports one. `ended_why` then says
+    that the user stopped the run, that its scripts or, for a folder of servers alone, its workers have ended it, or
+    that the run has no result."""
     ended_why: str = ""
-    """Why it ended, in words."""
+    """Why it ended, in words; empty: it was written before this was told, or the conversation, one of the user's own,
+    does not report it."""
     missed: str = ""
     """The goal of `--stop` that neither ended the run nor is reached by `metrics`, in words. Empty: there was none, it
     was reached, or the user stopped the run."""

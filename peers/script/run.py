@@ -23,6 +23,7 @@ from torch import nn
 
 from ..launch.session import Session
 from ..peer import Peer
+from ..records.ends import BY_USER, SCRIPT_DONE
 from ..records.metrics import Measured
 from ..records.records import ExchangeRecord
 from ..records.run import peer_file, read_records
@@ -38,7 +39,7 @@ from .gradient_works import GradientWorks
 from .loop_thread import Background
 from .replica import ScriptReplica
 from .reports import Reports
-from .shutdown import BY_USER, shut_down, why_left
+from .shutdown import shut_down, why_left
 
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
@@ -166,7 +167,7 @@ class Run:
                 self._replica.leave()
                 self._wait(self._replica)
         self._reports.end()
-        self._go("its script is done", done=not self._session.stop.flag)
+        self._go(SCRIPT_DONE, done=not self._session.stop.flag)
 
     def __repr__(self) -> str:
         if self._gone:

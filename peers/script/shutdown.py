@@ -16,10 +16,8 @@ from ..launch.run_folder import conclude, keep_result, spent
 from ..launch.session import Session
 from ..peer import Peer
 from ..reasons import reason
+from ..records.ends import BY_USER
 from ..records.tally import Tally
-
-BY_USER = "stopped by its user"
-"""Why a peer leaves whose user stops it."""
 
 
 def why_left(error: BaseException | None) -> str:
@@ -57,16 +55,16 @@ async def shut_down(
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
         if session.control is None:
-            _keep_result(Path(session.orders.folder), measured)
+            _keep_result(Path(session.orders.folder), measured, why)
     if error is not None:
         session.failed(error)
     await session.close()
 
 
-def _keep_result(folder: Path, measured: Mapping[str, Any]) -> None:
+def _keep_result(folder: Path, measured: Mapping[str, Any], why: str) -> None:
     """Write `result.json` of this peer's records, and the trace, but no report, which takes seconds. If they cannot be
-    written, print a line on stderr."""
-    result = conclude(folder, Tally(), wall_s=spent(folder).wall_s, report=False, **measured)
+    written, print a line on stderr. `why`: this peer has left the run."""
+    result = conclude(folder, Tally(), wall_s=spent(folder).wall_s, why=why, report=False, **measured)
     try:
         keep_result(result, Tally())
     except (OSError, ValueError) as error:

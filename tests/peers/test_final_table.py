@@ -18,6 +18,7 @@ from samovar.aggregation.goals import parse_goal
 from samovar.peers.cli.final_table import final_table, headline
 from samovar.peers.cli.live_table import SLOWEST
 from samovar.peers.launch.run_folder import conclude
+from samovar.peers.records.ends import why_over
 from samovar.peers.records.losses import with_known
 from samovar.peers.records.metrics import numbers_of, scale_of
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
@@ -94,6 +95,26 @@ def test_a_goal_that_was_not_reached_is_told_with_why_the_run_ended(
     seen = ending(dataclasses.replace(in_memory({}), result=result))
     assert ("not reached" in seen) == ("not reached" in told)
     assert ("Ended: " in seen) == (by is not None)
+
+
+@pytest.mark.parametrize(
+    ("finished", "script", "role", "why", "shown"),
+    [
+        (False, False, "", "stopped by its user", True),
+        (False, True, "", "stopped by its user", True),
+        (True, True, "", "its scripts have ended", False),
+        (True, False, "server", "its workers have finished", False),
+        (True, False, "", "", False),
+    ],
+)
+def test_a_result_says_why_a_run_is_over_that_no_setting_has_ended(
+    tmp_path: Path, finished: bool, script: bool, role: str, why: str, shown: bool
+) -> None:
+    told = why_over(finished=finished, script=script, role=role)
+    result = conclude(tmp_path, Tally([committed("a", 3)]), wall_s=1.0, why=told)
+    assert (result.ended_by, result.ended_why) == (None, why)
+    assert (why in headline(result)) == shown
+    assert conclude(tmp_path, Tally(), wall_s=1.0, end=End("samples", "enough"), why=told).ended_why == "enough"
 
 
 def test_a_result_of_servers_alone_tells_no_loss() -> None:

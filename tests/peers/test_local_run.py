@@ -70,9 +70,10 @@ def test_a_stopped_peer_whose_process_takes_too_long_to_exit_is_lost_only_if_it_
     peers[1].exit_code, peers[1].grace_s, peers[1].ended = -9, 5.0, peers[1].ended if left else None
     run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
     launch = cast(Launch, types.SimpleNamespace(met=True, peers=peers))
-    result = run._conclude(cast(Display, said), launch, 1.0, 0.0).result
+    result = run._conclude(cast(Display, said), launch, 1.0, 0.0, stopped=True).result
     why = "stopped, and killed as it had not ended 5 s later"
     assert result is not None
+    assert (result.ended_by, result.ended_why) == (None, "stopped by its user")
     assert [one.why for one in result.lost] == ([] if left else [f"its process was {why}"])
     assert said.lines == ([f"peer 1: {why}"] if left else [])
 
@@ -84,8 +85,9 @@ def test_a_script_that_fails_after_it_has_left_the_run_is_told_and_no_peer_is_lo
     peers[1].exit_code = 1
     run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
     launch = cast(Launch, types.SimpleNamespace(met=True, peers=peers))
-    ended = run._conclude(cast(Display, said), launch, 1.0, 0.0)
+    ended = run._conclude(cast(Display, said), launch, 1.0, 0.0, stopped=False)
     assert ended.result is not None
+    assert (ended.result.ended_by, ended.result.ended_why) == (None, "its scripts have ended")
     assert ended.result.lost == ()
     told = f"exited with 1: OSError: no room for net-1.pt; see {log_path(tmp_path, '1')}"
     assert ended.wrong == f"peer 1 had left the run, and then its script {told}"
