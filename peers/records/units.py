@@ -200,8 +200,8 @@ def over_before_text(end: End | None, steps: int | None) -> str:
 
 
 def capital(text: str) -> str:
-    """`text` as a heading: with a capital first letter, unless its first word has capitals of its own, as mAP has."""
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
+    """`text` with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def plain(text: str, most: int = 200) -> str:

@@ -42,7 +42,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
     result = run.result
     told = result or Tally(run.exchanges)
     metrics = [
-        _tile(capital(metric_label(name)), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
+        _tile(metric_label(name), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
         for name, value in first_metrics(told.metrics.items())
     ]
     loss = result.loss if result else (points[-1].loss if points else math.nan)

@@ -12,7 +12,6 @@ from ..records.metrics import scale_of
 from ..records.records import ExchangeRecord
 from ..records.run import Run, natural
 from ..records.units import (
-    capital,
     first_metrics,
     loss_text,
     metric_label,
@@ -61,7 +60,7 @@ def _of_metric(run: Run, axis: Axis, missing: Sequence[Absence], name: str) -> t
 
     figure = _chart(run, axis, missing, metric_title(name, scale), of, text, of_mean, metric_kind(scale))
     also = ", and the mean model's" if of_mean else ""
-    return f"{capital(label)}: each peer's own{also}", figure
+    return f"{label}: each peer's own{also}", figure
 
 
 def _loss(record: ExchangeRecord) -> float | None:

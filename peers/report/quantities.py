@@ -11,7 +11,7 @@ from typing import Final, Literal
 from ..records.columns import Noun, heading, shown, unit
 from ..records.metrics import Scale, scale_of
 from ..records.run import Run, natural
-from ..records.units import capital, first_metrics, loss_text, metric_label, metric_text, number_text, plain
+from ..records.units import first_metrics, loss_text, metric_label, metric_text, number_text, plain
 from .overview import Point
 
 MOST_COLUMNS: Final = 6
@@ -97,7 +97,7 @@ def _metric(run: Run, name: str, scale: Scale) -> Quantity:
     kind, peers = metric_kind(scale), len(evaluators(run))
     mean = f", mean of {peers:,} peers" if peers > 1 else ""
     return Quantity(
-        heading=capital(metric_label(name)),
+        heading=metric_label(name),
         title=metric_title(name, scale) + mean,
         ink=_SHARE_INK if kind == "share" else _METRIC_INK,
         kind=kind,
