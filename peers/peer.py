@@ -139,7 +139,7 @@ class Peer:
             steps_per_s=outcome.steps / outcome.compute_s if outcome.compute_s > 0 else 0.0,
             members=outcome.members,
             missing=self._comings.missing(),
-            waited_for="" if waited_for is None else self.membership.view.name(waited_for),
+            waited_for="" if waited_for is None else self._comings.name_of(waited_for),
             steps_left=outcome.steps_left,
             made_s=None if outcome.at_s is None else outcome.at_s - self.clock.began_s,
             caught_up=outcome.caught_up,
@@ -161,7 +161,7 @@ class Peer:
     def _by_name(self, counts: Mapping[PeerId, int]) -> dict[str, int]:
         found = Counter[str]()
         for peer, count in counts.items():
-            found[self.membership.view.name(peer)] += count
+            found[self._comings.name_of(peer)] += count
         return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ..records.metrics import scale_of
 from ..records.result import PeerSummary, Result
 from ..records.tally import of_servers
 from ..records.units import (
+    after_text,
     bytes_text,
     count_text,
     ended_text,
@@ -26,7 +27,7 @@ from ..records.units import (
     plain,
     seconds_text,
     stay_text,
-    teller,
+    whose_model,
 )
 from .fitting import Folded, Phrases
 from .live_table import MOST_ROWS, SLOWEST
@@ -41,7 +42,7 @@ def headline(result: Result) -> list[str]:
     """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
-        *teller(result.metrics_of),
+        *whose_model(result.metrics_of),
         *_best(result),
         *([f"loss {loss_text(result.loss)}"] if not of_servers(result.peers) else []),
         count_text(result.exchanges, result.noun) + _here(result),
@@ -70,12 +71,13 @@ def _here(result: Result) -> str:
 
 def _best(result: Result) -> list[str]:
     """'best accuracy 93.2% after round 10', for a model other than the last; 'best kept' where the last is better, and
-    could not be written."""
+    could not be written. Of peers with models of their own: 'best rmse 0.025 of peer 2's model after exchange 10'."""
     if (best := result.best) is None or best.value == (last := result.metrics.get(best.metric, math.nan)):
         return []
     word = "best kept" if scale_of(best.metric, result.metric_scales).improves(last, best.value) else "best"
-    told = metric_texts({best.metric: best.value}, result.metric_scales, best.at, result.exchanges, result.noun)
-    return [f"{word} {text}" for text in told] + teller(best.of)
+    told = metric_texts({best.metric: best.value}, result.metric_scales, None, 0, result.noun)
+    after = after_text(best.at, math.inf if best.of else result.exchanges, result.noun)
+    return [" ".join([word, *told, *whose_model(best.of)]) + after]
 
 
 def _peer_table(result: Result) -> Folded:

@@ -172,7 +172,7 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
             user.enter_context(context)
         if ways_in is not None:
             await user.enter_async_context(answered(folder, ways_in.answer, output.say))
-        output.goes_on(earlier.wall_s, earlier.peers)
+        output.goes_on(earlier.recorded_s, earlier.peers)
         if session.settings.site is not None and (lacking := session.settings.own.sites_need()):
             output.say(f"--site does nothing: this run was started without {lacking}")
         ended = await run_peer(session, tell)

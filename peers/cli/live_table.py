@@ -26,7 +26,7 @@ from ..records.units import (
     peers_text,
     plain,
     seconds_text,
-    teller,
+    whose_model,
 )
 from .fitting import SPACES, Phrases
 from .live_cells import INK, cells
@@ -189,7 +189,7 @@ class Board:
             told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
             texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
             several = self._noun != "round" and len(self._evaluated) > 1
-            texts += teller(evaluated.peer) if several else []
+            texts += whose_model(evaluated.peer) if several else []
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")

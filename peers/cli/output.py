@@ -115,9 +115,10 @@ class Output:
         """Note how many peers have come of those for which the run waits before it begins, as text."""
         self._progress.gathers(here)
 
-    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
-        self._progress.goes_on(spent_s, before)
+    def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed, whose last record was of `recorded_s`. `before`: the totals of its peers so
+        far."""
+        self._progress.goes_on(recorded_s, before)
 
     def put(self, record: Record) -> None:
         """Take a record of any peer: count it, and show it."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Literal, Self, TextIO
 
@@ -42,6 +43,17 @@ NOTEBOOK_EVERY_S: Final = 0.5
 Mode = Literal["live", "notebook", "lines", "silent"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The shown time. `zero_s`: when it was 0: at the beginning of the display, and once a peer has `entered` the run,
+    when the times in records were, so that the two can be compared. `stands_s`: the time at which it stands meanwhile,
+    that of a resumed run's last record; None: it does not stand."""
+
+    zero_s: float
+    entered: bool = False
+    stands_s: float | None = None
+
+
 class Progress:
     """The display of one run's progress. Used as ``with Progress(steps=1000) as progress: progress.update(record)``;
     `update` may be called from any thread."""
@@ -63,9 +75,7 @@ class Progress:
         self._console = console or Console(force_terminal=sys.stdout.isatty())
         self._errors = errors or sys.stderr
         self._clock = clock
-        self._started = clock(), False
-        """When the shown time was 0: the beginning of this display, and from the first entry of a peer on (True) that
-        of the times in records, so that the two can be compared."""
+        self._shown = _Shown(clock())
         self._board = Board(steps=steps, columns=columns)
         self._lock = threading.Lock()
         self._news = News()
@@ -95,25 +105,25 @@ class Progress:
         is due."""
         with self._lock:
             self._board.gathers(here)
-            if self._took_s >= LINE_EVERY_S:  # the peers of one machine are together before
+            if self._clock() - self._shown.zero_s >= LINE_EVERY_S:  # the peers of one machine are together before
                 self._due()
 
     def watches(self, metric: str) -> None:
         """Note that the run ends by the value of this metric; "": it does not."""
         self._board.watched = metric
 
-    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note, in the context of this object and before the first `update`, that the run is resumed after `spent_s`
-        seconds. `before`: the totals of its peers so far."""
-        self._started = self._started[0] - spent_s, False
+    def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note, in the context of this object and before the first `update`, that the run is resumed, whose last record
+        was of `recorded_s`. `before`: the totals of its peers so far."""
+        self._shown = replace(self._shown, stands_s=recorded_s or None)
         self._board.goes_on(before)
 
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
             entry = isinstance(record, EventRecord) and record.event in ENTRIES and not record.about
-            if entry and not self._started[1]:
-                self._started = self._clock() - record.time_s, True
+            if entry and not self._shown.entered:
+                self._shown = _Shown(self._clock() - record.time_s, entered=True)
             self._board.update(record)
             if self.mode == "lines" and isinstance(record, EventRecord):
                 self._untold.append(record)
@@ -128,7 +138,7 @@ class Progress:
             self._line()
 
     def __enter__(self) -> Self:
-        self._started = self._clock(), False
+        self._shown = _Shown(self._clock())
         if self.mode == "live":
             self._live = UnechoedLive(
                 get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
@@ -196,7 +206,8 @@ class Progress:
 
     @property
     def _took_s(self) -> float:
-        return self._clock() - self._started[0]
+        shown = self._shown
+        return self._clock() - shown.zero_s if shown.stands_s is None else shown.stands_s
 
     def _line(self) -> None:
         now = self._clock()

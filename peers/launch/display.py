@@ -22,8 +22,9 @@ class Display(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed after `spent_s` seconds. `before`: the totals of its peers so far."""
+    def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
+        """Note that the run is resumed, whose last record was of `recorded_s`. `before`: the totals of its peers so
+        far."""
 
     def gathers(self, here: str) -> None:
         """Note how many peers have come of those for which the run waits before it begins, as text."""

@@ -29,14 +29,15 @@ from ..settings.fields import SettingsError
 from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key
-from .run_folder import keep_settings, make_folder, spent
+from .run_folder import ANOTHER, keep_settings, make_folder, spent
 from .session import Session, open_as, open_endpoint
 from .spec import checkpoint_path, founding_orders
 
 T = TypeVar("T")
 
-_AS_BEFORE = "go on as its peer, by the --key FILE that this had, if its run is still the same"
-"""How a newcomer whose ``--run`` holds a run takes part again, in words."""
+_AS_BEFORE = f"{ANOTHER}, or go on as its peer, by the --key FILE that this had, if its run is still the same"
+_ANOTHER_RUN = f"with this --key it is not a peer of the run at {{}}, as one that was resumed is another run: {ANOTHER}"
+"""Advice for a newcomer whose ``--run`` holds a run: without a key file, and with one."""
 
 _ADVICE = {
     "protocol version": "install the same samovar on both sides",
@@ -197,7 +198,8 @@ async def open_at(
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
         if again:
             _go_on_with_budget(endpoint, Path(settings.run or "."), name)
-        folder = Path(settings.run or ".") if again else make_folder(settings.run, task, go_on=_AS_BEFORE)
+        advice = _ANOTHER_RUN.format(target.address) if settings.key else _AS_BEFORE
+        folder = Path(settings.run or ".") if again else make_folder(settings.run, task, advice=advice)
         keep_settings(folder, settings)
     except BaseException:
         endpoint.abort()

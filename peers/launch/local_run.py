@@ -26,6 +26,7 @@ from .display import Display
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, wished
 from .run_folder import (
+    ANOTHER,
     command_line,
     conclude,
     forget_failure,
@@ -137,7 +138,7 @@ class LocalRun:
         async with answered(folder, ways_in.answer, display.say):
             with display:
                 if self.resumed:
-                    display.goes_on(earlier.wall_s, earlier.peers)
+                    display.goes_on(earlier.recorded_s, earlier.peers)
                 waiting = asyncio.create_task(_tell_stopping(stop, launch, display))
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
@@ -266,7 +267,8 @@ def prepared(
             for name, near in misspelt(task, [*NAMES, *asked]).items():
                 tell(f"{task}: nothing calls {name}(); did you mean {near}()?")
             check_devices(settings.device, settings.peers)
-        folder, resumed_by = make_folder(settings.run, task, command, go_on=f"go on with --resume {settings.run}"), ""
+        advice = f"{ANOTHER}, or go on with --resume {settings.run}"
+        folder, resumed_by = make_folder(settings.run, task, command, advice=advice), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 
 

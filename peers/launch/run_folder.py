@@ -27,6 +27,7 @@ from ..records.tally import Tally, tally_of
 from ..run_settings.settings import Settings
 from ..whole_file import write_whole
 
+ANOTHER = "choose another --run"
 WAYS_IN_FILE = "join.txt"
 REPORT_FILE = "report.html"
 TRACE_FILE = "trace.json"
@@ -34,26 +35,24 @@ TASK_FILE = "task.py"
 """The name, in the run's folder, of a task file that was collected from a notebook or class."""
 
 
-def make_folder(wished: str | None, task: Path, command: str | None = None, *, go_on: str = "") -> Path:
+def make_folder(wished: str | None, task: Path, command: str | None = None, *, advice: str = ANOTHER) -> Path:
     """Make the folder of a new run: `wished`, or if that is None the next free ``runs/TASK-NNN``, and write the command
-    to it. `command`: how the run was started; None: by this process's command line. `go_on`: how a run in such a folder
-    is gone on with, "": it cannot be. Raises ValueError when `wished` holds a run already, which tells `go_on`, and
-    when no folder can be made there."""
+    to it. `command`: how the run was started; None: by this process's command line. Raises ValueError when `wished` holds
+    a run already, with the `advice` to the user, and when no folder can be made there."""
     try:
-        folder = _empty_folder(wished, task, go_on)
+        folder = _empty_folder(wished, task, advice)
         (folder / COMMAND_FILE).write_text(_line(command or command_line()), encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{error.filename}: no run can be kept there: {reason(error)}") from None
     return folder
 
 
-def _empty_folder(wished: str | None, task: Path, go_on: str) -> Path:
+def _empty_folder(wished: str | None, task: Path, advice: str) -> Path:
     if wished is not None:
         folder = Path(wished)
         # An empty record file is left by a run that never began, e.g. because its task could not be imported.
         if any(file.stat().st_size for file in folder.glob("peer-*.jsonl")):
-            other = "choose another --run"
-            raise ValueError(f"{folder} holds a run already; {f'{other}, or {go_on}' if go_on else other}")
+            raise ValueError(f"{folder} holds a run already; {advice}")
         folder.mkdir(parents=True, exist_ok=True)
     else:
         folder = _next_free(task.stem)

@@ -12,6 +12,7 @@ from ...protocols.members.port import RunMembers
 from ...protocols.members.removals import Removal
 from ...protocols.members.view import Member, View
 from ...protocols.stalls.messages import Stall
+from ...protocols.transport import PeerId
 from .records import EventName, Missing
 
 
@@ -52,6 +53,13 @@ class Comings:
         for member in self._membership.view.members:
             if member.id != self._own:
                 self._tell_of("present", member)
+
+    def name_of(self, peer: PeerId) -> str:
+        """The name of a member, or of one that was removed, which may have given something before; of any other peer
+        the first letters of its id."""
+        gone = (one.name for one in reversed(self._membership.removals.since(0)) if one.peer == peer)
+        view = self._membership.view
+        return view.name(peer) if view.anybody(peer) is not None else next(gone, view.name(peer))
 
     def _tell_of(self, event: EventName, member: Member, why: str = "") -> None:
         self._tell(event, about=member.name, why=why, key=member.id, about_role=member.attributes.role)

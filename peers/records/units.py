@@ -19,7 +19,7 @@ T = TypeVar("T")
 _CLOCK_FROM_S: Final = 59.95
 """From so many seconds on a time since the run started is written with minutes: '1:00'."""
 _BEGINNING_S: Final = 1.0
-"""A peer that joined in less time was there from the beginning."""
+"""A peer that joined in less time, or was there before, was there from the first record on."""
 MOST_NAMED: Final = 3
 """The greatest number of peers that a line names."""
 MOST_METRICS: Final = 6
@@ -83,9 +83,10 @@ def moment_text(seconds: float) -> str:
     return seconds_text(seconds) if seconds < _CLOCK_FROM_S else clock_text(seconds)
 
 
-def span_text(since_s: float, until_s: float) -> str:
-    """A span of time since the run started, both its ends in one form: '9.31 s to 12.0 s', '0:52 to 1:02'."""
-    text = seconds_text if until_s < _CLOCK_FROM_S else clock_text
+def span_text(since_s: float, until_s: float, last_s: float = 0.0) -> str:
+    """A span of time since the run started, both its ends in one form: '9.31 s to 12.0 s', '0:52 to 1:02'. `last_s`:
+    the end of the last of several spans, which all have one form."""
+    text = seconds_text if max(until_s, last_s) < _CLOCK_FROM_S else clock_text
     return f"{text(since_s)} to {text(until_s)}"
 
 
@@ -132,14 +133,15 @@ def metric_texts(
     return [*told[:-1], told[-1] + after_text(at, latest, noun)] if told else []
 
 
-def after_text(at: int | None, latest: int, noun: Noun) -> str:
+def after_text(at: int | None, latest: float, noun: Noun) -> str:
     """' after round 30' for a measurement at exchange `at`; '' if that is the latest one, or None."""
     return f" after {noun} {at:,}" if at is not None and at < latest else ""
 
 
-def teller(peer: str) -> list[str]:
-    """A phrase that names the peer whose model had a metric, where each peer has its own; none where `peer` is ""."""
-    return [f"told by peer {plain(peer, 40)}"] if peer else []
+def whose_model(peer: str) -> list[str]:
+    """A phrase that names the peer whose model had a metric, where each peer has its own; none where `peer` is "": there
+    is one model."""
+    return [f"of peer {plain(peer, 40)}'s model"] if peer else []
 
 
 def ended_text(result: Result) -> str:
@@ -156,12 +158,13 @@ def first_metrics(metrics: Iterable[T]) -> list[T]:
 
 
 def stay_text(one: Elsewhere, noun: Noun) -> str:
-    """'in 34 rounds from 3.10 s on, a member at the end' for a peer without records here. For one that left or was
+    """'in 34 rounds from 3.10 s on, a member at the end' for a peer without records here. Times are since those with
+    records here entered the run, which a peer that joins does later than those that it finds there. For one that left or was
     lost, the time and the reason stand at the end. A member need not have answered at the end: a run with too few peers
     waits for those that do not, and keeps them as members."""
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "a member at the end"
     why = f": {plain(one.why)}" if one.why else ""
-    since = "the beginning" if one.joined_s < _BEGINNING_S else moment_text(one.joined_s)
+    since = "the first record here" if one.joined_s < _BEGINNING_S else moment_text(one.joined_s)
     return f"in {count_text(one.exchanges, noun)} from {since} on, {end}{why}"
 
 

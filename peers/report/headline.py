@@ -25,7 +25,7 @@ from ..records.units import (
     peers_text,
     plain,
     seconds_text,
-    teller,
+    whose_model,
 )
 from .overview import Absence, Point
 from .tables import safe
@@ -72,7 +72,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
                 *([] if of_servers(peers) else metrics),
                 _tile("Peers", peers_text(len(peers), servers) if servers else f"{len(peers):,}", fate, bad=away),
                 _tile(capital(f"{run.noun}s"), f"{told.exchanges:,}", _steps_each(run)),
-                _tile("Sent by all peers", bytes_text(sent), more),
+                _tile(f"Sent by {'the peers here' if elsewhere_in(run) else 'all peers'}", bytes_text(sent), more),
                 _tile("Wall time", seconds_text(wall_s), ending, bad=result is None),
             )
         )
@@ -87,12 +87,12 @@ def _measured(run: Run, told: Result | Tally, name: str) -> str:
     """The exchange after which the model had this metric, as text, and the metric's best value if the best model is
     chosen by it and another one than the last."""
     texts = [after_text(told.metrics_at, told.exchanges, run.noun).strip()]
-    texts += teller(told.metrics_of)
+    texts += whose_model(told.metrics_of)
     if run.result and (best := run.result.best) and best.metric == name and best.value != told.metrics[name]:
         scale = scale_of(name, _scales(run))
         word = "best kept" if scale.improves(told.metrics[name], best.value) else "best"
-        best_text = f"{word} {metric_text(best.value, scale)}{after_text(best.at, told.exchanges, run.noun)}"
-        texts.append(", ".join([best_text, *teller(best.of)]))
+        after = after_text(best.at, math.inf if best.of else told.exchanges, run.noun)
+        texts.append(" ".join([word, metric_text(best.value, scale), *whose_model(best.of)]) + after)
     return "; ".join(filter(None, texts))
 
 
@@ -107,8 +107,13 @@ def command(run: Run) -> str:
     can be compared; "" if none is known."""
     known = [("Run it again", run.command), *(("Resumed by", text) for text in dict.fromkeys(run.resumed_by))]
     known += [("Digest", run.result.digest or "")] if run.result else []
-    rows = [f"<span>{label}</span><code>{escape(plain(text, 2000))}</code>" for label, text in known if text]
+    rows = [f"<span>{label}</span><code>{_words(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""
+
+
+def _words(text: str) -> str:
+    """A command as HTML that a line breaks only at its spaces: a browser would break "--steps" within the hyphens."""
+    return " ".join(f"<i>{escape(word)}</i>" for word in text.split(" "))
 
 
 def broken(run: Run) -> str:

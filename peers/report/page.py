@@ -34,6 +34,7 @@ p.note { margin: 0 0 10px; color: var(--soft); max-width: 110ch; }
 .command span { color: var(--soft); font-size: 13px; }
 code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere;
   white-space: pre-wrap; }
+code i { display: inline-block; max-width: 100%; font-style: normal; }
 .scroll { overflow: auto; max-height: 560px; padding: 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 500; font-size: 13px;

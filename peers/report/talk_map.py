@@ -22,11 +22,12 @@ MOST_DRAWN: Final = 200
 MOST_EDGES: Final = 500
 _NAMED: Final = 24
 """The most peers of a graph whose names are written."""
-_LETTERS: Final = 4
+_LETTERS: Final = 3
 """The most characters of a label that stands in its peer's circle. Where one is longer, all stand beside theirs."""
 _LETTERS_BESIDE: Final = 14
 """The most characters of a label beside its circle."""
-_LETTER_WIDE: Final = 6.6
+_LETTER_WIDE: Final = 8.0
+"""The width of a letter or digit in the widest of the usual fonts, in the units of the drawing."""
 _NAMELESS: Final = re.compile("[0-9a-f]{12}")
 """The form of a peer in records where its name is not known: the first letters of its key. In a simulation, whose peers
 all have records, every other name is such a one. A newcomer's folder has records of its own alone."""
@@ -73,6 +74,8 @@ def talk_map(run: Run) -> str:
         notes.append(f"{count_text(len(names) - len(shown), 'more peer')} not drawn")
     if any(len(_names(talk)) < len(names) for talk in stretches):
         notes.append("dashed: a peer that made no exchange in that time")
+    if elsewhere_in(run):
+        notes.append("what peers elsewhere got is in the reports there")
     return (
         f'<svg class="map" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="messages between peers">'
         f'{"".join(shapes)}</svg><div class="legend">{"".join(f"<span>{_said(note)}</span>" for note in notes)}</div>'
@@ -104,7 +107,7 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
     count = max(1, min(STRETCHES, round(median(each.values())) // 2))
     ends = [first_s + (last_s - first_s) * number / count for number in range(1, count)]
     spans = zip([0.0, *ends], [*ends, last_s], strict=True)
-    stretches = [_Talk(span_text(a, b), Ways(), set()) for a, b in spans]
+    stretches = [_Talk(span_text(a, b, last_s), Ways(), set()) for a, b in spans]
     whole = _Talk("the whole run", Ways(), set())
     for record in run.exchanges:
         for talk in (whole, stretches[bisect_left(ends, record.time_s)]):

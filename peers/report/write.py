@@ -17,6 +17,7 @@ from typing import Final
 from ..records.result import PeerSummary
 from ..records.run import Run
 from ..records.scene import Scene
+from ..records.tally import elsewhere_in, of_servers
 from ..records.units import count_text, plain
 from ..whole_file import write_whole
 from .charts import Figure, bytes_axis, curve_chart, differ, time_axis
@@ -150,8 +151,10 @@ def _sections(
     time = f"""<h2>Where the time went</h2>
 <p class="note">{spent}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
-    return f"""<h2>Learning</h2>
-<p class="note">{_means(run, points)}A dotted line: a peer was lost. Zooming one chart over time zooms them all, a
+    served = of_servers(peers)
+    told = "Losses and metrics are in the reports of the workers. " if served else _means(run, points)
+    return f"""<h2>{"Over time" if served else "Learning"}</h2>
+<p class="note">{told}A dotted line: a peer was lost. Zooming one chart over time zooms them all, a
 double click zooms out.</p>
 <div class="grid">{"".join(cards)}</div>
 {time if spent else ""}"""
@@ -177,12 +180,14 @@ def _cards(charts: Mapping[str, tuple[str, Figure]]) -> str:
 
 def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
     """The section on a run with a parameter server, as HTML."""
+    others = any(one.role for one in elsewhere_in(run))
+    elsewhere = " The bytes of servers elsewhere are in their own reports." if others else ""
     return f"""<h2>Workers and servers</h2>
 <p class="note">A worker's clock is the number of its pushes. The staleness of a push: the updates of a range since the
 values that its worker had pulled. A worker that waited for itself waited until the servers had its own push; one that
 waited for nobody waited for servers and messages, not for a push. A wait for a sum of pushes counts for the worker
 whose push came last to it. Bytes are those of values, without headers; copied: between the servers of a chain. A clock
-is drawn at the time of the worker's push.</p>
+is drawn at the time of the worker's push.{elsewhere}</p>
 {_cards(charts)}
 {range_table(run)}"""
 

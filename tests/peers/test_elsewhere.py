@@ -88,9 +88,9 @@ def test_a_peer_from_another_machine_is_in_the_result_and_the_report(tmp_path: P
     assert ("No peer was lost, and no round had to do without one." in shown_page) != crashes
 
 
-def test_a_peer_that_was_there_within_a_second_was_there_from_the_beginning() -> None:
+def test_a_peer_that_was_there_within_a_second_was_there_from_the_first_record_on() -> None:
     early, late = (Elsewhere(peer="2", exchanges=684, joined_s=joined_s) for joined_s in (0.00078, 1.5))
-    assert stay_text(early, "exchange") == "in 684 exchanges from the beginning on, a member at the end"
+    assert stay_text(early, "exchange") == "in 684 exchanges from the first record here on, a member at the end"
     assert stay_text(late, "round") == "in 684 rounds from 1.50 s on, a member at the end"
 
 

@@ -47,7 +47,7 @@ def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them(
     tally = Tally([one, better, later])
     assert (tally.metrics, tally.metrics_of, tally.metrics_at) == ({"m": 0.6}, "c", 2)
     result = Result(metrics={"m": 0.6}, metrics_of="c", loss=1.0, wall_s=1.0, exchanges=2, run="runs/x")
-    assert re.search(r"m 0\.6000 +told by peer c ", drawn(final_table(result)))
+    assert re.search(r"m 0\.6000 +of peer c's model ", drawn(final_table(result)))
 
 
 def test_a_newcomers_result_tells_how_many_of_the_runs_exchanges_it_was_in() -> None:
@@ -70,7 +70,7 @@ def test_the_best_model_of_a_peer_s_own_names_that_peer() -> None:
     best = Best(metric="m", value=0.95, at=3, file="best.safetensors", of="2")
     result = Result(metrics={"m": 0.9}, metrics_of="0", best=best, loss=1.0, wall_s=1.0, exchanges=4, run="runs/x")
     assert re.search(
-        r"m 0\.9000 +told by peer 0 +best m 0\.9500 after round 3 +told by peer 2 ", drawn(final_table(result))
+        r"m 0\.9000 +of peer 0's model +best m 0\.9500 of peer 2's model after round 3 ", drawn(final_table(result))
     )
 
 

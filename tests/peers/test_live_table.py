@@ -163,10 +163,10 @@ def test_the_peer_whose_own_model_was_evaluated_is_named() -> None:
     for told in (committed("0", 3, metrics={"m": 0.5}), committed("1", 3, metrics={"m": 0.25})):
         found.update(told)
         round_.update(told)
-    assert "m 0.2500   told by peer 1   " in found.headline(1.0)
+    assert "m 0.2500   of peer 1's model   " in found.headline(1.0)
     found.update(committed("0", 2, metrics={"m": 0.125}))
-    assert "m 0.2500   told by peer 1   " in found.headline(1.0), "an older exchange"
-    assert "told by" not in round_.headline(1.0), "the peers of a round have one model"
+    assert "m 0.2500   of peer 1's model   " in found.headline(1.0), "an older exchange"
+    assert "of peer" not in round_.headline(1.0), "the peers of a round have one model"
 
 
 def test_a_column_without_a_number_is_left_out() -> None:

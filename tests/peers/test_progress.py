@@ -238,3 +238,17 @@ def test_the_shown_time_is_that_of_the_records_once_a_peer_is_in_the_run() -> No
         clock.now += 20
         progress.update(committed("a", 1))
     assert [line.split("  ")[0] for line in errors.getvalue().splitlines()] == ["0:30", "0:01", "0:11", "0:31"]
+
+
+def test_the_shown_time_of_a_resumed_run_never_goes_back() -> None:
+    """Also while its servers wait for workers, which no record counts."""
+    clock, errors = Clock(), io.StringIO()
+    with Progress(console=Console(file=io.StringIO()), errors=errors, clock=clock) as progress:
+        progress.goes_on(60.0, [])
+        for _ in range(2):
+            clock.now += 15
+            progress.gathers("0 of 2 workers")
+        progress.update(dataclasses.replace(happened("s", "resumed"), time_s=60.5))
+        clock.now += 10
+        progress.update(committed("a", 1))
+    assert [line.split("  ")[0] for line in errors.getvalue().splitlines()] == ["1:00", "1:00", "1:10"]

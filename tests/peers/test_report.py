@@ -112,11 +112,17 @@ def test_exchanges_of_servers_and_those_without_steps_are_not_counted_as_the_few
     assert "1 step each or none" in seen
 
 
+def whole_words(command: str) -> str:
+    return " ".join(f"<i>{word}</i>" for word in command.split(" "))
+
+
 def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:
     again = ("samovar train digits --resume run", "samovar train digits --resume run --steps 9")
     text = page(dataclasses.replace(run, resumed_by=(again[0], again[0], again[1])), "")
-    rows = [f"<span>Resumed by</span><code>{command}</code>" for command in again]
-    assert f"<span>Run it again</span><code>{run.command}</code>{''.join(rows)}" in text
+    told = [("Run it again", run.command), *(("Resumed by", command) for command in again)]
+    rows = [f"<span>{label}</span><code>{whole_words(command)}</code>" for label, command in told]
+    assert "".join(rows) in text
+    assert "code i { display: inline-block" in text, "no line breaks between the hyphens of a flag"
     assert "Resumed" not in page(run, "")
 
 

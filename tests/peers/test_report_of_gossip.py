@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -170,7 +171,17 @@ def test_a_long_name_stands_beside_its_circle_in_the_graph(run: Run) -> None:
 
     assert ">vault</text>" in graph("vault")
     assert "text-anchor:start" in graph("vault")
+    assert "text-anchor:start" in graph("anna"), "four letters are wider than a circle"
     assert "text-anchor:start" not in graph("v"), "short names stand in their circles"
+
+
+def test_no_label_of_the_graph_is_cut_at_its_left_edge(run: Run) -> None:
+    long = "mmmmmmmm-10372"
+    called = [dataclasses.replace(one, peer={"4": long}.get(one.peer, one.peer)) for one in run.exchanges]
+    drawn = talk_map(dataclasses.replace(run, exchanges=tuple(called), scene=None))
+    ends = re.findall(rf'text-anchor:end" x="([0-9.]+)" y="[0-9.]+">{long}<', drawn)
+    assert len(ends) == 1
+    assert float(ends[0]) > 7.6 * len(long), "as wide as digits of 12 px in a wide font"
 
 
 def test_a_curve_over_models_of_several_peers_says_of_which_it_is_the_mean(run: Run) -> None:
