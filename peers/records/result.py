@@ -21,7 +21,8 @@ class PeerSummary:
     peer: str
     """Its name."""
     steps: int
-    """Local steps."""
+    """Local steps that it took, also those that it took again after a resume: with `--overlap` a peer that is stopped
+    may be ahead of the model that is saved."""
     exchanges: int
     """Number of exchanges in which it took part."""
     bytes_sent: int

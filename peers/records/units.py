@@ -139,8 +139,8 @@ def after_text(at: int | None, latest: float, noun: Noun) -> str:
 
 
 def whose_model(peer: str) -> list[str]:
-    """A phrase that names the peer whose model had a metric, where each peer has its own; none where `peer` is "": there
-    is one model."""
+    """A phrase that names the peer whose model had a metric, where each peer has its own; none where `peer` is
+    "": there is one model."""
     return [f"of peer {plain(peer, 40)}'s model"] if peer else []
 
 
@@ -159,9 +159,9 @@ def first_metrics(metrics: Iterable[T]) -> list[T]:
 
 def stay_text(one: Elsewhere, noun: Noun) -> str:
     """'in 34 rounds from 3.10 s on, a member at the end' for a peer without records here. Times are since those with
-    records here entered the run, which a peer that joins does later than those that it finds there. For one that left or was
-    lost, the time and the reason stand at the end. A member need not have answered at the end: a run with too few peers
-    waits for those that do not, and keeps them as members."""
+    records here entered the run, which a peer that joins does later than those that it finds there. For one that left
+    or was lost, the time and the reason stand at the end. A member need not have answered at the end: a run with too
+    few peers waits for those that do not, and keeps them as members."""
     end = f"{one.gone} at {moment_text(one.gone_s)}" if one.gone_s is not None else "a member at the end"
     why = f": {plain(one.why)}" if one.why else ""
     since = "the first record here" if one.joined_s < _BEGINNING_S else moment_text(one.joined_s)

@@ -209,9 +209,9 @@ def test_the_command_of_a_run_can_be_typed_again(given: list[str], told: str, mo
 
 def test_a_folder_that_holds_a_run_tells_how_it_is_gone_on_with_only_where_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "peer-0.jsonl").write_text("{}\n")
-    with pytest.raises(ValueError, match="holds a run already; choose another --run$"):
+    with pytest.raises(ValueError, match=r"holds a run already; choose another --run$"):
         make_folder(str(tmp_path), Path("task.py"))
-    with pytest.raises(ValueError, match="holds a run already; go on with --resume it$"):
+    with pytest.raises(ValueError, match=r"holds a run already; go on with --resume it$"):
         make_folder(str(tmp_path), Path("task.py"), advice="go on with --resume it")
 
 

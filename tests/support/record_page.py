@@ -17,9 +17,10 @@ HEAD = """# Records and results
 
 A run's folder has a file `peer-NAME.jsonl` for each peer, and `result.json` when the run is over. Each line of a peer's
 file is one JSON object. `--json` prints the object of `result.json`, and `samovar.Result` has its fields as attributes.
-Seconds are of monotonic clocks. A number that is not finite is `null`. Keys may be added at any time, so a reader
-ignores those that it does not know; a change that it would misread raises the version. This is version 2. A newer one
-is refused in one line.
+Seconds are of monotonic clocks. A peer that joins a run of gossip or of a parameter server counts "since the run
+started" from its own joining on, so that the results of one run can differ in when a peer came. A number that is not
+finite is `null`. Keys may be added at any time, so a reader ignores those that it does not know; a change that it would
+misread raises the version. This is version 2. A newer one is refused in one line.
 
 Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read. Files of
 version 2 that have no `metric_scales`, `model_bytes`, `received_from`, `counts`, `best`, `ended_by`, `missed` or
