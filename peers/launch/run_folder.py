@@ -37,8 +37,8 @@ TASK_FILE = "task.py"
 
 def make_folder(wished: str | None, task: Path, command: str | None = None, *, advice: str = ANOTHER) -> Path:
     """Make the folder of a new run: `wished`, or if that is None the next free ``runs/TASK-NNN``, and write the command
-    to it. `command`: how the run was started; None: by this process's command line. Raises ValueError when no folder can
-    be made there, and, with the `advice` to the user, when `wished` holds a run already."""
+    to it. `command`: how the run was started; None: by this process's command line. Raises ValueError when no folder
+    can be made there, and, with the `advice` to the user, when `wished` holds a run already."""
     try:
         folder = _empty_folder(wished, task, advice)
         (folder / COMMAND_FILE).write_text(_line(command or command_line()), encoding="utf-8")

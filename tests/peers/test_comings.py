@@ -154,6 +154,17 @@ def test_a_member_that_was_lost_and_restarted_before_the_next_view_is_told_to_be
     assert told == [("lost", "a"), ("joined", "a")]
 
 
+def test_a_member_that_was_removed_keeps_its_name_in_what_it_had_given() -> None:
+    log = RemovalLog()
+    log.add(Removal("bert" * 16, "bert", "", 0.0, "it was killed", "", False, 1, ""))
+    membership = SimpleNamespace(
+        view=View(1, (ONE,), True), neighbours=Neighbours(lambda peer: ""), removals=log, on_waiting=[]
+    )
+    endpoint = SimpleNamespace(id="me", on_refused=[])
+    comings = Comings(cast(Endpoint, endpoint), cast(RunMembers, membership), cast(RunClock, None), print)
+    assert [comings.name_of(peer) for peer in (ONE.id, "bert" * 16, "9f" * 32)] == ["a", "bert", "9f" * 6]
+
+
 def test_an_event_about_a_member_tells_its_role() -> None:
     server = replace(OTHER, attributes=Attributes(role=SERVER))
     assert followed_with_roles(ONE, server, away="ab", then=()) == [("lost", "a", ""), ("lost", "b", SERVER)]

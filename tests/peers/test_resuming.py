@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from boards import committed
 
 from samovar.peers.checkpoints.checkpoint import CheckpointError
+from samovar.peers.launch.join_target import JoinTarget, open_at
 from samovar.peers.launch.resuming import wished
 from samovar.peers.launch.run_folder import keep_settings
 from samovar.peers.launch.spec import checkpoint_path
@@ -15,6 +18,33 @@ from samovar.peers.records.record_file import RecordFile
 from samovar.peers.records.run import COMMAND_FILE
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
+from samovar.peers.training.stop import Stop
+from samovar.protocols.members.hello import RunIs
+
+
+@pytest.mark.parametrize("key", [None, "me.key"])
+async def test_a_newcomer_whose_folder_holds_another_run_is_told_so_where_its_key_shows_it(
+    tmp_path: Path, key: str | None
+) -> None:
+    """A run that was resumed is another one, and the key that a peer had in it opens no folder of before."""
+    (tmp_path / "peer-0.jsonl").write_text("{}\n")
+    settings = Settings(run=str(tmp_path), key=key)
+
+    async def entered(settings: Settings) -> SimpleNamespace:
+        return SimpleNamespace(id="k" * 64, abort=lambda: None)
+
+    async def asked(endpoint: SimpleNamespace) -> RunIs:
+        return RunIs(1, "this run", settings.agreed_json())
+
+    target = cast(JoinTarget, SimpleNamespace(address="tcp://192.0.2.1:5", enter=entered, ask_run=asked))
+    with pytest.raises(ValueError, match="holds a run already; ") as told:
+        await open_at(target, settings, Stop(), name="anna", task=Path("task.py"))
+    other_run = (
+        "with this --key it is not a peer of the run at tcp://192.0.2.1:5, as one that was resumed"
+    )
+    assert (other_run in str(told.value)) == (key is not None)
+    assert ("by the --key FILE that this had" in str(told.value)) == (key is None)
+    assert "choose another --run" in str(told.value)
 
 
 def stopped(folder: Path, protocol: str, algorithm: str) -> Path:
