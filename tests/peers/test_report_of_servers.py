@@ -36,12 +36,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_report_of_servers_alone_says_where_the_losses_are_and_calls_only_its_own_bytes_so() -> None:
-    files = {"s": synthetic_records()["p0"]}
+    files = synthetic_records(peers=1, lost=None)
+    (name,) = files
     came = [
-        EventRecord(peer="s", time_s=0.0, event="started", role="server"),
-        EventRecord(peer="s", time_s=0.5, event="joined", about="t", about_role="server"),
+        EventRecord(peer=name, time_s=0.0, event="started", role="server"),
+        EventRecord(peer=name, time_s=0.5, event="joined", about="t", about_role="server"),
     ]
-    seen = Page(page(in_memory({"s": [*came, *files["s"]]}), "")).seen
+    seen = Page(page(in_memory({name: [*came, *files[name]]}), "")).seen
     assert "Losses and metrics are in the reports of the workers." in seen
     assert "Learning" not in seen
     assert "Sent by the peers here" in seen
