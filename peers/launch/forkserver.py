@@ -12,7 +12,6 @@ when the socket is closed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -23,12 +22,12 @@ import traceback
 
 import numpy
 
+from ..machine.process_name import name_process
 from ..machine.torch_imports import import_all_of_torch
 from .control import CONTROL_VARIABLE
 from .process import main as be_a_peer
 
 PATH_BYTES_MAX = 4096
-_PR_SET_NAME = 15
 
 
 def main() -> None:
@@ -86,7 +85,7 @@ def _become_a_process_of_its_own(line: socket.socket, log: bytes, control: int) 
     # After a fork Python reseeds its own generator, and PyTorch's has one default seed. NumPy's must be reseeded.
     numpy.random.seed()  # noqa: NPY002
     name = os.path.basename(os.fsdecode(log)).removesuffix(".log")
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"samovar {name}".encode(), 0, 0, 0)
+    name_process(name)
 
 
 def _reap(line: socket.socket) -> None:

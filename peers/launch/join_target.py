@@ -53,6 +53,7 @@ _ADVICE = {
 _MEANS = {
     "handshake failed": "another run than that of this join line is there now, or only one side is --insecure "
     "(the handshake failed)",
+    "refused our key": "it refused our key",
 }
 """Failure reasons reworded for a user who joins and has not dealt with keys."""
 _TRY_FOR = 12

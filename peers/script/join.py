@@ -29,6 +29,7 @@ from ..launch.script_target import ScriptTarget
 from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn, ways_through
 from ..machine.open_files import raise_file_limit
+from ..machine.process_name import name_process
 from ..machine.torch_imports import do_without_compiler, import_all_of_torch
 from ..run_settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
@@ -141,6 +142,7 @@ def _refuse_tasks_own(settings: Settings) -> None:
 
 async def _launched() -> Session:
     control, orders = await orders_of_launcher()
+    name_process(f"peer-{orders.name}")
     torch.set_num_threads(orders.threads)
     return await open_for_launcher(control, orders)
 

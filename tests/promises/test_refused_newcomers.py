@@ -39,7 +39,7 @@ def without_encryption(here: dict[str, Any]) -> list[str]:
     return ["--insecure", "--peer-key", Invite.from_text(here["invite"]).contact]
 
 
-UNKNOWN = "not heard of for 1 s: it refused our key; the run does not know this key, or its invite was revoked"
+UNKNOWN = "it refused our key; the run does not know this key, or its invite was revoked"
 
 
 def test_an_invite_may_come_from_stdin_a_file_or_a_variable(folder: Path) -> None:

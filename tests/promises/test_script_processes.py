@@ -294,10 +294,13 @@ def test_a_joiner_that_leaves_before_its_first_round_says_so_and_how_to_join_aga
 def test_ctrl_c_under_the_launcher_ends_the_scripts_in_good_order(tmp_path: Path) -> None:
     run = Live(tmp_path, "train", script(tmp_path, "while True: step()"), *TRAIN, "--json")
     run.until(lambda: run.rounds() >= 3, "round 3")
+    named = {Path(f"/proc/{peer.pid}/comm").read_text().strip() for peer in run.peers().values()}
+    assert named == {"samovar peer-0", "samovar peer-1"}, "by which a user kills one of them"
     run.signal(signal.SIGINT)
     ended = run.end()
     assert (ended.code, ended.left) == (130, []), ended.err
     assert ended.result["rounds"] >= 3
+    assert (ended.result["ended_by"], ended.result["ended_why"]) == (None, "stopped by its user")
     assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "run").glob("*.log"))
     assert ended.err.splitlines()[-1].startswith("stopped; a script goes on from checkpoints of its own")
 
