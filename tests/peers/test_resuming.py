@@ -39,9 +39,7 @@ async def test_a_newcomer_whose_folder_holds_another_run_is_told_so_where_its_ke
     target = cast(JoinTarget, SimpleNamespace(address="tcp://192.0.2.1:5", enter=entered, ask_run=asked))
     with pytest.raises(ValueError, match="holds a run already; ") as told:
         await open_at(target, settings, Stop(), name="anna", task=Path("task.py"))
-    other_run = (
-        "with this --key it is not a peer of the run at tcp://192.0.2.1:5, as one that was resumed"
-    )
+    other_run = "with this --key it is not a peer of the run at tcp://192.0.2.1:5, as one that was resumed"
     assert (other_run in str(told.value)) == (key is not None)
     assert ("by the --key FILE that this had" in str(told.value)) == (key is None)
     assert "choose another --run" in str(told.value)
