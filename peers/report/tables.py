@@ -100,9 +100,10 @@ def standstill_table(found: Sequence[Standstill]) -> str:
 
 def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
     """The table of each peer's totals, as HTML. Each of the columns for bytes in shared memory, bytes of the model that
-    were averaged, time of evaluations and time hidden behind local steps is left out where all of its values are 0."""
+    were averaged, time of evaluations and time hidden behind local steps is left out where all of its values are 0. A
+    server averages nothing."""
     shared, hidden = any(peer.bytes_shared for peer in peers), any(peer.hidden_s for peer in peers)
-    averaged = any(peer.model_bytes for peer in peers)
+    averaged = any(peer.model_bytes for peer in peers if not peer.role)
     phases = PHASES if any(peer.evaluate_s for peer in peers) else PHASES[:-1]
     body = (
         [
@@ -112,7 +113,7 @@ def peer_table(run: Run, peers: Sequence[PeerSummary]) -> str:
             _cell(bytes_text(peer.bytes_sent)),
             _cell(bytes_text(peer.bytes_received)),
             *([_cell(bytes_text(peer.bytes_shared))] if shared else []),
-            *([_cell(bytes_text(peer.model_bytes))] if averaged else []),
+            *([_cell("-" if peer.role else bytes_text(peer.model_bytes))] if averaged else []),
             *(_cell("-" if peer.role else seconds_text(getattr(peer, f"{phase}_s"))) for phase in phases),
             *([_cell("-" if peer.role else seconds_text(peer.hidden_s))] if hidden else []),
             f"<td>{_share_bar(peer)}</td>",

@@ -134,6 +134,9 @@ def test_the_report_has_the_bytes_of_the_model_beside_those_on_the_wire(run: Run
     assert "<th>Averaged</th>" in shown
     for count in counts.values():
         assert f"<td>{bytes_text(25_000 * count)}</td>" in shown
+    serving = tuple(EventRecord(peer=peer, time_s=0.0, event="started", role="server") for peer in run.peers)
+    served = dataclasses.replace(run, exchanges=made, events=serving, result=None)
+    assert "Averaged" not in page(served, ""), "a server averages nothing"
 
 
 def test_the_report_names_the_peer_that_was_waited_for_longest(run: Run) -> None:
