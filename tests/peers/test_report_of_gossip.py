@@ -177,7 +177,11 @@ def test_a_long_name_stands_beside_its_circle_in_the_graph(run: Run) -> None:
 
 def test_no_label_of_the_graph_is_cut_at_its_left_edge(run: Run) -> None:
     long = "mmmmmmmm-10372"
-    called = [dataclasses.replace(one, peer={"4": long}.get(one.peer, one.peer)) for one in run.exchanges]
+    called = [  # the last of four stands at the left
+        dataclasses.replace(one, peer={"3": long}.get(one.peer, one.peer), received_from={"0": 7})
+        for one in run.exchanges
+        if one.peer in ("0", "1", "2", "3")
+    ]
     drawn = talk_map(dataclasses.replace(run, exchanges=tuple(called), scene=None))
     ends = re.findall(rf'text-anchor:end" x="([0-9.]+)" y="[0-9.]+">{long}<', drawn)
     assert len(ends) == 1
