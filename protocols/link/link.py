@@ -104,6 +104,8 @@ class Link:
         queue = self._out[packet.packed.lane].queue
         if packet in queue:
             queue.remove(packet)
+            if packet.header:  # with the counts in it, which count as told
+                self.pulse()
             self._pump()
 
     def post(self, channel: str, body: object) -> None:

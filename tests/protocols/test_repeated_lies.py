@@ -181,3 +181,27 @@ def test_a_member_that_has_adopted_another_decree_since_counts_for_its_first_no_
         await company.over()
 
     simulate(play(), within_s=2_000.0)
+
+
+def test_a_word_on_one_decree_takes_back_none_on_another() -> None:
+    """Else one that tells of two decrees in turn would keep a member from ever counting the adoptions of the others."""
+
+    async def play() -> None:
+        crowd = Crowd(5)
+        company = await crowd.gathered()
+        victim, (first, second) = company[1], (crowd.decree(0), crowd.decree(1))
+        hearsay = victim.membership._change.hearsay
+        crowd.say.post(victim.id, Install(first))
+        over(company[0].endpoint, MEMBERS).post(victim.id, Install(second))
+        await asyncio.sleep(0.3)
+        say = over(company[2].endpoint, MEMBERS)
+        say.post(victim.id, Confirmed(mark_of(first), 2))
+        say.post(victim.id, Confirmed(mark_of(second), 1))
+        await asyncio.sleep(0.1)
+        assert hearsay._claims[mark_of(first)].adopted == {company[2].id}
+        say.post(victim.id, Confirmed(mark_of(second), 2))
+        await asyncio.sleep(0.1)
+        assert hearsay._claims[mark_of(first)].adopted == set()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
