@@ -59,6 +59,13 @@ def test_a_result_that_knows_less_than_the_records_is_not_taken_for_the_last_wor
     assert "it goes on, or was killed" in result.ended_why
 
 
+def test_the_records_of_a_peer_elsewhere_that_were_copied_to_the_folder_leave_its_result(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    with RecordFile(folder, "far") as file:
+        file.append(committed("far", ROUNDS))
+    assert samovar.Result.read(folder).wall_s == 9.0
+
+
 def test_the_paths_of_a_result_are_in_the_folder_from_which_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
