@@ -80,8 +80,7 @@ class Admission:
         """`latest` returns the decree of the present view; `votes` returns whether this peer still votes on behalf of a
         former life."""
         self._channel, self._roster, self._standing = channel, roster, standing
-        self._latest, self._votes = latest, votes
-        self._terms = terms
+        self._latest, self._votes, self._terms = latest, votes, terms
         self._host: _Host | None = None
         self._held_off: dict[PeerId, Later] = {}
         """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
