@@ -18,9 +18,9 @@ _CPU = torch.device("cpu")
 
 
 def measured_step_time(task: Task, settings: Settings) -> str:
-    """The median time of 20 local steps of one peer, after 3 others, as a text for `--step-time`. A run with this text
-    has the same digest as the measured one. Sets the number of PyTorch's threads. Raises what `Trainer.train`
-    raises."""
+    """The median time of 20 local steps of one peer on the CPU, after 3 others, as a text for `--step-time`: whole
+    microseconds, 1 at least. A run with this text has the same digest as the measured one. Sets the number of PyTorch's
+    threads. Raises what `Trainer` and `Trainer.train` raise."""
     torch.set_num_threads(settings.threads or 1)  # as in the world
     with called_with(task.path, settings.arguments):
         trainer = Trainer(

@@ -21,9 +21,10 @@ CHOSEN_MEMBERS_MAX = 16
 
 
 class LinkCosts(NamedTuple):
-    """Mean costs of links over all peers; a peer without measurements counts as 0. `alpha_s`: seconds from end to end;
-    `s_per_byte`: seconds a byte; `known`: fraction of peers with measurements. To get the mean over these peers alone,
-    divide the other two by `known`."""
+    """Mean costs of links over all peers, or those of one peer's links (`known` 1 or 0); a peer without measurements
+    counts as 0. `alpha_s`: seconds from end to end; `s_per_byte`: seconds a byte; `known`: fraction of peers with
+    measurements. To get the mean over these peers alone, divide the other two by `known`, unless it is 0: then no peer
+    has any."""
 
     alpha_s: float
     s_per_byte: float

@@ -51,8 +51,9 @@ class Source:
 
     def add(self, name: str, value: object, user: str) -> None:
         """Add the source that binds the global name `name` to `value`, and the source of all that `value` uses. Does
-        nothing if `name` was added before. `user`: the function or class that uses it, in words for a message. Raises
-        TaskError when the value cannot be sent as source."""
+        nothing if `name` was passed before, also if that failed. `user`: the function or class that uses it, in words
+        for a message. Raises TaskError when the value, or one that it uses, cannot be sent as source, or is a literal
+        of more than `LITERAL_LETTERS_MAX` letters; the source is incomplete then."""
         if name in self._begun:
             return
         self._begun.add(name)

@@ -88,7 +88,8 @@ class Board:
             self._begins = f"{_GATHERS}: {here}"
 
     def goes_on(self, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed. `before`: the totals of its peers so far."""
+        """Note that the run is resumed. `before`: the totals of its peers so far, from which the bytes of peers that
+        are not known yet begin; so this is called before the first `update`."""
         self._before = {peer.peer: (peer.bytes_sent, peer.bytes_received) for peer in before}
 
     def update(self, record: Record) -> None:

@@ -205,8 +205,9 @@ def _pull_s(load: _Load, turn: _Turn) -> tuple[float, float]:
 
 
 def all_planned(copies: int, workers: Links, of_servers: Links, size: int, *, in_step: bool = True) -> list[ServerPlan]:
-    """The plans for 1, 2, 4, ... servers, up to the number of links in `of_servers`; see `planned`. `in_step`: workers
-    wait for each other (`bsp`); False: they wait for nobody (`async`)."""
+    """The plans for 1, 2, 4, ... servers, up to the number of links in `of_servers`, for a model of `size` bytes in
+    `copies` copies, at most one a server. `in_step`: workers wait for each other (`planned`); False: they wait for
+    nobody (`planned_async`)."""
     counts = [2**power for power in range(of_servers.world.bit_length())]
     plan = planned if in_step else planned_async
     return [plan(count, copies, workers, of_servers, size) for count in counts]

@@ -103,8 +103,8 @@ class Progress:
         self._board.watched = metric
 
     def goes_on(self, spent_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note, in the context of this object, that the run is resumed after `spent_s` seconds. `before`: the totals of
-        its peers so far."""
+        """Note, in the context of this object and before the first `update`, that the run is resumed after `spent_s`
+        seconds. `before`: the totals of its peers so far."""
         self._started = self._started[0] - spent_s, False
         self._board.goes_on(before)
 

@@ -100,8 +100,11 @@ class Comings:
     def follow(self, view: View) -> None:
         """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
         each pair of members that can no longer reach each other or can again, and for a change of the run's invite. Of
-        a member that was restarted since then it writes the loss of the former life first. A loss that was written
-        before, while too few were left to remove the member, is not written again. Nothing before `begin`."""
+        a member that was restarted since then it writes the loss of the former life, and then that it joined. A loss
+        that was written before, while too few were left to remove the member, is not written again.
+
+        Nothing before `begin`. The first call after it compares with the membership's view at `begin`, and also writes
+        the members that left or were lost before."""
         known, self._known = self._known, view if self._known is not None else None
         if known is None:
             return

@@ -36,7 +36,8 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """0.0123 -> '12.3 ms', 75 -> '1 min 15 s', 7300 -> '2 h 1 min'."""
+    """0.0123 -> '12.3 ms', 75 -> '1 min 15 s', 7300 -> '2 h 1 min'; 0 and less -> '0 s'. Raises ValueError for NaN,
+    OverflowError for infinity."""
     if seconds < 0.9995:
         return f"{_three(max(0.0, seconds) * 1000)} ms" if seconds > 0 else "0 s"
     if seconds < 59.95:
@@ -165,8 +166,9 @@ def stay_text(one: Elsewhere, noun: Noun) -> str:
 
 
 def left_behind_text(elsewhere: Sequence[Elsewhere], *, resumable: bool) -> str:
-    """The line for a run that was stopped here: which of the peers elsewhere were its members then; "": none was.
-    `resumable`: the run can be resumed here, which that of a script cannot."""
+    """The line for a run that was stopped here: which of the peers `elsewhere` were its members then, and may train on,
+    by at most `MOST_NAMED` names; "": none was. `resumable`: the run can be resumed here, which that of a script
+    cannot; the line then adds that it begins without such peers."""
     without = "; a run that is resumed here begins without such peers" if resumable else ""
     return (left := _left_behind(elsewhere)) and f"{left}{without}"
 

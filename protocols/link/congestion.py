@@ -95,9 +95,11 @@ class Pace:
         """Update bandwidth, window and chunk size by a measured rate. A rate below the bandwidth (before the first
         measurement: below the rate that fills the window) counts only if the window limited sending (`Rate.full`), and
         not while a doubled window is being tried; it lowers the bandwidth only when no recent rate was higher.
-        `round_trip_s`: measured, None: not. The path's round trip is the shortest one ever: longer ones waited behind
-        this link's own window. `waited_s`: queueing delay of the acknowledgement behind data of the other side; the
-        window is larger by as much, so that this path does not run empty. `now`: on the link's clock."""
+        `round_trip_s`: measured, None: not; it counts even where the rate does not. The path's round trip is the
+        shortest one since the link last broke (`broke`): longer ones waited behind this link's own window. `waited_s`:
+        queueing delay of the acknowledgement behind data of the other side; the window is larger by as much, up to half
+        of what it has beyond the bandwidth-delay product, so that this path does not run empty. `now`: on the link's
+        clock."""
         if round_trip_s is not None and not 0 < self._round_trip_s <= round_trip_s:
             self._round_trip_s = round_trip_s
         before, trying = self.bandwidth_Bps, now < self._tried_until

@@ -62,7 +62,8 @@ class Trust:
         self._guests_faults = 0
 
     def cut_off(self, peer: PeerId) -> bool:
-        """Whether all messages of `peer` are dropped now, after too many faults."""
+        """Whether all messages of `peer` are dropped now, after too many faults of its own; for a guest, also after too
+        many of all guests."""
         if not self._faults and not self._guests_faults:  # as nearly always
             return False
         if self._guests_faults >= _GUESTS_FAULTS_MAX and is_guest(peer):

@@ -10,8 +10,9 @@ from ..transport import PeerId
 
 
 def measured(channel: Channel, members: tuple[PeerId, ...]) -> LinkCosts:
-    """The costs of this peer's links to the other `members`: latency and time a byte, each the median over the links
-    that have measured it. `UNKNOWN` until at least one link has measured a round trip and one a bandwidth."""
+    """The costs of this peer's links to the other `members`: half the median round trip in seconds, and the seconds a
+    byte at the median bandwidth, each over the links that have measured it. `UNKNOWN` until at least one link has
+    measured a round trip and one a bandwidth."""
     me, link_to = channel.endpoint.id, channel.endpoint.links.get
     links = [link for peer in members if peer != me and (link := link_to(peer)) is not None]
     trips_s = [trip_s for link in links if (trip_s := link.round_trip_s) is not None]

@@ -253,8 +253,11 @@ class Acceptor:
         if self._must_wait(request.decree, sender):
             self.postponed.put_off(envelope, self._channel.endpoint.interval_s)
         elif not self.postponed.too_often(envelope, self.promised):
-            promise = self.promise(request.ballot)
-            waits = request.ballot == self.promised and self.postponed.must_yield(envelope, self.echoes.liars)
+            promise, standing = self.promise(request.ballot), self._standing()
+            known = request.decree.base in (standing.state, standing.result)
+            waits = request.ballot == self.promised and self.postponed.must_yield(
+                envelope, self.echoes.liars, known=known
+            )
             self._answer(sender, promise if waits else self.adopt(request.ballot, request.decree, sender))
 
     def _must_wait(self, decree: Decree, proposer: PeerId) -> bool:

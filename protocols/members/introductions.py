@@ -54,7 +54,7 @@ class Introductions:
         roster.on_news.append(self._ask_again)
 
     def begin(self) -> None:
-        """Start afresh in another view: claims are forgotten."""
+        """Start afresh in another view: claims are forgotten, and each may be asked about at once."""
         self._claims.clear()
         self._asks.clear()
 

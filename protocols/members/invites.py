@@ -50,8 +50,8 @@ class Admitted:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Vouch:
-    """Tells a member that `key` was admitted, through the invitation with the guest key `guest`: it is to admit the
-    key, too."""
+    """Tells a member that the sender, another member, has admitted `key` through the invitation with the guest key
+    `guest`: it is to admit the key, too, on the terms on which it would by Admit. There is no answer."""
 
     key: str
     guest: PeerId

@@ -212,8 +212,9 @@ class Membership:
         self._take(Decree(view, self._attached.standing().state, (self.me.id,), (), given=True), self.me.id)
 
     async def knock(self, contact: PeerId) -> Welcome:
-        """Leave any view, and ask `contact`, which the endpoint can reach, whether this peer may join. Returns its view
-        and version. Raises JoinRefused, or PeerLost when another member may be asked."""
+        """Leave any view, whose members are told, and ask `contact`, which the endpoint can reach, whether this peer
+        may join. Returns the contact's view and version. Raises JoinRefused when all members would refuse, and PeerLost
+        when another member may be asked (`Admission.ask`)."""
         self._change.stop()
         self._edges.stop()
         if self.view.generation:

@@ -215,8 +215,10 @@ class Confirmed:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Tells the generation that the sender is in. A receiver in a later view tells of that view (Install). One in an
-    earlier view answers with its own Behind: it has heard of a later generation, and asks for its view."""
+    """Tells the generation that the sender is in: to a peer that has named a later one, and, a patience after the
+    sender went on to that view, to the peer by whose word it did. A receiver in a later view tells of that view
+    (Install), at most once an interval. One in an earlier view answers with its own Behind: it has heard of a later
+    generation, and asks for its view."""
 
     generation: int
 

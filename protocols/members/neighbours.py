@@ -60,7 +60,9 @@ class Neighbours:
         return self._away.get(peer) == life
 
     def look(self, suspects: Iterable[PeerId]) -> None:
-        """Note that of the neighbours no other than some of `suspects` may be away now."""
+        """Ask `away` of those of `suspects` that are neighbours; all other neighbours count as there. `now` stays as it
+        is. A neighbour that is not away any more makes `have_returned` true, and is told to `on_back` if it was told to
+        `on_away`, which only `stay_away` calls."""
         before = self._away
         away = [peer for peer in suspects if peer in self._now and self.away(peer) is not None]
         self._away = {peer: before.get(peer) for peer in away}

@@ -67,7 +67,8 @@ class Log(Protocol):
 
     @property
     def ever(self) -> int:
-        """The number of removals so far."""
+        """The number of removals so far, including those no longer kept. A member that was removed, came back and was
+        removed again counts twice."""
         ...
 
     def since(self, ever: int) -> list[Removal]:

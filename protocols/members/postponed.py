@@ -10,6 +10,10 @@ has the time to lead instead, if it is heard and was not caught lying (`echoes`)
 coordinator hears of the change after an interval (`reminders`), and waits another one itself. It adopts the other's
 decree at once: a quorum may have lost it, and one member's adoption binds nobody in a view of four or more.
 
+The first `_FREE` decrees of a member within an hour need not wait so, if they go on from a version that this member
+holds: the next member in seniority leads to remove a coordinator that is heard, but is too slow or hangs, and that
+coordinator would lead instead for ever.
+
 A question may also be put off for a given time: because its sender is one view ahead, or because the receiver is in no
 view yet. It is heeded when a new view holds here, or when that time is over.
 """
@@ -19,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Set
 from functools import partial
+from typing import NamedTuple
 
 from ..channel import Channel, Envelope
 from ..transport import PeerId
@@ -26,10 +31,19 @@ from .backoff import Backoff
 from .roster import Roster
 
 _FREE = 4
-"""How often per hour a member that this one does not see as coordinator may propose before it has to wait."""
+"""How often per hour a member that this one does not see as coordinator may lead before it has to wait."""
 _YIELDS = 3
 """The heartbeat intervals for which such a member's decree is not adopted. They are fewer than the two patiences after
 which an honest proposer no longer waits for the answer."""
+
+
+class _Heeded(NamedTuple):
+    """A question that was heeded: its ballot; when, on the loop's clock; whether its sender has led more often than
+    `_FREE` allows."""
+
+    ballot: int
+    at_s: float
+    often: bool
 
 
 class Postponed:
@@ -43,8 +57,8 @@ class Postponed:
         self._impatient: Backoff[PeerId] = Backoff(channel.endpoint.interval_s, free=_FREE)
         self._due_s: dict[PeerId, float] = {}
         """When each member that proposed without being coordinator is heeded again, on the loop's clock."""
-        self._heeded: dict[PeerId, tuple[int, float]] = {}
-        """The ballot under which each such member was heeded last in this view, and when, on the loop's clock."""
+        self._heeded: dict[PeerId, _Heeded] = {}
+        """The last question of each such member that was heeded in this view."""
         self._waiting: dict[PeerId, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         """The question of each member that waits, with its timer."""
         roster.on_news.append(self._heed_coordinator)
@@ -67,20 +81,21 @@ class Postponed:
         self.courtesy_s = interval_s * min(1.0, interval_s / max(seconds, interval_s))
         self._due_s = {one: until_s for one, until_s in self._due_s.items() if until_s > now}
         self._due_s[sender] = now + min(seconds, self._channel.endpoint.patience_s)
-        self._heeded[sender] = envelope.message.ballot, now
+        self._heeded[sender] = _Heeded(envelope.message.ballot, now, seconds > 0.0)
         return False
 
-    def must_yield(self, envelope: Envelope, liars: Set[PeerId]) -> bool:
+    def must_yield(self, envelope: Envelope, liars: Set[PeerId], *, known: bool) -> bool:
         """Put a request to adopt off if the coordinator, as far as this member knows, is a third member that has not
         had the time to lead since the ballot was heeded (`too_often`), is heard, and is none of the known `liars`.
-        Returns whether it was put off."""
+        `known`: this member holds the version from which the decree goes on. Returns whether it was put off."""
         coordinator, endpoint = self._roster.coordinator, self._channel.endpoint
-        if coordinator is None or coordinator in (envelope.sender, self._roster.id, *liars):
+        heeded = self._heeded.get(envelope.sender)
+        if coordinator is None or coordinator in (envelope.sender, self._roster.id, *liars) or heeded is None:
             return False
-        ballot, heeded_s = self._heeded.get(envelope.sender, (0, 0.0))
-        wait_s = heeded_s + _YIELDS * endpoint.interval_s - asyncio.get_running_loop().time()
+        wait_s = heeded.at_s + _YIELDS * endpoint.interval_s - asyncio.get_running_loop().time()
         heard = endpoint.is_lost(coordinator) is None and endpoint.round_trip_s(coordinator) is not None
-        if not heard or ballot != envelope.message.ballot or wait_s <= 0.0:
+        free = known and not heeded.often
+        if free or not heard or heeded.ballot != envelope.message.ballot or wait_s <= 0.0:
             return False
         self.put_off(envelope, wait_s)
         return True

@@ -21,7 +21,8 @@ class Presence:
     this peer."""
 
     def __init__(self, membership: Membership, entry: Entry, interval_s: float) -> None:
-        """`interval_s`: the most seconds that `pause` waits."""
+        """`entry`: takes this peer into a run that exists, and back into it. `interval_s`: the most seconds that
+        `pause` waits."""
         self._members, self._entry, self._interval_s = membership, entry, interval_s
         self._inside = asyncio.Lock()
         self.returns = 0

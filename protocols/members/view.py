@@ -128,7 +128,7 @@ class View:
         return bool(self.apart) and Edge.between(peer, other) in self.apart
 
     def member(self, peer: PeerId) -> Member | None:
-        """The member with that id; None: there is none."""
+        """The member with that id, in whichever life (`Member.life`); None: there is none. A learner is no member."""
         return next((member for member in self.members if member.id == peer), None)
 
     def anybody(self, peer: PeerId) -> Member | None:

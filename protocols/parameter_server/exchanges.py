@@ -44,7 +44,8 @@ Take = Callable[[Envelope], None]
 
 
 class Question(NamedTuple):
-    """A question to a server, made by `message` from its number. Its answer, one of `answers`, goes to `take`."""
+    """A question to a server, asked once: `message` makes it from its number. Its answer, of one of the classes
+    `answers`, goes to `take`; for any other the asker gets PeerLost. To ask again, `Ask` makes a new question."""
 
     message: Callable[[int], object]
     payload: Buffer

@@ -130,7 +130,8 @@ class Tenure:
         self._present.passed.clear()
 
     def lose(self, ranges: Iterable[int]) -> None:
-        """Note that no copy of these ranges is left, and answer the messages that have waited for one (NotTaken)."""
+        """Note that no copy of these ranges is left, as long as the view is this one: questions about one of them,
+        those that have waited and later ones, are answered with NotTaken. `ready` does not change."""
         self.lost |= {*ranges}
         self._present.passed.clear()
         self._held.look()
@@ -186,7 +187,8 @@ class Tenure:
         self._channel.on(kind, partial(self._admit, handler=handler, allowed=allowed))
 
     def refuse(self, envelope: Envelope) -> None:
-        """Refuse a question of a former view; its asker asks again in the new one."""
+        """Refuse a question of a former view, or about a range in whose chain this server is not: its asker gets
+        PeerLost, and asks again. For a message that is no question nothing is sent."""
         envelope.done()
         self._channel.refuse(envelope, "the view has changed")
 

@@ -45,5 +45,5 @@ def told_words(said: Stalled) -> str:
 
 
 def told_end(said: Stalled) -> str:
-    """The report of a peer's work that has ended, in words."""
+    """The report of a peer's work that has ended, in words: 'after 12 s of local steps'."""
     return f"after {said.taken_s:.0f} s of {said.work}"

@@ -1,10 +1,11 @@
-"""Probation: a peer that was given up because it was too slow (`stragglers`) or sent wrong numbers (`inquest`) is let
-in again later, and later each time.
+"""Probation: a peer that was given up because it was too slow (`stragglers`, `stalls`) or sent wrong numbers
+(`inquest`) is let in again later, and later each time.
 
 Such a peer may hold up the others again. So it is let in only after ten times the seconds for which they have waited
 for it, and is then on probation for as long again. If it is given up during its probation, the seconds add up. Hence it
 costs the others about a tenth of their time at most, and a peer whose connection has recovered is back soon. The peer
-is told how long it has to wait (`members.admission`).
+is told how long it has to wait, under a `Membership` an hour at most (`members.admission`): a peer for which the others
+wait longer than six minutes each time costs them more.
 
 On failure: only the peer that gave it up knows of the probation; another coordinator may let it in sooner.
 """
@@ -21,7 +22,9 @@ _HELD_OFF = 10
 
 
 class Probation:
-    """The peers that this peer has given up and that are not to be let in yet, or are on probation."""
+    """The peers that this peer has given up and that are not to be let in yet, or are on probation. The membership
+    keeps out a peer (`hold_off`); here are kept only the end of its probation and the seconds for which it has held up
+    the others, which are forgotten after that end. Times are on the running loop's clock."""
 
     def __init__(self, membership: RunMembers) -> None:
         self._membership = membership

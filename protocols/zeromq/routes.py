@@ -111,7 +111,7 @@ class Ways:
         return None if link is None else link.address
 
     def add(self, peer: PeerId, link: OutLink) -> None:
-        """Use `link` as the out-link to `peer` from now on."""
+        """Use `link` as the out-link to `peer` from now on. The one before is not closed: `hang_up_out` does that."""
         self._out[peer] = link
 
     def undialable(self, peer: PeerId, why: str) -> None:

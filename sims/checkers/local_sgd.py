@@ -38,7 +38,8 @@ _WITH_VOTES = (State.MEMBER, State.CHANGING, State.LEADING)
 
 def a_part_that_has_come_is_not_fetched_again(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A peer that fetches a state keeps each part that has arrived, even if it continues with another donor. A part may
-    arrive twice, because it may arrive just after the peer has asked another donor for it."""
+    arrive twice, because it may arrive just after the peer has asked another donor for it. Broken by each further
+    arrival of the same part of the same version at the same process; the reason of the second one is not judged."""
     came: Counter[tuple[str, int, int]] = Counter()
     for _, life, event in entries:
         if isinstance(event, Fetched):
@@ -103,7 +104,8 @@ def a_peer_that_was_left_behind_goes_on_from_the_others_model(
     scenario: Scenario, entries: Sequence[Entry]
 ) -> Iterator[str]:
     """A peer that has fetched a round's model from another peer loads that model, to the bit, before it contributes
-    anything again. What it had of its own, such as its steps since its last contribution, is lost."""
+    with a weight above 0 again, unless it commits another round before. What it had of its own, such as its steps since
+    its last contribution, is lost."""
     fetched: dict[str, Committed] = {}
     for _, life, event in entries:
         if isinstance(event, Committed):

@@ -43,6 +43,7 @@ TOO_RARE = (
     "a leader told two members two decrees",
     "a proposal was passed on to the coordinator",
     "a member that was left behind asked for the view",
+    "a member that joins anew was asked over a new link",
     "a learner gave way to a newcomer",
     "a learner is too slow",
     "newcomers wait as changes took too long",

@@ -40,7 +40,8 @@ class Stage(Protocol):
         ...
 
     def lose_disk(self, index: int) -> None:
-        """Give the peer with this number an empty disk."""
+        """Give the peer with this number an empty disk: the processes started from now on have it. One that runs keeps
+        the old one."""
         ...
 
     def outage(self, for_s: float) -> None:

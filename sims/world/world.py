@@ -201,7 +201,8 @@ class World:
             self.log.add(life.name, Held(self._most_held[peer]))
 
     def lose_disk(self, index: int) -> None:
-        """Give the peer with this number an empty disk."""
+        """Give the peer with this number an empty disk: the processes started from now on have it. One that runs keeps
+        the old one."""
         self._disks[index] = Disk(self._disks[index].memory)
 
     def outage(self, for_s: float) -> None:

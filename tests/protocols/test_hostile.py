@@ -249,16 +249,20 @@ def test_newcomers_that_come_and_go_without_end_cost_a_tenth_of_the_time() -> No
 
 
 def test_a_key_that_comes_anew_again_and_again_is_let_in_later_each_time() -> None:
-    async def main() -> int:
-        company = Company(3, rounds=100_000, train_s=lambda index: 0.5)
+    """In three minutes after the first one it changes the view half as often at most as in that."""
+
+    async def main() -> list[int]:
+        company, generations = Company(3, rounds=100_000, train_s=lambda index: 0.5), list[int]()
         await company.gathered(2)
-        first = company[0].membership.view.generation
-        for life in range(1, 61):
-            hostile = company.add(3, "p0", life=life)
+        for life in range(241):
+            if life % 60 == 0:
+                generations.append(company[0].membership.view.generation)
+            hostile = company.add(3, "p0", life=1 + life)
             await asyncio.sleep(1.0)
             hostile.crash()
-        changes = company[0].membership.view.generation - first
         await company.over()
-        return changes
+        return generations
 
-    assert 4 <= simulate(main(), within_s=2_000.0) <= 20
+    began, early, *_, late = simulate(main(), within_s=2_000.0)
+    assert 4 <= early - began <= 30
+    assert late - early <= (early - began) / 2

@@ -60,7 +60,7 @@ class Crowd:
 def adopts_at_once(*walkers: Walker) -> None:
     """Else the coordinator leads in place of a liar (`test_repeated_lies`)."""
     for walker in walkers:
-        walker.membership._change.acceptor.postponed.must_yield = lambda *_: False  # type: ignore[method-assign]
+        walker.membership._change.acceptor.postponed.must_yield = lambda *_, **__: False  # type: ignore[method-assign]
 
 
 def test_a_member_that_tells_each_half_of_the_decree_of_the_other_moves_no_two_apart() -> None:

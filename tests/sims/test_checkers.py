@@ -260,8 +260,14 @@ ELSEWHERE = {
     "every contribution tells a speed",
     "silence is counted only by a peer that listens",
     "what a codec leaves out is sent later",
+    "a member that is behind takes the state of all",
+    "a promise is passed on",
+    "nobody proposes in a view that is over",
+    "the coordinator proposes again at once",
+    "two believed decrees have an honest adopter",
+    "who may be ahead is asked",
 }
-"""Promises that `test_checkers_of_values` and `test_checkers_of_views` break."""
+"""Promises that `test_checkers_of_values`, `test_checkers_of_views` and `test_checkers_of_reminders` break."""
 
 
 def test_each_promise_is_broken_by_a_test() -> None:
@@ -403,7 +409,11 @@ def test_a_resumed_run_waits_for_as_many_as_have_founded_it_and_any_other_peer_c
 
 def test_with_a_hostile_member_only_promises_that_no_lie_can_break_are_checked() -> None:
     hostile = replace(QUIET, faults=(Fault(kind=Kind.HOSTILE, who=(1,)),))
-    assert set(promises(hostile)) - set(PROMISES) == {"a liar moves no honest member apart"}
+    assert set(promises(hostile)) - set(PROMISES) == {
+        "a liar moves no honest member apart",
+        "an honest member asks who may be ahead",
+        "an honest member passes a proposal on",
+    }
     assert len(promises(hostile)) < len(PROMISES) / 2
     assert broken(hostile, without(Committed, "1", vector=ONE)) is None
     surprise = log(("1.1", Gone(error="KeyError: 3", foreseen=False)))

@@ -121,7 +121,7 @@ def with_server(
 
 
 def copy_of(clocks: dict[str, int], enlisted: set[str], updates: int, size: int = 3) -> Copy:
-    return Copy(torch.zeros(size), {}, term=1, updates=updates, clocks=clocks, enlisted=enlisted)
+    return Copy(torch.zeros(size), {}, term=1, version=updates, updates=updates, clocks=clocks, enlisted=enlisted)
 
 
 class Present:
