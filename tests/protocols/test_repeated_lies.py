@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 from company import Company, Walker
 from conformance import over
-from puppet import Puppet, with_puppet
+from puppet import Puppet, decree, with_puppet
 from simulated import PATIENCE_S, simulate
 from test_lone_proposals import rounds_beside
 from test_swapped_words import Crowd
 
-from samovar.protocols.members.echoes import Echo, mark_of
+from samovar.protocols.members.echoes import RANKS, Echo, mark_of
 from samovar.protocols.members.messages import (
     MEMBERS,
     Adopt,
+    Adopted,
     AskAnew,
     Confirmed,
     Install,
@@ -23,6 +24,7 @@ from samovar.protocols.members.messages import (
     Promise,
     Propose,
 )
+from samovar.protocols.members.postponed import _FREE
 from samovar.protocols.members.view import Decree, Version
 
 NOBODYS = Version(1 << 40, 77)
@@ -205,3 +207,23 @@ def test_a_word_on_one_decree_takes_back_none_on_another() -> None:
         await company.over()
 
     simulate(play(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_first_decrees_of_a_member_that_does_not_lead_wait_for_the_coordinator_only_if_their_base_is_unknown(
+    known: bool,
+) -> None:
+    """Else a coordinator that is heard, but hangs, would lead instead without end."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership, answers = puppet.walker.membership, list[type]()
+        await puppet.tell("p0", Promise(3, 0, 0, NOBODYS, NOBODYS, True, 0, None))
+        base = membership.standing.state if known else NOBODYS
+        wished = replace(decree(4, membership.view.members), base=base)
+        for number in range(1, _FREE + 2):
+            answer = await puppet.tell("p2", Adopt(3, number * RANKS + 2, wished))
+            answers.append(type(answer[0]))
+        first = Adopted if known else Promise
+        assert answers == [first] * _FREE + [Promise]
+
+    with_puppet(scene)
