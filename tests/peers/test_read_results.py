@@ -51,11 +51,12 @@ def test_a_result_that_knows_less_than_the_records_is_not_taken_for_the_last_wor
     assert samovar.Result.read(folder).ended_why == ""
     assert samovar.Result.read(folder).wall_s == 9.0
     with RecordFile(folder, "0") as file:
-        file.append(EventRecord(peer="0", time_s=9.5, event="resumed"))
+        file.append(EventRecord(peer="0", time_s=6.5, event="resumed"))
     assert samovar.Result.read(folder).ended_why == "", "no exchange has followed"
     recorded(folder, ROUNDS + 1, ROUNDS + 2)
     result = samovar.Result.read(folder)
     assert (result.exchanges, result.metrics) == (ROUNDS + 2, {"accuracy": 0.8})
+    assert result.wall_s == 9.0, "as its former end has told, which is after the last record"
     assert "it goes on, or was killed" in result.ended_why
 
 
