@@ -13,7 +13,7 @@ from ..checkpoints.checkpoint import CheckpointError
 from ..cli.final_table import final_table, headline
 from ..cli.notebook import html
 from ..errors import one_line
-from ..launch.run_folder import conclude
+from ..launch.run_folder import conclude, spent
 from ..records import result as written
 from ..records.records import EventRecord, ExchangeRecord
 from ..records.run import FAILURE_FILE, Run, read_run
@@ -107,8 +107,7 @@ def _so_far(run: Run) -> written.Result:
         why = f"this run failed: {told}"
     if not run.exchanges:
         raise CheckpointError(f"{run.folder}: {why}")
-    recorded_s = max([one.time_s for one in run.exchanges] + [one.time_s for one in run.events])
-    found = conclude(run.folder, Tally(), wall_s=recorded_s)
+    found = conclude(run.folder, Tally(), wall_s=spent(run.folder).wall_s)
     return dataclasses.replace(found, ended_why=f"{why}; made from its records")
 
 

@@ -22,7 +22,7 @@ from ..records.consensus import Consensus
 from ..records.losses import with_known
 from ..records.metrics import scale_of
 from ..records.result import Best, Lost, PeerSummary, Result
-from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_run
+from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_result, read_run
 from ..records.tally import Tally, tally_of
 from ..run_settings.settings import Settings
 from ..whole_file import write_whole
@@ -164,11 +164,11 @@ class Spent:
 def spent(folder: Path) -> Spent:
     """What the run in the folder has taken so far; nothing for a new run, and for a folder that cannot be read."""
     try:
-        run = read_run(folder)
+        run, ended = read_run(folder), read_result(folder)
     except (OSError, ValueError):
         return Spent()
     recorded_s = max([0.0, *(one.time_s for one in run.exchanges), *(one.time_s for one in run.events)])
-    concluded_s = run.result.wall_s if run.result else 0.0  # up to the last end that was not a kill
+    concluded_s = ended.wall_s if ended else 0.0  # up to the last end that was not a kill
     return Spent(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
 
 

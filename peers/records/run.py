@@ -125,10 +125,10 @@ def _commands(file: Path) -> list[str]:
 
 
 def _stale(ended: Result, records: Iterable[Record]) -> bool:
-    """Whether a peer has records of more exchanges than the result tells: the run went on after it."""
+    """Whether one of the result's peers has records of more exchanges than the result tells: the run went on after it.
+    Records of others, that of a peer elsewhere for one, may have been copied to the folder since."""
     made = Counter(one.peer for one in records if isinstance(one, ExchangeRecord) and not one.caught_up)
-    told = {peer.peer: peer.exchanges for peer in ended.peers}
-    return any(count > told.get(peer, 0) for peer, count in made.items())
+    return any(made[peer.peer] > peer.exchanges for peer in ended.peers)
 
 
 def read_records(file: Path) -> list[Record]:

@@ -22,6 +22,7 @@ from typing import Any, Unpack
 
 import torch
 
+from ...protocols.addresses import NOWHERE
 from ..launch.control import CONTROL_VARIABLE
 from ..launch.join_target import JoinTarget, open_alone, open_at, own_name
 from ..launch.keys import Invite
@@ -187,9 +188,9 @@ async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) ->
         raise
     torch.set_num_threads(session.orders.threads)
     if (ways_in := ways_through(session, _this_script(), said.invite, in_python=not is_script())) is not None:
-        endpoint = session.endpoint
-        way = [] if settings.edge else [{"id": endpoint.id, "address": endpoint.address}]
-        if unwritten := ways_in.met(way):
+        ways = {session.endpoint.id: session.endpoint.address, target.contact: target.address}
+        found = [{"id": peer, "address": address} for peer, address in ways.items() if address != NOWHERE]
+        if unwritten := ways_in.met(found):
             print(f"samovar: {unwritten}", file=sys.stderr)
         await session.open_to_user(ways_in.answer)
     return session

@@ -47,13 +47,11 @@ class Link:
         control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self._clock, self._outbox, self._flow = clock, outbox, flow
+        self._clock, self._outbox, self._flow, self._pace = clock, outbox, flow, pace
         self.heard_at = clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}  # in the order of Counts
         self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM, consumes=True), Lane.DATA: Inbound(flow.room)}
-        self._pace = pace
-        self._binding = Binding(incarnation)
-        self._asking = 0
+        self._binding, self._asking = Binding(incarnation), 0
         self._draining: list[asyncio.Future[None]] = []
 
     @property
@@ -104,6 +102,8 @@ class Link:
         queue = self._out[packet.packed.lane].queue
         if packet in queue:
             queue.remove(packet)
+            if packet.header:  # with the counts in it, which count as told
+                self.pulse()
             self._pump()
 
     def post(self, channel: str, body: object) -> None:

@@ -80,8 +80,7 @@ class Admission:
         """`latest` returns the decree of the present view; `votes` returns whether this peer still votes on behalf of a
         former life."""
         self._channel, self._roster, self._standing = channel, roster, standing
-        self._latest, self._votes = latest, votes
-        self._terms = terms
+        self._latest, self._votes, self._terms = latest, votes, terms
         self._host: _Host | None = None
         self._held_off: dict[PeerId, Later] = {}
         """The peers that this peer does not let in yet. In these records `seconds` is a time on the loop's clock."""
@@ -214,7 +213,8 @@ class Admission:
         if there is not None and host != came.member.id:
             self._introductions.verify(came.member, host)
             return
-        self._introductions.settle(host)
+        if host == came.member.id:
+            self._introductions.settle(host)
         known = roster.newcomers.get(came.member.id)
         if known is None or known.member.life != came.member.life:
             roster.joins_anew(came.member, votes=came.votes, heard=host == came.member.id)
@@ -259,8 +259,8 @@ class Admission:
             roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
 
     def turn_away(self) -> None:
-        """Tell each newcomer whose invitation does not let it in any more that it is refused, and forget it. Called
-        after a change of the view."""
+        """Forget what was told of members, and each newcomer whose invitation does not let it in any more, which is
+        told so. Called after a change of the view."""
         self._introductions.begin()
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):

@@ -271,7 +271,7 @@ class Hearsay:
             self._asked_s[sender] = -math.inf
         else:
             self._asked_s.pop(sender, None)
-        for other in self._claims.values():
+        for other in [claim] if answer.word == _NO else self._claims.values():  # its last adoption may be another one
             other.adopted.discard(sender)
         if answer.word == _HOLDS:
             claim.hold.add(sender)

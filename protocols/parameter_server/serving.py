@@ -94,7 +94,8 @@ class Serving:
 
     def __init__(self, parts: Parts, membership: Membership, presence: Presence, clock: RunClock, every: int) -> None:
         self._parts, self._members, self._presence, self._clock, self._every = parts, membership, presence, clock, every
-        self._told = parts.store.reached
+        self._told = 0
+        self._told = self._slowest()
         """The clock of the slowest worker at the last record; before it that of the run that is resumed."""
         self._updates = self._made()
         """The updates in this server's copies at the last record; before it those of the run that is resumed."""
@@ -219,11 +220,12 @@ class Serving:
 
     def _slowest(self) -> int:
         """The clock of the slowest worker that takes part, in one of this server's ranges; if there is none, the
-        highest clock that any has had."""
+        highest clock that any has had, but none beyond the last record and the number of entries: that was only
+        claimed, perhaps by a liar (`enlisting`)."""
         store = self._parts.store
-        copy = next(iter(store.copies.values()), None)
-        counted = {} if copy is None else copy.counted()
-        return min(counted.values(), default=store.reached)
+        if (copy := next(iter(store.copies.values()), None)) is None:
+            return min(self._told, store.reached)
+        return min(copy.counted().values(), default=min(store.reached, max(copy.version, self._told)))
 
 
 def saved(store: Store) -> tuple[dict[str, Tensor], list[Any]]:

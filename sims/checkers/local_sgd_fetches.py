@@ -46,21 +46,21 @@ def a_given_up_peer_fetches_nothing(scenario: Scenario, entries: Sequence[Entry]
 def no_earlier_state_is_taken_than_is_wanted(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A peer that fetches the agreed state, or one that is newer than its own, takes no state of an earlier round than
     it wants, even if its donor has only such a one, e.g. because the donor has begun anew."""
-    wanted: dict[str, Fetches] = {}
-    for _, life, event in entries:
-        if isinstance(event, Fetches):
-            wanted[life] = event
-        elif isinstance(event, Moved) and event.now not in _INSIDE:
-            wanted.pop(life, None)
-        elif isinstance(event, Committed):
-            of = wanted.pop(life, None)
-            if of is not None and event.attempt is None and event.round < of.least:
-                yield f"{life} takes round {event.round}, where round {of.least} or a later one is wanted"
+    for life, wanted, taken in _fetched(entries):
+        if taken.round < wanted.least:
+            yield f"{life} takes round {taken.round}, where round {wanted.least} or a later one is wanted"
 
 
 def a_member_that_is_behind_takes_the_state_of_all(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A member that is behind takes the state from which all members go on, and no later one: what others have done
     since is not agreed upon where this member counts."""
+    for life, wanted, taken in _fetched(entries):
+        if wanted.lags and taken.round != wanted.number:
+            yield f"{life} takes round {taken.round}, where all go on from round {wanted.number}"
+
+
+def _fetched(entries: Sequence[Entry]) -> Iterator[tuple[str, Fetches, Committed]]:
+    """Each state that a peer has taken from a donor: the peer's life, its last wish before, and the state."""
     wanted: dict[str, Fetches] = {}
     for _, life, event in entries:
         if isinstance(event, Fetches):
@@ -69,8 +69,8 @@ def a_member_that_is_behind_takes_the_state_of_all(scenario: Scenario, entries: 
             wanted.pop(life, None)
         elif isinstance(event, Committed):
             of = wanted.pop(life, None)
-            if of is not None and of.lags and event.attempt is None and event.round != of.number:
-                yield f"{life} takes round {event.round}, where all go on from round {of.number}"
+            if of is not None and event.attempt is None:
+                yield life, of, event
 
 
 def a_new_view_ends_no_fetch_of_the_same_state(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def a_promise_is_passed_on(scenario: Scenario, entries: Sequence[Entry]) -> Iter
         for peer, since_s in list(views.due.get(life, {}).items()):
             if time_s > since_s + 1.1 * interval_s and not isinstance(event, Reminds):
                 views.due[life].clear()
-                yield f"{life} has answered {peer} and passes the proposal on to nobody after {since_s:.3f} s"
+                yield f"{life} has answered {peer} and passes the proposal on to nobody from {since_s:.3f} s on"
         if life in reminds and time_s > reminds[life][0]:
             since_s, peer = reminds.pop(life)
             if told_s.get((life, peer)) != since_s:

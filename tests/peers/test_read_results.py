@@ -51,12 +51,20 @@ def test_a_result_that_knows_less_than_the_records_is_not_taken_for_the_last_wor
     assert samovar.Result.read(folder).ended_why == ""
     assert samovar.Result.read(folder).wall_s == 9.0
     with RecordFile(folder, "0") as file:
-        file.append(EventRecord(peer="0", time_s=9.5, event="resumed"))
+        file.append(EventRecord(peer="0", time_s=6.5, event="resumed"))
     assert samovar.Result.read(folder).ended_why == "", "no exchange has followed"
     recorded(folder, ROUNDS + 1, ROUNDS + 2)
     result = samovar.Result.read(folder)
     assert (result.exchanges, result.metrics) == (ROUNDS + 2, {"accuracy": 0.8})
+    assert result.wall_s == 9.0, "as its former end has told, which is after the last record"
     assert "it goes on, or was killed" in result.ended_why
+
+
+def test_the_records_of_a_peer_elsewhere_that_were_copied_to_the_folder_leave_its_result(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    with RecordFile(folder, "far") as file:
+        file.append(committed("far", ROUNDS))
+    assert samovar.Result.read(folder).wall_s == 9.0
 
 
 def test_the_paths_of_a_result_are_in_the_folder_from_which_it_is_read(

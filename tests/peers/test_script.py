@@ -277,6 +277,18 @@ def test_a_script_joins_the_run_that_samovar_join_was_given_whatever_its_own_arg
     assert (kept.patience_s, kept.quorum) == (7.0, 1)
 
 
+@pytest.mark.parametrize("listen", [HERE, "none"])
+def test_a_script_that_joins_tells_others_the_way_through_itself_if_it_can_be_dialled_and_that_by_which_it_came(
+    tmp_path: Path, listen: str
+) -> None:
+    with run_here(tmp_path / "0") as way:
+        run = samovar.join(way["address"], invite=way["invite"], listen=listen, run=str(tmp_path / "1"))
+        *own, last = (run.folder / "join.txt").read_text().splitlines()
+        run.leave()
+    assert way["address"] in last
+    assert [way["address"] in line for line in own] == [False] * (listen != "none")
+
+
 def test_a_run_averages_one_model(tmp_path: Path) -> None:
     model = network()
     with begin(tmp_path / "run") as run:

@@ -1,5 +1,6 @@
 """Links between incarnations: who may speak for a peer, what becomes of old frames, and how much is under way."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -401,3 +402,25 @@ def test_a_lost_message_takes_no_acknowledgement_and_no_credit_with_it() -> None
     assert not a.link.busy
     assert not b.link.busy
     assert a.delivered == [Postcard(1)]
+
+
+def test_a_withdrawn_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
+    async def scene() -> None:
+        a, b = bound()
+        b.link.offer("test", Parcel(0), bytes(1000))
+        of_b = b.sent()
+        while (posted := a.link.offer("test", Parcel(1), bytes(4000))) is None:
+            pass
+        posted.cancel()  # a ping is under way: no other is due now
+        await asyncio.sleep(0)
+        a.sent()
+        a.take(of_b)
+        posted = a.link.offer("test", Parcel(2), bytes(4000))
+        assert posted is not None
+        assert a.sent() == [], "it waits for the window"
+        posted.cancel()
+        await asyncio.sleep(0)
+        b.take(a.sent())
+        assert not b.link.busy
+
+    asyncio.run(scene())

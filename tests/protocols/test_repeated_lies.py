@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 from company import Company, Walker
 from conformance import over
-from puppet import Puppet, with_puppet
+from puppet import Puppet, decree, with_puppet
 from simulated import PATIENCE_S, simulate
 from test_lone_proposals import rounds_beside
 from test_swapped_words import Crowd
 
-from samovar.protocols.members.echoes import Echo, mark_of
+from samovar.protocols.members.echoes import RANKS, Echo, mark_of
 from samovar.protocols.members.messages import (
     MEMBERS,
     Adopt,
+    Adopted,
     AskAnew,
     Confirmed,
     Install,
@@ -23,6 +24,7 @@ from samovar.protocols.members.messages import (
     Promise,
     Propose,
 )
+from samovar.protocols.members.postponed import _FREE
 from samovar.protocols.members.view import Decree, Version
 
 NOBODYS = Version(1 << 40, 77)
@@ -181,3 +183,47 @@ def test_a_member_that_has_adopted_another_decree_since_counts_for_its_first_no_
         await company.over()
 
     simulate(play(), within_s=2_000.0)
+
+
+def test_a_word_on_one_decree_takes_back_none_on_another() -> None:
+    """Else one that tells of two decrees in turn would keep a member from ever counting the adoptions of the others."""
+
+    async def play() -> None:
+        crowd = Crowd(5)
+        company = await crowd.gathered()
+        victim, (first, second) = company[1], (crowd.decree(0), crowd.decree(1))
+        hearsay = victim.membership._change.hearsay
+        crowd.say.post(victim.id, Install(first))
+        over(company[0].endpoint, MEMBERS).post(victim.id, Install(second))
+        await asyncio.sleep(0.3)
+        say = over(company[2].endpoint, MEMBERS)
+        say.post(victim.id, Confirmed(mark_of(first), 2))
+        say.post(victim.id, Confirmed(mark_of(second), 1))
+        await asyncio.sleep(0.1)
+        assert hearsay._claims[mark_of(first)].adopted == {company[2].id}
+        say.post(victim.id, Confirmed(mark_of(second), 2))
+        await asyncio.sleep(0.1)
+        assert hearsay._claims[mark_of(first)].adopted == set()
+        await company.over()
+
+    simulate(play(), within_s=2_000.0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_first_decrees_of_a_member_that_does_not_lead_wait_for_the_coordinator_only_if_their_base_is_unknown(
+    known: bool,
+) -> None:
+    """Else a coordinator that is heard, but hangs, would lead instead without end."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership, answers = puppet.walker.membership, list[type]()
+        await puppet.tell("p0", Promise(3, 0, 0, NOBODYS, NOBODYS, True, 0, None))
+        base = membership.standing.state if known else NOBODYS
+        wished = replace(decree(4, membership.view.members), base=base)
+        for number in range(1, _FREE + 2):
+            answer = await puppet.tell("p2", Adopt(3, number * RANKS + 2, wished))
+            answers.append(type(answer[0]))
+        first = Adopted if known else Promise
+        assert answers == [first] * _FREE + [Promise]
+
+    with_puppet(scene)

@@ -287,6 +287,28 @@ def test_a_worker_that_was_alone_and_claimed_to_be_far_ahead_stops_no_records() 
     with_server(large(3), scene)
 
 
+def test_a_worker_that_claimed_to_be_far_ahead_and_is_gone_leaves_its_clock_to_no_record() -> None:
+    async def scene(server: Server) -> None:
+        members = SimpleNamespace(on_view=[], lost=None, notify=lambda: None, view=view(1))
+        serving = Serving(server.parts, cast(Any, members), cast(Any, None), cast(Any, None), every=2)
+        server.parts.tenure.settle([0])
+        copy = server.parts.store.copies[0]
+        copy.enlisted = {"b"}
+        await server.asked("a", lambda ask: Enlist(ask, 1, FOREVER - 2, (0,)), Enlisted)
+        lies = asyncio.create_task(pushed(server, "a", FOREVER - 1))
+        await eventually(lambda: server.parts.intake.has(0, "a", FOREVER - 1))
+        await pushed(server, "b", 2)
+        await lies
+        copy.enlisted.discard("a")  # as in the view that lacks it
+        last = lambda ask: Push(ask, 1, 3, (0,), (0,), (1,), True, 0, False, 0)  # noqa: E731
+        await server.asked("b", last, Pushed, payload=bytes(12))
+        outcome = await serving.bring(cast(Any, None))
+        assert outcome is not None
+        assert outcome.version <= copy.version < 100
+
+    with_server(large(3), scene)
+
+
 def test_a_worker_that_claimed_to_be_far_ahead_and_is_gone_leaves_its_clock_to_no_other() -> None:
     async def scene(server: Server) -> None:
         server.parts.tenure.settle([0])
