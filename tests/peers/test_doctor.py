@@ -166,7 +166,7 @@ def test_a_wrong_key_is_told_with_advice(tmp_path: Path) -> None:
             f for f in found(here["address"], "--invite", wrong, "--patience-s", 1, code=1).values() if f["advice"]
         ]
     assert told["what"] == f"the way to {here['address']}"
-    assert told["found"] == "not heard of for 1 s: it refused our key"
+    assert told["found"] == "it refused our key"
     assert (
         told["advice"]
         == "the run does not know this key, or its invite was revoked: ask there for its present join line"

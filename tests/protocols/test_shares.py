@@ -231,7 +231,7 @@ def test_impossible_bandwidth_levels_are_not_counted(
     assert learned == [{"p0": 2**30, "p1": 2**20, "p2": 2**20}] * counts
 
 
-@pytest.mark.parametrize("seed", [7, soaked(6), soaked(12)])
+@pytest.mark.parametrize("seed", [7, soaked(11), soaked(12)])
 def test_every_promise_holds_where_parts_come_to_go_by_bandwidth(seed: int) -> None:
     """Whatever goes wrong in what that seed draws, with one peer whose connection is a tenth of the others'."""
     drawn = draw(seed, "allreduce")
