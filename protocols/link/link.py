@@ -238,8 +238,7 @@ class Link:
     def beat(self, *, ask: bool) -> None:
         """Send the heartbeat of an interval: a ping if `ask`, or if a packet is in flight for longer than an interval;
         else a pulse without a question, and only if it has something new to tell."""
-        stalled = [out.stalled() for out in self._out.values()]
-        if ask or any(stalled):
+        if sum(out.stalled() for out in self._out.values()) or ask:
             self.pulse(ping=True)
         elif any(inbound.owes() for inbound in self._in.values()):
             self.pulse()
@@ -260,8 +259,9 @@ class Link:
         if received > control.next_seq or received_data > data.next_seq:
             raise PeerMisbehaved("acknowledged what was never sent")
         control.acknowledge(received, limit_bytes, now, by_message=by_message)
-        if (rate := data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)) is not None:
-            self._pace.measured(rate, self.round_trip_s, waited_s or 0.0, now)
+        rate = data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)
+        if rate is not None and waited_s is not None:  # a message comes when its sender has something to say
+            self._pace.measured(rate, self.round_trip_s, waited_s, now)
         if by_message and (data.queue or control.queue):
             self._pump()
         if self._draining and not self.busy:

@@ -404,6 +404,32 @@ def test_a_lost_message_takes_no_acknowledgement_and_no_credit_with_it() -> None
     assert a.delivered == [Postcard(1)]
 
 
+def test_a_message_that_acknowledges_measures_no_bandwidth() -> None:
+    """It comes when its sender has something to say, which may be long after what it acknowledges."""
+
+    async def measured(*, by_message: bool) -> float | None:
+        clock = Clock()
+        a, b = Side("b", 1 << 40, clock), Side("a", 2 << 40, clock)
+        a.link.pulse(ping=True)
+        settle(a, b)
+        for number in range(4):
+            a.link.offer("test", Parcel(number), bytes(1000))
+            clock.now += 1e-4
+            b.take(a.sent())
+            if by_message:
+                b.link.post("test", Postcard(1))
+            else:
+                a.link.pulse(ping=True)
+                b.take(a.sent())
+            clock.now += 1e-4
+            a.take(b.sent())
+            assert not a.link.busy
+        return a.link._pace.bandwidth_Bps
+
+    assert asyncio.run(measured(by_message=True)) is None
+    assert asyncio.run(measured(by_message=False)) is not None
+
+
 def test_a_withdrawn_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
     async def scene() -> None:
         a, b = bound()

@@ -63,7 +63,7 @@ def test_edge_peers_train_behind_a_relay_within_their_budget(protocol: str) -> N
 
 @pytest.mark.parametrize(
     ("protocol", "rounds", "own"),
-    [("gossip", 366, {"membership": "swim"}), soaked("gossip", 366, {}), soaked("allreduce", 348, {})],
+    [("gossip", 366, {"membership": "swim"}), soaked("gossip", 366, {}), soaked("allreduce", 366, {})],
 )
 def test_a_peer_sleeps_when_its_days_bytes_are_used_up_and_comes_back(
     protocol: str, rounds: int, own: dict[str, str]
