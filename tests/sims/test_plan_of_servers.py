@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from live import verb
-from tiers import soak, soaked
+from tiers import soaked
 
 from samovar.aggregation.schedules.cost import Links
 from samovar.peers.cli.plan_servers import ServerPlan, all_planned, enough, planned, planned_async
@@ -67,8 +67,8 @@ def test_a_plan_of_servers_is_within_a_fifth_of_a_simulation(workers: int, serve
 
 
 def above(*case: Any) -> Any:
-    """A case of the night in which a plan is 13 % above the simulation, where fewer frames only acknowledge."""
-    return pytest.param(*case, marks=(soak, pytest.mark.xfail(reason="the plan is 13 % too long")))
+    """A case in which a plan is 11 % above the simulation, since acknowledgements ride along with messages."""
+    return pytest.param(*case, marks=pytest.mark.xfail(reason="the plan is 11 % too long"))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def above(*case: Any) -> Any:
         (1, 4, 400_000, "20mbit,30ms"),
         soaked(2, 8, 400_000, "20mbit,10ms"),
         soaked(3, 3, 900_000, "100mbit,5ms"),
-        above(6, 4, 600_000, "50mbit,5ms"),
-        (2, 4, 1_200_000, "50mbit,10ms"),
+        soaked(6, 4, 600_000, "50mbit,5ms"),
+        above(2, 4, 1_200_000, "50mbit,10ms"),
         soaked(2, 2, 1_200_000, "50mbit,10ms"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_plan_of_asynchronous_workers_is_within_a_tenth(workers: int, servers:
     ("workers", "servers", "size", "link"),
     [
         (2, 2, 600_000, "100mbit,5ms"),
-        above(2, 4, 1_200_000, "50mbit,10ms"),
+        soaked(2, 4, 1_200_000, "50mbit,10ms"),
         soaked(3, 3, 900_000, "100mbit,5ms"),
         soaked(3, 2, 800_000, "50mbit,10ms"),
     ],
