@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ..records.columns import ROUNDS, Columns
-from ..records.records import ENTRIES, EventRecord, Record
+from ..records.records import EventRecord, Record
 from ..records.result import PeerSummary, Result
 from ..records.units import count_text
 from .command_line import between_words, columns_of
@@ -121,8 +121,7 @@ class Progress:
     def update(self, record: Record) -> None:
         """Take a record of any peer into account, and show it when it is due."""
         with self._lock:
-            entry = isinstance(record, EventRecord) and record.event in ENTRIES and not record.about
-            if entry and not self._shown.entered:
+            if isinstance(record, EventRecord) and record.is_entry and not self._shown.entered:
                 self._shown = _Shown(self._clock() - record.time_s, entered=True)
             self._board.update(record)
             if self.mode == "lines" and isinstance(record, EventRecord):

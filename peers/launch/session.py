@@ -30,7 +30,7 @@ from ..machine.process_memory import limit_memory
 from ..peer import Peer
 from ..place import Place
 from ..records.record_file import RecordFile
-from ..records.records import ENTRIES, EventRecord, Record
+from ..records.records import EventRecord, Record
 from ..run_settings.settings import Settings
 from ..settings.edge import budget_of
 from ..settings.link_text import parse_link
@@ -192,7 +192,7 @@ class Session:
         def record(what: Record) -> None:
             while first:
                 file.append(first.pop())
-            if isinstance(what, EventRecord) and what.event in ENTRIES and not what.about:
+            if isinstance(what, EventRecord) and what.is_entry:
                 what = replace(what, clock_s=time.monotonic())
             failed = file.append(what)
             tell(what)

@@ -204,13 +204,16 @@ class EventRecord:
         """The peer to which the event happened: `about`, or else the recording peer."""
         return self.about or self.peer
 
+    @property
+    def is_entry(self) -> bool:
+        """Whether the recording peer itself enters a run."""
+        return self.event in ("started", "joined", "resumed") and not self.about
+
     def to_json(self) -> str:
         """The record as one line of JSON, without the newline."""
         return line({"kind": "event"} | dataclasses.asdict(self))
 
 
-ENTRIES: Final = ("started", "joined", "resumed")
-"""The events by which a peer enters a run."""
 Record = ExchangeRecord | EventRecord
 
 

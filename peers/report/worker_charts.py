@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from ..records.records import ENTRIES, ExchangeRecord
+from ..records.records import ExchangeRecord
 from ..records.run import Run, natural
 from ..records.units import moment_text, plain, seconds_text
 from .charts import (
@@ -79,7 +79,7 @@ def _later(run: Run) -> dict[str, list[tuple[float, float]]]:
     """By peer, its entries into the run: the time of each, and by how many seconds the peer's clock began later there
     than the first of those that began with it; its own former lives did not. Empty for peers whose records do not
     tell."""
-    entries = [(one.peer, one.time_s, one.clock_s) for one in run.events if one.event in ENTRIES and not one.about]
+    entries = [(one.peer, one.time_s, one.clock_s) for one in run.events if one.is_entry]
     zeros = [(peer, clock_s - time_s) for peer, time_s, clock_s in entries if clock_s is not None]
     found = defaultdict[str, list[tuple[float, float]]](list)
     for peer, time_s, clock_s in entries:

@@ -162,10 +162,11 @@ class Outbound:
         message of the receiver tells so, and no pulse. While packets wait, only pulses acknowledge, as these tell how
         long they have waited in queues; while none waits, messages tell as much as the pongs to pings would, so no ping
         is due for what they acknowledge, and none for 0.02 s from now on. Returns the delivery rate of these packets;
-        None if none of them is newly acknowledged, if the newest was sent more than once, or if no time has passed. The
-        rate is the bytes acknowledged since the newest was sent, over the time in which they were acknowledged, or in
-        which they were sent if that is longer: acknowledgements that queue behind other data arrive in bunches, which
-        makes the first time too short."""
+        None if none of them is newly acknowledged, if the newest was sent more than once, if no time has passed, or if
+        a message acknowledges them, as its sender may have had nothing to say for a while. The rate is the bytes
+        acknowledged since the newest was sent, over the time in which they were acknowledged, or in which they were
+        sent if that is longer: acknowledgements that queue behind other data arrive in bunches, which makes the first
+        time too short."""
         newest = None
         if by_message and self.queue:
             received = 0  # a ping is under way
@@ -178,7 +179,7 @@ class Outbound:
         if by_message:
             self.asked_bytes, self.ask_at = max(self.asked_bytes, self.acked_bytes), now + ASK_S
         self.acked_at, self.acked_posted_at = now, newest.posted_at
-        if newest.acked_at is None or now <= newest.acked_at:
+        if by_message or newest.acked_at is None or now <= newest.acked_at:
             return None
         rate_Bps = (self.acked_bytes - newest.acked_bytes) / max(now - newest.acked_at, newest.since_s)
         return Rate(rate_Bps, newest.seq < self.full_until_seq, newest.posted_at)

@@ -260,8 +260,8 @@ class Link:
             raise PeerMisbehaved("acknowledged what was never sent")
         control.acknowledge(received, limit_bytes, now, by_message=by_message)
         rate = data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)
-        if rate is not None and waited_s is not None:  # a message comes when its sender has something to say
-            self._pace.measured(rate, self.round_trip_s, waited_s, now)
+        if rate is not None:
+            self._pace.measured(rate, self.round_trip_s, waited_s or 0.0, now)
         if by_message and (data.queue or control.queue):
             self._pump()
         if self._draining and not self.busy:

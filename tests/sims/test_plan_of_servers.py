@@ -72,40 +72,31 @@ def above(*case: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("workers", "servers", "size", "link"),
+    ("workers", "servers", "size", "link", "copies"),
     [
-        (4, 1, 200_000, "10mbit,20ms"),
-        (4, 2, 200_000, "10mbit,20ms"),
-        soaked(2, 1, 200_000, "10mbit,20ms"),
-        (2, 4, 600_000, "100mbit,5ms"),
-        (1, 4, 400_000, "20mbit,30ms"),
-        soaked(2, 8, 400_000, "20mbit,10ms"),
-        soaked(3, 3, 900_000, "100mbit,5ms"),
-        soaked(6, 4, 600_000, "50mbit,5ms"),
-        above(2, 4, 1_200_000, "50mbit,10ms"),
-        soaked(2, 2, 1_200_000, "50mbit,10ms"),
+        (4, 1, 200_000, "10mbit,20ms", 2),
+        (4, 2, 200_000, "10mbit,20ms", 2),
+        soaked(2, 1, 200_000, "10mbit,20ms", 2),
+        (2, 4, 600_000, "100mbit,5ms", 2),
+        (1, 4, 400_000, "20mbit,30ms", 2),
+        soaked(2, 8, 400_000, "20mbit,10ms", 2),
+        soaked(3, 3, 900_000, "100mbit,5ms", 2),
+        soaked(6, 4, 600_000, "50mbit,5ms", 2),
+        above(2, 4, 1_200_000, "50mbit,10ms", 2),
+        soaked(2, 2, 1_200_000, "50mbit,10ms", 2),
+        (2, 2, 600_000, "100mbit,5ms", 1),
+        soaked(2, 4, 1_200_000, "50mbit,10ms", 1),
+        soaked(3, 3, 900_000, "100mbit,5ms", 1),
+        soaked(3, 2, 800_000, "50mbit,10ms", 1),
     ],
 )
-def test_a_plan_of_asynchronous_workers_is_within_a_tenth(workers: int, servers: int, size: int, link: str) -> None:
-    names = [[f"peer-{workers + number}" for number in range(servers)]]
-    plan = planned_async(servers, 2, links(workers, link), links(servers, link), size, names)
-    assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async"), rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("workers", "servers", "size", "link"),
-    [
-        (2, 2, 600_000, "100mbit,5ms"),
-        soaked(2, 4, 1_200_000, "50mbit,10ms"),
-        soaked(3, 3, 900_000, "100mbit,5ms"),
-        soaked(3, 2, 800_000, "50mbit,10ms"),
-    ],
-)
-def test_and_so_it_is_without_a_second_copy(workers: int, servers: int, size: int, link: str) -> None:
+def test_a_plan_of_asynchronous_workers_is_within_a_tenth(
+    workers: int, servers: int, size: int, link: str, copies: int
+) -> None:
     """Of a pull only the first questions seemed to wait behind the push, and no answer behind those to others."""
     names = [[f"peer-{workers + number}" for number in range(servers)]]
-    plan = planned_async(servers, 1, links(workers, link), links(servers, link), size, names)
-    assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async", copies=1), rel=0.1)
+    plan = planned_async(servers, copies, links(workers, link), links(servers, link), size, names)
+    assert plan.seconds == pytest.approx(simulated_s(workers, servers, size, link, "async", copies), rel=0.1)
 
 
 def test_asynchronous_pushes_cross_the_links_between_servers_each_by_itself() -> None:
