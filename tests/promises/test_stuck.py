@@ -14,7 +14,8 @@ WAITS = """
 import asyncio
 
 async def waits_in_vain():
-    print("ready", flush=True)
+    # Said by the event loop, once this task waits: a task that runs waits for nothing yet.
+    asyncio.get_running_loop().call_soon(lambda: print("ready", flush=True))
     await asyncio.Event().wait()
 
 asyncio.run(waits_in_vain())
