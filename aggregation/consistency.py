@@ -60,7 +60,8 @@ class Consistency:
 
     def least_resumed(self, furthest: int) -> int:
         """The least clock from which a worker of a resumed run may go on beside one that is at clock `furthest`: the
-        clocks of two workers differ by at most slack + 1, and not at all where all step together."""
+        clocks of two workers differ by at most slack + 1, and not at all where all step together. 0 where the slack is
+        None."""
         if self.slack is None:
             return 0
         return furthest if self.steps_together else max(0, furthest - self.slack - 1)

@@ -56,9 +56,10 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """A sketch codec with two stages. Its state is every Q [columns, rank], row by row, one after another: [k] or,
-    where each row of values [..., n] has means of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded
-    otherwise for many rows than for one; all else is the same to the bit."""
+    """A sketch codec with two stages. Its state is one tensor of every Q [columns, rank], row by row, one after
+    another: [k] or, where each row of values [..., n] has means of its own, [..., k]. Raises ValueError on a ``rank``
+    other than 1 to 64. Products of matrices, M Q and M^T P, are rounded otherwise for many rows than for one; all else
+    is the same to the bit."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "power_sgd"

@@ -99,7 +99,8 @@ class Filters:
 
     def passed(self, corrected: Tensor, push: Push) -> tuple[Tensor, Tensor | None]:
         """Apply all filters, but no codec, to `corrected`: [n], or rows [k, width]. Returns two tensors of its shape:
-        what passes, and what is forgotten (None: nothing). Raises ValueError as `apply`."""
+        what passes, and what is forgotten (None: no filter forgets). Raises ValueError if a number is not finite and
+        one of the filters is `Largest`."""
         passed, forgotten = corrected, None
         for number, one in enumerate(self.chain):
             before, drawn = passed, replace(push, seed=seed_of(push.seed, number))
@@ -110,8 +111,9 @@ class Filters:
 
     def encoded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
         """Encode each of `push.parts` of what the filters have let `passed`, [n], or rows [k, width], of which a part
-        is some rows. Returns the decoded values, of its shape, and the bytes by the part's index; none for a part
-        without rows. Without a codec that is `passed` itself, and no bytes. Raises ValueError as `apply`."""
+        is some rows. Returns the decoded values, of its shape, and the bytes (uint8) by the part's index; none for an
+        empty part. Without a codec that is `passed` itself, and no bytes. Raises ValueError if there is a codec and a
+        number to encode is not finite."""
         if self.codec is None:
             return passed, {}
         coded, sent = dict[int, Tensor](), torch.empty_like(passed)

@@ -112,8 +112,9 @@ class Choice:
 def predict(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> float:
-    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``; ``shares`` as
-    for `vector.parts`."""
+    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``: until the last
+    message has arrived and been added; 0 if there is none. ``shares``: relative sizes of the vector's parts; None:
+    equal. Raises ValueError as `timeline`, on a negative size and on chunks below 1 byte."""
     return max((sent.end_s for sent in timeline(schedule, links, size_bytes, chunk_bytes, shares)), default=0.0)
 
 
