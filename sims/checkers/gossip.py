@@ -76,8 +76,9 @@ def an_estimate_has_the_same_bits_on_both_sides(scenario: Scenario, entries: Seq
 
 
 def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In an undirected graph two neighbours that know the same peers give each other's model the same weight. Else a
-    mix would move the mean of all models (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
+    """In an undirected graph two neighbours that know the same peers in a round give each other's model the same
+    weight. Else a mix would move the mean of all models (Xiao and Boyd, "Fast linear iterations for distributed
+    averaging", 2004)."""
     given: dict[tuple[object, str, str], float] = {}
     for _, life, event in entries:
         if isinstance(event, Placed):

@@ -199,7 +199,8 @@ class Scenario:
 
     @property
     def buggify_until_s(self) -> float:
-        """The virtual time at which buggify ends, together with all faults; 0 without buggify."""
+        """The virtual time in seconds at which buggify ends, together with all faults; infinite: never; 0: there is no
+        buggify."""
         if not self.buggify:
             return 0.0
         return math.inf if self.faults_until_s is None else self.faults_until_s

@@ -189,8 +189,9 @@ def swept(
 def show_sweep(
     first_seed: int, count: int, protocol: str | None = None, *, smallest: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Make a sweep (`swept`) and print the failures. Returns the exit code: 1 if a promise was broken or a required
-    place was not reached, else 0."""
+    """Make a sweep (`swept`) and print its outcome: the failures and a line on the whole, or with `as_json` one line of
+    JSON. `quiet`: show no progress, and each failure as one line. Returns the exit code: 1 if a promise was broken or a
+    required place was not reached, else 0."""
     outcome = swept(first_seed, count, protocol, smallest=smallest, quiet=quiet or as_json)
     if as_json:
         click.echo(json.dumps(outcome.row()))

@@ -171,7 +171,8 @@ class OutboundTransport(SimulatedTransport):
             self._arrivals.frames(peer, header, payload, 0)
 
     def broken(self, talk: _Talk) -> None:
-        """Handle the end of a pipe whose other end was closed: ask for a new one after a pause."""
+        """Handle the end of a pipe whose other end was closed. If it was the latest one to its peer, a new one may be
+        opened after a pause, and the endpoint is told so then."""
         last = self._talks.get(talk.peer) is talk
         self._end(talk)
         if last and self._arrivals is not None:
