@@ -37,7 +37,7 @@ SLACK_MAX = 1_000_000
 class Consistency:
     """One consistency model of a parameter server: how many updates a read at clock c may lack. `slack`: of the first c
     updates of each other worker; `own`: of the reader's own c updates. None: any number. Raises ValueError on a bound
-    out of range."""
+    other than 0 to `SLACK_MAX`."""
 
     slack: int | None
     own: int | None
@@ -94,5 +94,6 @@ CONSISTENCIES: Mapping[str, tuple[Callable[..., Consistency], int]] = {
 
 
 def parse_consistency(text: str) -> Consistency:
-    """The consistency that a user asks for, as in ``ssp:3``. Raises ValueError, in one line, on anything else."""
+    """The consistency that a user asks for: ``bsp``, ``ssp:3``, ``bounded:8`` or ``async``. Raises ValueError, in one
+    line, on anything else."""
     return made_of(text, CONSISTENCIES, "consistency")

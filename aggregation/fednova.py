@@ -67,8 +67,8 @@ def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
 
 def effective(period: int, mean: Speeds) -> float:
     """The effective number of steps (tau_eff) of a round of ``period`` steps: the period, or less where the peers'
-    speeds differ so much that x would oscillate. ``mean``: of the peers' speeds. With unknown speeds it is the
-    period."""
+    speeds differ so much that x would oscillate: where s = ``steps_per_s * step_s`` of the ``mean`` speeds is above
+    `FAR`, it is period * FAR / s. With unknown speeds it is the period."""
     swings = mean.steps_per_s * mean.step_s
     return period if swings <= FAR else period * FAR / swings
 

@@ -36,8 +36,8 @@ _LEAST_CURVATURE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The state of the line search from x0 along d. `alpha`: the next trial point is x0 + `alpha` d; 0: once `begun`,
-    there is none. `low`, `high`: the bounds of alpha; `high` 0: there is no upper bound yet. `loss0`, `slope0`: the
+    """The state of the line search from x0 along d. `alpha`: the next trial point is x0 + `alpha` d; 0 once `begun`: no
+    trial follows. `low`, `high`: the bounds of alpha; `high` 0: there is no upper bound yet. `loss0`, `slope0`: the
     loss at x0, and its derivative along d there. `begun`: False before the first trial, which is the initial point."""
 
     alpha: float = 0.0

@@ -201,7 +201,7 @@ class Layout:
 
 def all_finite(vector: Tensor) -> bool:
     """Whether no element, of any row [..., n], is infinite or NaN. Checks the sum, which is far faster than checking
-    each element; checks the elements only if the sum overflows."""
+    each element; checks the elements only if the sum is not finite."""
     return math.isfinite(vector.sum().item()) or bool(torch.isfinite(vector).all())
 
 

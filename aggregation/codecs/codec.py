@@ -222,7 +222,8 @@ def check_values(values: Tensor) -> None:
 
 
 def check_payload(payload: Tensor, nbytes: int, dtype: torch.dtype) -> None:
-    """Raises ValueError unless ``payload`` has ``nbytes`` bytes and is to be decoded to float32 or float64."""
+    """Raises ValueError unless ``payload`` is uint8 [nbytes], and ``dtype``, to which it is to be decoded, is float32
+    or float64."""
     if dtype not in FLOATS:
         raise ValueError(f"a payload is decoded to float32 or float64, not {dtype}")
     if payload.dtype != torch.uint8 or payload.shape != (nbytes,):
@@ -244,7 +245,8 @@ def check_scales(scales: Tensor, levels: int) -> None:
 
 
 def scale_max(levels: int) -> float:
-    """The largest scale that stays a float32 when multiplied by ``levels``, with a margin."""
+    """The largest scale that can be multiplied by ``levels`` without leaving the range of float32, less a margin of
+    2**-20 of it."""
     return FLOAT32_MAX / levels * (1 - 2**-20)
 
 

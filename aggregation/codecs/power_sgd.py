@@ -165,9 +165,9 @@ class PowerSGDRound(Stages):
 
 
 def orthonormal(p: Tensor) -> Tensor:
-    """Orthonormal columns [..., n, r] that span the same space as the columns of ``p`` [..., n, r]. A column that
-    depends on earlier ones becomes 0. Gram-Schmidt in float64, elementwise: a library's QR has other bits on other
-    processors."""
+    """Orthonormal columns [..., n, r] that span the same space as the columns of ``p`` [..., n, r], in its dtype. A
+    column that depends on earlier ones, up to `DEPENDENT`, becomes 0. Gram-Schmidt in float64, elementwise: a library's
+    QR has other bits on other processors."""
     left = p.mT.to(torch.float64, memory_format=torch.contiguous_format)
     left = left / _above_zero(left.abs().amax(dim=-1, keepdim=True))
     before = _sum(left * left)

@@ -50,8 +50,8 @@ def shown(values: Tensor, before: Tensor, threshold: float) -> Tensor:
 
 
 def parse_pull_filters(text: str) -> PullFilters:
-    """The filters of pulls that a user asks for: ``changed`` or ``significant:0.01``, and last a codec of `ROUNDS`, or
-    such a codec alone. Raises ValueError, in one line, on any others."""
+    """The filters of pulls that a user asks for: ``changed`` or ``significant:0.01``, then perhaps, after a comma, a
+    codec of `ROUNDS`; or such a codec alone, with the threshold 0. Raises ValueError, in one line, on any others."""
     names = [spelled(one.strip()) for one in text.split(",")]
     of = [name.partition(":")[0] for name in names]
     codec: HopCodec | None = None

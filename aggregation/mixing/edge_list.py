@@ -98,9 +98,9 @@ class EdgeList(Static):
 
 
 def add(found: dict[Edge, float], one: int, other: int, weight: float) -> None:
-    """Add the edge between the peers numbered `one` and `other` to `found`, a weight by edge. Raises ValueError on an
-    edge from a peer to itself, on one that is there already, on a number above 99,999, and on a weight outside of
-    1e-6 to 1e6."""
+    """Add the edge between the peers numbered `one` and `other`, with its `weight`, to `found`: (lower number, higher
+    number) -> weight. Raises ValueError on an edge from a peer to itself, on one that is there already, on a number
+    above 99,999, and on a weight outside of 1e-6 to 1e6."""
     edge = min(one, other), max(one, other)
     if one == other:
         raise ValueError(f"peer {one} cannot be its own neighbour")

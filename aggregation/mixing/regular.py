@@ -1,4 +1,5 @@
-"""Topologies that are given by a rule: ring, wheel, torus, star, complete, and the two exponential graphs.
+"""Topologies that are given by a rule: ring, wheel, torus, star, complete, and the two exponential graphs. All but the
+exponential ones are undirected, and all but the one-peer graph are the same in every round.
 
 Source of the exponential graphs: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019,
 arXiv 1811.10792, and Ying et al., "Exponential graph is provably efficient for decentralized deep training", NeurIPS

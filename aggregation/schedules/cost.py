@@ -38,7 +38,8 @@ from .sharded import Sharded
 class Links:
     """The links of all ranks, and the costs that are equal for all of them: the letters are those of the module.
     `alpha_s`, `up_Bps`, `down_Bps`: by rank, its latency in seconds, and the bytes a second that it can send and
-    receive. Raises ValueError unless times are finite and not negative, and rates positive and finite."""
+    receive. Raises ValueError unless each rank, one at least, has one of each, times are finite and not negative, and
+    rates positive and finite."""
 
     alpha_s: tuple[float, ...]
     up_Bps: tuple[float, ...]

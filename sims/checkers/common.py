@@ -134,8 +134,8 @@ def silence_is_counted_only_by_a_peer_that_listens(scenario: Scenario, entries: 
 
 
 def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults and without `Scenario.buggify`, each peer that was there from the start finishes the
-    run. In a resumed run with latecomers no peer is judged, because any may come late."""
+    """In a run without faults and without `Scenario.buggify`, each peer that was there from the start finishes the run.
+    In a resumed run with latecomers no peer is judged, because any may come late."""
     late = _latecomers(scenario, entries)
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return

@@ -38,9 +38,9 @@ def rounds_are_mixed_one_by_one(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def a_mix_is_of_what_was_published(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A mix is the weighted sum of the peer's own model and of models of its neighbours. Each neighbour's model is one
-    that it has published in the round that the peer was told, and counts once. The weights sum to 1, or, where vectors
-    are split, each weight is 1."""
+    """A mix is, up to rounding, the weighted sum of the peer's own model and of models of its neighbours. Each
+    neighbour's model is one that it has published in the round that the peer was told, and counts once. The weights sum
+    to 1, or, where vectors are split, each weight is 1."""
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):

@@ -55,7 +55,8 @@ class Simulation:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The places and sites that a sweep of this conversation must reach, beside the common ones."""
+        """The places and sites (as ``buggify: SITE``) that a sweep of this conversation must reach, beside the common
+        ones."""
         return (*self.places, *(f"buggify: {site}" for site in self.sites))
 
 

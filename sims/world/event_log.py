@@ -173,7 +173,8 @@ class Log:
         """Set when the world ends, so that the clean-up afterwards is not recorded."""
 
     def add(self, life: str, event: object) -> None:
-        """Record an event of the world: a fault, the start or the end of a peer."""
+        """Record an event of the world, such as a fault, or the start or the end of a peer, at the present virtual
+        time. Does nothing once `closed`."""
         if not self.closed:
             self._observed(life, event)
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))

@@ -107,7 +107,7 @@ class Speech:
         return Install(dataclasses.replace(decree, view=view))
 
     def next(self) -> tuple[str, object, bytes]:
-        """Draw a message. Returns its channel, the message and its payload."""
+        """Draw a message. Returns its channel, the message and its payload of zeros, perhaps empty."""
         if self._heard and self._chance.random() < 0.5:
             channel, message = self._chance.choice(self._heard)
             message = self._altered(message)

@@ -165,7 +165,8 @@ class OutboundTransport(SimulatedTransport):
         return True
 
     def heard(self, peer: PeerId, header: bytes, payload: bytes) -> None:
-        """Deliver two frames of `peer` that have come through a pipe, if it is admitted."""
+        """Deliver the message of `peer`, in two frames, that has come through a pipe; drop it if `peer` is not
+        admitted."""
         self._pauses_s.pop(peer, None)
         if self._arrivals is not None and self._network.doors.lets_in(self._id, peer):
             self._arrivals.frames(peer, header, payload, 0)

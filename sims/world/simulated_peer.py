@@ -167,7 +167,7 @@ class Life:
 
     @property
     def id(self) -> PeerId:
-        """The peer's id, which all its processes share."""
+        """The peer's id, which all its processes share: ``peer-3`` for 3.0 and 3.1."""
         return self.endpoint.id
 
     @property
