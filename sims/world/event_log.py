@@ -74,7 +74,7 @@ class Resumed:
 @dataclass(frozen=True, slots=True)
 class Complained:
     """Event: an error occurred that no code handles, in a callback, or in a task whose result is never awaited. `what`:
-    its text."""
+    the error as text."""
 
     what: str
 
