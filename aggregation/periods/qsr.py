@@ -10,8 +10,9 @@ from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole
 @dataclass(frozen=True, slots=True)
 class Quadratic:
     """The quadratic synchronisation rule (Gu et al., "A quadratic synchronization rule for distributed deep learning",
-    ICLR 2024): ``max(steps, floor((scale/eta)^2))`` with eta the learning rate, at most `PERIOD_LIMIT`. Raises
-    ValueError on a ``scale`` that is not above 0 and finite, and on ``steps`` that no period may have."""
+    ICLR 2024): after each round the period is ``max(steps, floor((scale/eta)^2))`` with eta the learning rate, at most
+    `PERIOD_LIMIT`, which it is at a learning rate of 0. The first period is ``steps``. Raises ValueError on a ``scale``
+    that is not above 0 and finite, and on ``steps`` that no period may have."""
 
     steps: int
     scale: float
