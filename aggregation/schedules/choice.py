@@ -54,7 +54,7 @@ def fastest(
     The first of ``schedules`` is returned unless another takes a tenth less time, and where no costs are known or the
     world is larger than `CHOSEN_MEMBERS_MAX`. Costs are rounded to powers of the square root of 2, so that the choice
     does not change from round to round."""
-    if not costs.known or world > CHOSEN_MEMBERS_MAX:
+    if costs.bandwidth_Bps is None or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
     rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps
