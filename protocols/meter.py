@@ -39,8 +39,9 @@ class Meter:
         return asyncio.get_running_loop().time
 
     def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
-        """Begin a round. `computing`: this peer's contribution is not complete yet; the caller calls the returned
-        function when it is. `goes_on`: the round began with an earlier call, and its seconds so far are kept; else they
+        """Begin a round: time counts from now on, and the time since the last `read` counts nowhere. `computing`: this
+        peer's contribution is not complete yet; the caller calls the returned function when it is, and a call after the
+        round does nothing. `goes_on`: the round began with an earlier call, and its seconds so far are kept; else they
         are set to 0."""
         if not goes_on:
             self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0

@@ -46,8 +46,9 @@ class Rate(NamedTuple):
 
 
 def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
-    """The payload bytes of a chunk, a multiple of 2 KiB, that suit a path of that bandwidth whose window exceeds the
-    bandwidth-delay product by `spare_bytes`."""
+    """The payload bytes of a chunk that suit a path of that bandwidth whose window exceeds the bandwidth-delay product
+    by `spare_bytes`: a sixteenth of these, or 8 KiB or 8 ms of the bandwidth if one of them is more, but at most a
+    quarter of `spare_bytes`; in whole multiples of 2 KiB, from 2 KiB to 2 MiB."""
     whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
     fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
     return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))

@@ -71,8 +71,8 @@ class Flow:
 
     def share_bytes(self) -> int:
         """The most bytes that a peer may send on one link beyond those that are consumed here: an equal share of the
-        bound for all links, within `CREDIT_BYTES_MIN` and `WINDOW_BYTES_MAX`. It may overshoot by one message, and
-        keeps credit that it was given while there were fewer links."""
+        bound for all links, but at least 256 KiB and at most 32 MiB. It may overshoot by one message, and keeps credit
+        that it was given while there were fewer links."""
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
         return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, self._held_bytes // (self._links() or 1)))

@@ -76,7 +76,8 @@ class Links:
 
     def answer(self, peer: PeerId) -> Link:
         """Make a new link to `peer`, in place of a lost one, without sending anything: `peer` has sent the first frame.
-        Raises PeerLost when this endpoint is closed, or has too many links that are in use."""
+        If its address is known, it is dialled. Where there are too many links, one that is not in use is ended first.
+        Raises PeerLost when all of these are in use, or this endpoint is closed."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):

@@ -69,8 +69,8 @@ class SocketPipe(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """End the connection once all written bytes are in the socket, and call the user's `ended`, if there is a
-        user."""
+        """Call the user's `ended` now, if there is a user. The connection ends once all written bytes are in the
+        socket."""
         if self._transport is not None:
             self._transport.close()
         self.connection_lost(None)

@@ -100,7 +100,8 @@ class Tap:
         self._serve_soon()  # the descriptor does not fire for messages that came before
 
     def serve(self) -> None:
-        """Receive the messages that have arrived, and send those that wait."""
+        """Receive the messages that have arrived, 128 at most (more in the loop's next iteration), pass each to `take`,
+        and send those that wait."""
         self._due = False
         for _ in range(_DRAIN_MAX):
             if self._closed or (arrived := self._socket.receive()) is None:
