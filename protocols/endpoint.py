@@ -35,7 +35,8 @@ class Endpoint:
     """Sends and receives all messages of one peer. `on_lost`: functions called with each lost peer and the reason."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
-        """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws incarnations."""
+        """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws numbers of links and
+        questions."""
         self.patience_s = patience_s
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
@@ -69,7 +70,7 @@ class Endpoint:
 
     @property
     def pipes(self) -> Pipes | None:
-        """The pipes of a peer that cannot be dialled; None: this one can."""
+        """The pipes, streams of bytes through a relay, of a peer that cannot be dialled; None: this one can."""
         return self._transport.pipes
 
     @property
@@ -172,7 +173,7 @@ class Endpoint:
         return peer in self._ended
 
     def draw(self) -> int:
-        """A random number of 62 bits, not 0, different from other peers' draws."""
+        """A random number of 62 bits, not 0, almost surely different from all other peers' draws."""
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
@@ -191,7 +192,7 @@ class Endpoint:
         self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
-        """End the link to `peer` and questions to it (`on_ended`, no `on_lost`), and forget its address, not for good."""
+        """End the link to `peer` (with `on_ended`, not `on_lost`) and forget its address. It may connect again."""
         self.links.forget(peer, "it was given up as none of ours")
 
     async def drain(self) -> None:
@@ -281,8 +282,8 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """For a link that was given up: end open questions to `peer`, drop its messages without a handler, and call
-        `on_ended` and `on_lost`."""
+        """For a link that was given up: end open questions to `peer`, drop its messages without a handler, and call the
+        functions in `on_ended` and `on_lost`."""
         self.reception.ended(peer, why)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)
 

@@ -58,7 +58,8 @@ class Meter:
         return ready
 
     def read(self) -> None:
-        """Add the seconds since the last call to compute, wait, transfer or hidden."""
+        """Add the seconds since the last call of `read` or `begin` to `compute_s`, `wait_s`, `transfer_s` or
+        `hidden_s`, and, if they count as wait, to the time that each peer in `late` was waited for."""
         now = self._now()
         spent_s, self._at = now - self._at, now
         if not spent_s:

@@ -83,7 +83,7 @@ class Pace:
     def limits(self) -> tuple[int, int]:
         """The window in bytes, and the bytes after which the sender asks for an acknowledgement. The latter is an
         eighth of the window, so that the path neither runs empty nor gets large bursts; or, as each request costs a
-        message, `ASK_S` of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
+        message, 0.02 s of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
         """
         window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
         spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
@@ -135,6 +135,6 @@ class Pace:
             self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
-        """Forget all measurements, and begin with at most half the window: the link was lost with packets in flight, so
-        the window may have been too large."""
+        """Forget all measurements, and begin with half the window, or with the size of the first one if that is less:
+        the link was lost with packets in flight, so the window may have been too large."""
         self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

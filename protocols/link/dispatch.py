@@ -73,7 +73,8 @@ class Reception:
 
     @property
     def asked(self) -> set[PeerId]:
-        """The peers that this endpoint has asked a question and that have not answered it yet, and those `awaited`."""
+        """The peers that have yet to answer a question of this endpoint, and those that the functions in `awaited`
+        return, from which a conversation waits for data."""
         return {question.to for question in self._asks.values()}.union(*(peers() for peers in self.awaited))
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:

@@ -42,7 +42,7 @@ class Receiver(Protocol):
 class Flow:
     """The flow control of all links of one endpoint. `links` returns the number of its links. `budget` bounds the bytes
     that are not consumed yet (`held_bytes`), and the rate at which data comes (`rate_Bps`), if it has one; None: the
-    bound is `INBOUND_BYTES_MAX`, and there is no rate."""
+    bound is 256 MiB, and there is no rate."""
 
     def __init__(self, links: Callable[[], int], budget: Budget | None = None, patience_s: float = math.inf) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost."""

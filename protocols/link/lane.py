@@ -58,7 +58,7 @@ class Packet:
     """A message on its way. `posted`: done when it is sent; None: nobody waits for that. `under_way`: it was sent.
     `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
-    when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
+    when the last of them were; None once the packet was sent more than once. `since_s`: seconds between sending the
     newest acknowledged packet and sending this one. What is not given to the constructor is set when it is sent."""
 
     packed: Packed
@@ -215,8 +215,8 @@ class Inbound:
         return self.told_received != self.next_seq or limit_bytes > self.told_limit_bytes
 
     def is_short(self) -> bool:
-        """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
-        it can be given."""
+        """Whether to send the sender a pulse with more credit now, as it may soon have to wait for that: less than a
+        quarter of the smaller limit of `room` is left of its credit, and at least as much can be added."""
         left_bytes = self.told_limit_bytes - self.received_bytes
         if left_bytes >= WINDOW_BYTES_MAX // 4:  # as nearly always: no room is larger
             return False

@@ -113,7 +113,8 @@ class Links:
 
     def patience_s(self, link: Link) -> float:
         """Seconds that the peer of `link` may be silent before it counts as lost. They are twice as many for a peer
-        that cannot be dialled and has not been heard of yet: it has to learn of this one first, and then to connect."""
+        that cannot be dialled and has not been heard of yet, if this one can be: that peer has to learn of this one
+        first, and then to connect."""
         calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
         return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
 

@@ -124,7 +124,8 @@ class Ends:
     def brought(
         self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
     ) -> tuple[float, ...]:
-        """The signals about the end that a peer adds to its contribution. `samples`, `epochs`: its own in the round;
+        """The signals about the end that a peer adds to its contribution, of those above the ones that this run needs:
+        samples over weight; epochs; and 1 and two metrics, or three zeros. `samples`, `epochs`: its own in the round;
         `weight`: that of the contribution; `metrics`: the values from an evaluation that the others do not know yet;
         None: there is none."""
         signals = list[float]()

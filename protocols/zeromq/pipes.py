@@ -121,7 +121,7 @@ class Doorstep:
     elsewhere one on the loopback, which takes all. `came` is called with each connection that is taken, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
-        """Raises OSError when no descriptor is free for it."""
+        """`pipes` makes a pipe of each connection. Raises OSError when no descriptor is free for the socket."""
         self._loop, self._pipes, self._came = asyncio.get_running_loop(), pipes, came
         self._tells = sys.platform == "linux"
         self._socket = socket.socket(socket.AF_UNIX if self._tells else socket.AF_INET)
