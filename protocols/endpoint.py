@@ -148,8 +148,7 @@ class Endpoint:
         self.links.tell(channel, to, message)
 
     def chunk_bytes(self, to: PeerId) -> int:
-        """The payload size in bytes that chunks to `to` should have now, by the link's measured speed. Begins a link
-        where there is none; raises PeerLost when that cannot be."""
+        """The payload bytes that chunks to `to` should have now, by the link's speed. PeerLost as for `Links.known`."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:

@@ -59,7 +59,8 @@ class Packet:
     `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
     when the last of them were; None once the packet was sent more than once. `since_s`: seconds between sending the
-    newest acknowledged packet and sending this one. What is not given to the constructor is set when it is sent."""
+    newest acknowledged packet and sending this one. Fields that the constructor does not take are set when it is
+    sent."""
 
     packed: Packed
     payload: Buffer
@@ -233,7 +234,7 @@ class Inbound:
 
     def tell_by_message(self) -> None:
         """As `tell`, for a message to the sender, which comes often: the credit stays the same until half of it is
-        used."""
+        used, or, where `room` limits what is ahead (a rate), until a pulse tells of more."""
         if self.told_limit_bytes - self.received_bytes < self.low_bytes:
             self.tell()
         else:

@@ -130,7 +130,7 @@ class Links:
         self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
-        """Remove a lost link to `peer`, so that a new one is begun when it is next needed."""
+        """Remove a lost link to `peer`, so that a new one is begun when it is next needed; other links stay."""
         link = self._links.get(peer)
         if link is not None and link.lost is not None:
             del self._links[peer]

@@ -62,7 +62,7 @@ class Contributions:
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
         """Note the metrics of the agreed model that this peer has evaluated. Its contributions from now on tell them to
-        the others, until a round with one of these is committed."""
+        the others, until one of these, with a weight above 0, is in a committed round."""
         self._news = metrics
 
     def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:

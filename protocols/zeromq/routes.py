@@ -195,7 +195,8 @@ class Ways:
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
         """Handle a change of the connection of `link`, if it is still the out-link to `peer`. Connected: send what
         waits, then what is `announced`, and call `reconnected`. Failed or closed: note why, hold messages back, and
-        connect again after a pause. Reached, with the handshake still to come: only note it as the trouble."""
+        connect again after a pause. Reached, with the handshake still to come: only note that, if no other trouble is
+        known."""
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:
