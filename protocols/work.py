@@ -150,7 +150,8 @@ class Evaluate:
 @dataclass(frozen=True, slots=True)
 class Foresee:
     """The job of telling which rows of its tables the replica needs for its next `count` local steps (`Update.needed`),
-    so that the next work can begin from these rows. The model does not change, and no beginning is applied."""
+    so that the next work can begin from these rows. The model does not change, and the work's `begin` is not
+    applied."""
 
     count: int
 

@@ -177,10 +177,10 @@ class Reception:
 
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
-        Dropped are a late answer, a loose message without a handler, and an `Unopened` one, of which its sender is
-        told; a question on a closed channel is refused. Raises PeerMisbehaved when its sender floods this peer with
-        messages without a handler, when a guest sends a kind that only peers may send, when an answer is of a wrong
-        class, or when the handler refuses the message; other errors of a handler are reported (`_call`)."""
+        Dropped are a late answer, a loose message without a handler, and an `Unopened` one, of which its sender is told
+        if it is not loose; a question on a closed channel is refused. Raises PeerMisbehaved when its sender floods this
+        peer with messages without a handler, when a guest sends a kind that only peers may send, when an answer is of a
+        wrong class, or when the handler refuses the message; other errors of a handler are reported (`_call`)."""
         kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()

@@ -162,7 +162,8 @@ class Ways:
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
         """The peer that has sent a message over the connection with this `route` and `origin`; None: its key is no
-        longer admitted, and the connection is closed. The connection is remembered as the call of that peer."""
+        longer admitted, and the connection is closed. The connection is remembered as the call of that peer; if it is a
+        new one, and no out-link is connected, `reconnected` is called (not for guests)."""
         user = "" if self._admitted is None else origin.user
         if self._admitted is not None and user not in self._admitted:
             Call.of(route, origin).close()
