@@ -161,7 +161,7 @@ class Budget:
         self._charge(acknowledgement_bytes(size), link_bytes(size))
 
     def connected(self) -> None:
-        """Charge the bytes that it takes to make a connection."""
+        """Charge the bytes that it takes to make a connection: 1500 in each direction."""
         self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
 
     def _charge(self, up: int, down: int) -> None:

@@ -116,7 +116,7 @@ class Tap:
 
     def post(self, frames: Sequence[Buffer]) -> bool:
         """Send a message behind those that wait, now or as soon as the socket can. Returns False, and drops it, when
-        too many wait already, or the tap is closed."""
+        262,144 wait already, or the tap is closed."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         if self._backlog or self.hold or self._socket.send(frames) != 0:
