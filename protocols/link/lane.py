@@ -22,8 +22,8 @@ MESSAGE_COST_BYTES = 256
 
 
 def cost_bytes(header: Buffer, payload: Buffer) -> int:
-    """The bytes that a message counts for in windows and credit: its own, and a fixed overhead for keeping it, so that
-    credit bounds memory however small the messages are."""
+    """The bytes that a message counts for in windows and credit: its own, and 256 for keeping it, so that credit bounds
+    memory however small the messages are."""
     return len(header) + len(payload) + MESSAGE_COST_BYTES
 
 
