@@ -23,8 +23,8 @@ class Background:
         self._loop, self._over = running.result()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result. An exception that interrupts the wait, e.g. Ctrl-C, cancels the
-        work."""
+        """Run `work` on the loop and return its result, or raise its exception. An exception that interrupts the wait,
+        e.g. Ctrl-C, cancels the work."""
         return self.wait(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:

@@ -156,7 +156,7 @@ class ScriptReplica:
     def stepped(self) -> bool:
         """Count a local step, and bring the update if it was the work's last one. Called after each step of the
         optimizer. Returns True when the update was brought; the script's thread must then call `wait`. Raises Diverged
-        when the model is not finite then."""
+        when the model that it is to bring is not finite."""
         self._copy.after_step()
         self.steps += 1
         if self._job.halfway and self.steps - self._job.taken == self._job.count // 2:
@@ -181,8 +181,8 @@ class ScriptReplica:
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))
 
     def take_mean(self) -> Tensor | None:
-        """Take, once, the mean gradient [n] with which the last work began; None: there is no other peer to average
-        with."""
+        """Take the mean gradient [n] with which the last work began; None: there is no other peer to average with, or
+        it was taken before."""
         mean, self._mean = self._mean, None
         return mean
 
