@@ -121,7 +121,8 @@ class OwnSettings(Declared):
 
     def goes_on_from(self, before: OwnSettings) -> str:
         """A line for the user if a run of the settings `before`, of the same class, goes on with these by another
-        algorithm; "": it does not. Raises SettingsError if its checkpoints lack what these settings need."""
+        algorithm; "": the algorithm is the same. Raises SettingsError if its checkpoints lack values that these
+        settings need."""
         return ""
 
     def server_count(self) -> int:
@@ -143,8 +144,8 @@ class OwnSettings(Declared):
 
     def check_metrics(self, names: Collection[str], headline: str, scales: Mapping[str, str]) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives, or by a number that it cannot have. `headline`: the name of the metric by which the task's
-        models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
+        evaluation gives, or by a value that this metric cannot have. `headline`: the name of the metric by which the
+        task's models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
 
     def goal(self) -> Goal | None:
         """The value of a metric that ends the run; None: none does."""
@@ -160,8 +161,8 @@ class OwnSettings(Declared):
         return False
 
     def asks_of_task(self) -> Mapping[str, str]:
-        """The names that these settings take of the task file, beside those of `task.task`, each with the reason in
-        words for the error where a file lacks it."""
+        """Name -> reason, of each further definition that the task file must have for these settings, beside those of
+        `task.task`. The reason is for the error where a file lacks it. Empty: there are none."""
         return {}
 
     def takes_rows(self) -> bool:
@@ -182,14 +183,14 @@ class OwnSettings(Declared):
         return Views()
 
     def idle_here(self, common: CommonSettings) -> str:
-        """What the settings, such as those of sites, ask for in vain while the run has its first peers alone, in one
-        line; "": nothing."""
+        """One line for the user on a setting that has no effect, or not the full one, while only the founding peers are
+        in the run, e.g. a site period where no two of them are at one site; "": there is none."""
         return ""
 
 
 def another_algorithm(before: str, now: str) -> str:
     """The line for a run whose values of ``--algorithm`` were `before` and are `now`, each ``NAME`` or
-    ``NAME:PARAMETERS``: it goes on by another algorithm; "": both name one, perhaps with other parameters."""
+    ``NAME:PARAMETERS``: it goes on by another algorithm; "": both have the same NAME, perhaps with other parameters."""
     earlier, name = (text.partition(":")[0] for text in (before, now))
     return "" if earlier == name else f"the run goes on from the models of {earlier} by another algorithm, {name}"
 

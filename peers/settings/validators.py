@@ -266,7 +266,8 @@ def sites() -> Rule:
 
 
 def shown(value: object) -> str:
-    """An invalid value as text for an error, shortened."""
+    """An invalid value as text for an error: a text in quotes, cut to 60 characters; a bool as in TOML; a number or
+    None as in Python; of any other value, or a huge integer, only its kind, as in "a list"."""
     if isinstance(value, str):
         return repr(value[:60])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):
