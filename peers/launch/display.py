@@ -23,11 +23,12 @@ class Display(Protocol):
     ) -> None: ...
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed, whose last record was of `recorded_s`. `before`: the totals of its peers so
-        far."""
+        """Note that the run is resumed. `recorded_s`: the time of its last record, in seconds since it began; 0: it has
+        none, as a new run. `before`: the totals of its peers so far."""
 
     def gathers(self, here: str) -> None:
-        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        """Note how many peers have come (`here`, as text: "2 of 4 peers") of those for which the run waits before it
+        begins."""
 
     def put(self, record: Record) -> None:
         """Show a record of any peer, and count it in `heard`."""

@@ -115,7 +115,8 @@ class Session:
 
     def ready(self, peer: Peer) -> None:
         """Note that `peer` answers other peers from now on, which `reinvited` needs, and tell the launcher so if there
-        is one; tell it later that the peer is a member, and of how many that train until the run begins."""
+        is one. Later, at each new list of members, tell it that the peer is a member, and, until the run begins, how
+        many members train."""
         self._peer = peer
         if (control := self.control) is not None:
 
