@@ -238,7 +238,8 @@ async def orders_of_launcher() -> tuple[Control, Orders]:
 
 
 async def open_as(orders: Orders) -> Session:
-    """Open the session, with its endpoint, of the peer that `orders` describe. Raises OSError, RuntimeError,
+    """Open the session of the peer that `orders` describe, and its endpoint, which admits the keys in `orders.admit`.
+    The `contact` of a founder is done, with None; that of another peer the caller sets. Raises OSError, RuntimeError,
     ValueError."""
     settings = Settings.from_json(orders.settings)
     endpoint = open_endpoint(settings, orders.secret)

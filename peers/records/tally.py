@@ -96,7 +96,7 @@ class Tally:
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Every lost peer, with the earliest record of its last loss, in order of time."""
+        """Every lost peer, also one that is back, with the earliest record of its last loss, in order of time."""
         return self._losses.lost
 
     @property

@@ -175,7 +175,8 @@ class ScriptReplica:
 
     def bring_gradient(self, filling: Filling, weight: float) -> None:
         """Bring the conversation the update of a gradient that backward has begun to compute, as the answer to the work
-        under way; `filling` tells when each of its buckets is complete. `weight`: number of samples in the batch."""
+        under way; `filling` tells when each of its buckets is complete. `weight`: number of samples in the batch. The
+        update carries the losses that were reported since the last one."""
         rate, loss = self._copy.learning_rate, self.losses.so_far()
         self.losses.begin()
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def parts(self) -> int:
-        """The number of data shards: the number of peers that founded the run."""
+        """The number of data shards: that of the peers that founded the run, without servers."""
         return self._session.settings.peers
 
     @property

@@ -139,7 +139,8 @@ class OwnSettings(Declared):
         return ""
 
     def has_an_end(self) -> bool:
-        """Whether these settings give the run an end beside a number of local steps."""
+        """Whether these settings are sure to end the run without a number of local steps. A goal, which may never be
+        reached, does not count."""
         return False
 
     def check_metrics(self, names: Collection[str], headline: str, scales: Mapping[str, str]) -> None:
@@ -148,11 +149,11 @@ class OwnSettings(Declared):
         task's models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
 
     def goal(self) -> Goal | None:
-        """The value of a metric that ends the run; None: none does."""
+        """The goal that ends the run: a metric, and the value that it has to reach; None: there is none."""
         return None
 
     def watched_metric(self) -> str:
-        """The name of the metric whose value ends the run; "": none does."""
+        """The name of the goal's metric (`goal`); "": there is no goal."""
         goal = self.goal()
         return goal.metric if goal else ""
 

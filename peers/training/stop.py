@@ -23,7 +23,8 @@ class Stopped(SystemExit):
 
 
 class Stop:
-    """A flag that asks a peer to stop; it is set once. Any thread may read `flag`; `set` belongs to the event loop."""
+    """A flag that asks a peer to stop. Once it is set, it stays set. Any thread may read `flag`; `set` belongs to the
+    event loop."""
 
     def __init__(self) -> None:
         self.flag = False

@@ -82,7 +82,7 @@ class Trainer:
 
     @property
     def vector(self) -> Tensor:
-        """The averaged tensors as a new flat vector [n]."""
+        """The averaged tensors as a new flat vector [n]. Raises ValueError as `ModelCopy.vector` does."""
         return self.copy.vector
 
     def facts(self) -> Facts:
