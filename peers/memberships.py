@@ -41,9 +41,9 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class BySwim:
-    """The membership by SWIM. `wished`: the number of links of each peer; None: in a small run each peer knows all
-    others, and in a large one each has six links. Raises ValueError for fewer than 3, which do not hold a run together,
-    or more than 32."""
+    """The membership by SWIM. `wished`: the number of links of each peer; None: in a run of at most `WHOLE_PEERS_MAX`
+    peers each knows all others, and in a larger one each has six links. Raises ValueError for fewer than 3, which do
+    not hold a run together, or more than 32."""
 
     wished: int | None = None
     peers_max: ClassVar[int] = SWIM_PEERS_MAX

@@ -117,8 +117,8 @@ class Output:
         self._progress.gathers(here)
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed. `recorded_s`: the time of its last record, in seconds since it began; 0: it has
-        none, as a new run. `before`: the totals of its peers so far."""
+        """Note that the run is resumed, if it has records. `recorded_s`: the time of the last one, in seconds since the
+        run began; 0: there is none. `before`: the totals of its peers so far."""
         self._progress.goes_on(recorded_s, before)
 
     def put(self, record: Record) -> None:

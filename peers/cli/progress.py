@@ -113,9 +113,9 @@ class Progress:
         self._board.watched = metric
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note, in the context of this object and before the first `update`, that the run is resumed. `recorded_s`: the
-        time of its last record, in seconds since it began, which is shown until a peer enters the run; 0: it has none,
-        as a new run. `before`: the totals of its peers so far."""
+        """Note, in the context of this object and before the first `update`, that the run is resumed, if it has
+        records. `recorded_s`: the time of the last one, in seconds since the run began, which is shown until a peer
+        enters the run; 0: there is none. `before`: the totals of its peers so far."""
         self._shown = replace(self._shown, stands_s=recorded_s or None)
         self._board.goes_on(before)
 

@@ -107,7 +107,8 @@ def forget_failure(folder: Path) -> None:
 
 def remove_unbegun(folder: Path) -> bool:
     """Remove the folder of a run that never began, with the logs of its peers, and return True. Where it holds more
-    than the files with which a start begins, such as a record, nothing is removed."""
+    than the files with which a start begins, such as a record, nothing is removed. Returns False then, and when a file
+    cannot be removed."""
     written = {COMMAND_FILE, SETTINGS_FILE, TASK_FILE}
     try:
         files = [*folder.iterdir()]

@@ -93,8 +93,9 @@ class ScriptReplica:
         no hooks."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, has not failed,
-        and no exchange is under way; else do nothing. Nothing is written: a script saves its own checkpoints."""
+        """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, the training
+        has not `failed`, and no exchange is under way; else do nothing. Nothing is written: a script saves its own
+        checkpoints."""
         if self._final and not failed and not isinstance(position.begin, Update):
             await self._ask(position.begin)
 

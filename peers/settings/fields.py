@@ -199,9 +199,9 @@ def another_algorithm(before: str, now: str) -> str:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spoken(Parsed[type[OwnSettings]]):
     """The conversation that ``--protocol`` chooses. `text`: its name, or the absolute path of its file; `value`: the
-    class of its own settings. `digest`: SHA-256 of the source of a user's file or an installed package, of which each
-    peer has its own copy; "": the conversation is the library's. `registered`: its declaration
-    (`peers.conversations.registry`)."""
+    class of its own settings. `digest`: SHA-256 of the user's file, or of the module in an installed package, without
+    the modules that it imports; each peer has its own copy. "": the conversation is the library's. `registered`: its
+    declaration (`peers.conversations.registry`)."""
 
     digest: str = ""
     registered: object = dataclasses.field(default=None, compare=False, repr=False)

@@ -24,8 +24,9 @@ _Look = tuple[torch.dtype, torch.Size, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants; `words`:
-    the number of elements, tensors and constants, as text for error messages."""
+    """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants, and of
+    tables and definitions where it was extended by these; `words`: the number of elements, tensors and constants, as
+    text for error messages."""
 
     digest: str
     words: str
