@@ -145,9 +145,9 @@ class Trainer:
         step: int | None = None,
     ) -> int:
         """Take `steps` local steps, or fewer once `stopping()` is true. Returns the number taken. `halfway`: keep the
-        model after half of them for the update. `step`: local steps of the run before these, for the learning rate;
-        None: this peer's own. Raises Diverged when a loss of the round is not finite, or in fp16 when none of them is,
-        and as `LocalStep.take`."""
+        model after half of them for the update. `step`: earlier steps of the run, for the learning rate; None: this
+        peer's own. Raises Diverged when a loss of the round is not finite, in fp16 when none is; and as
+        `LocalStep.take`."""
         taken, before = 0, self.steps if step is None else step
         self.batches.chance.take()
         self.model.train()
