@@ -46,7 +46,8 @@ def _membership() -> Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GossipSettings(PeriodSettings):
-    """The settings of gossip (``--protocol gossip``). `period` has another default here than in `PeriodSettings`."""
+    """The settings of gossip (``--protocol gossip``). `period` is 8 by default, and not adaptive as in
+    `PeriodSettings`."""
 
     first: ClassVar[tuple[str, ...]] = ("algorithm", "topology", "period")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {

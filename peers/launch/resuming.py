@@ -61,5 +61,5 @@ def _lacking(folder: Path, settings: Settings) -> str:
 
 
 def has_checkpoint(folder: Path, peers: int) -> bool:
-    """Whether one of the first `peers` peers of the run in `folder` has left a checkpoint."""
+    """Whether one of the first `peers` founding peers ("0", "1", ...) of the run in `folder` has left a checkpoint."""
     return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))

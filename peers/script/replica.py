@@ -169,7 +169,8 @@ class ScriptReplica:
 
     def leave(self) -> None:
         """Bring the steps of the present round as the update of the work under way, marked as the last one (`final`),
-        because the script takes no more. The script's thread must then call `wait`."""
+        because the script takes no more; where gradients are averaged, an empty vector. If no work is under way, only
+        note that. The script's thread must then call `wait`."""
         self._final = True
         if self._asked is not None:
             self._bring(self._update())

@@ -18,7 +18,7 @@ class Headline:
 
     @property
     def higher(self) -> bool:
-        """Whether the higher of two values is the better one."""
+        """Whether the higher of two values is the better one; False also where the task does not say it."""
         return self.scale.better == "higher"
 
     def better(self, value: float, than: float) -> bool:
