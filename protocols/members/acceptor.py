@@ -181,7 +181,8 @@ class Acceptor:
 
     @property
     def passed_on(self) -> int:
-        """The ballot under which a proposal is passed on: the promised one, or one that any other member heeds."""
+        """The ballot under which this member passes a proposal on to others (`Reminders`): the promised one, but at
+        most `_AHEAD_MAX`, which any other member heeds."""
         return min(self.promised, _AHEAD_MAX)
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:

@@ -259,8 +259,8 @@ class Admission:
             roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
 
     def turn_away(self) -> None:
-        """Forget what was told of members, and each newcomer whose invitation does not let it in any more, which is
-        told so. Called after a change of the view."""
+        """Called after a change of the view: forget the claims that members join anew, and turn away each newcomer
+        whose invitation does not let it in any more: it is forgotten, and told so (Uninvited)."""
         self._introductions.begin()
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):

@@ -166,18 +166,18 @@ class Echoes:
         return told
 
     def may_hold(self) -> bool:
-        """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
-        on to its view. They are more than half, so no honest member proposes another decree after that. In a view of
-        more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
-        choice, so it errs seldom where much more or much less than that share has adopted it. False if this peer has
-        adopted nothing in this view, or votes for a former life."""
+        """Whether so many members have adopted the decree that this peer adopted last, under the same ballot, that one
+        may have gone on to its view. They are more than half, so no honest member proposes another decree after that.
+        In a view of more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they
+        are a random choice, so it errs seldom where much more or much less than that share has adopted it. False if
+        this peer has adopted nothing in this view, or votes for a former life."""
         adopted, counted = self._adopters()
         return adopted > 0 and adopted >= enough_of(counted)
 
     def is_chosen(self) -> bool:
-        """Whether more than half of the members have adopted this peer's last adoption, under the same ballot, so that
-        its proposer, if it is honest, proposes no other decree. Two groups may find this of two decrees of a liar.
-        False as for `may_hold`."""
+        """Whether more than half of the members that this peer hears of (`may_hold`) have adopted the decree that it
+        adopted last, under the same ballot, so that its proposer, if it is honest, proposes no other decree. Two groups
+        may find this of two decrees of a liar. False as for `may_hold`."""
         adopted, counted = self._adopters()
         return 2 * adopted > counted
 

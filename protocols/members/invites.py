@@ -51,7 +51,7 @@ class Admitted:
 @dataclass(frozen=True, slots=True)
 class Vouch:
     """Tells a member that the sender, another member, has admitted `key` through the invitation with the guest key
-    `guest`: it is to admit the key, too, on the terms on which it would by Admit. There is no answer."""
+    `guest`. The receiver admits the key, too, if it would admit it for an Admit. There is no answer."""
 
     key: str
     guest: PeerId

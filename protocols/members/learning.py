@@ -26,8 +26,9 @@ _VERSIONS = 4
 
 
 class Learning:
-    """One peer's side of learning, as learner or as coordinator. `standing` returns the versions of its state; `of_now`
-    returns whether a message's sender is a member that names the present generation (`Acceptor.of_now`)."""
+    """One peer's side of learning: as learner it reports that it holds the state; as coordinator it records in the
+    roster the learners that may become members. `standing` returns the versions of this peer's state; `of_now` returns
+    whether a message's sender is a member that names the present generation (`Acceptor.of_now`)."""
 
     def __init__(
         self,

@@ -60,7 +60,8 @@ class Presence:
         return self._members.on_view
 
     def went(self, role: str) -> Removal | None:
-        """The latest removal of a member with this role; None: there was none, or it is not kept any more."""
+        """The latest removal of a member with this role, whether it was lost or has left; None: there was none, or it
+        is not kept any more."""
         return next((one for one in reversed(self._members.removals) if one.role == role), None)
 
     async def leave(self, why: str) -> None:
@@ -82,7 +83,7 @@ class Presence:
     @property
     def late(self) -> bool:
         """Whether the run had begun before this peer came. Known from the first view on that has this peer, within
-        `on_view` too."""
+        `on_view` too; True before."""
         return self._first is None or self._members.me.id not in self._first.ids
 
     def _on_view(self, view: View) -> None:

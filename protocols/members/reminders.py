@@ -62,8 +62,9 @@ class Reminders:
         """The timer after which the member that told of the view is told so; None: no other told of it."""
 
     def follow(self, decree: Decree, teller: PeerId, newcomers: Set[PeerId]) -> None:
-        """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so a patience
-        later. The next few of the `newcomers` are told of the view now."""
+        """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so (Behind) a
+        patience later. The view is sent now to those of the `newcomers` that are among the next `_TOLD_BY_EACH` peers
+        after this one."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))
