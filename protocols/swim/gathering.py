@@ -72,7 +72,8 @@ class Gathering:
         return True
 
     def pick(self) -> tuple[int, ...]:
-        """The marks to send now: some of those that this peer has sent least often. They count as sent once more."""
+        """The marks to send now: some of those that this peer has sent least often, at most a tenth as many as there
+        are founders, within 64 and 1024. They count as sent once more. Empty after the start, or without marks."""
         picked, told = list[int](), list[list[int]]()
         for marks in self._told:
             some = [self._drawn(marks) for _ in range(min(self._at_once - len(picked), len(marks)))]
