@@ -87,6 +87,7 @@ class Shares:
         self._back.clear()
 
     def back(self) -> list[Tensor]:
-        """The shares [n] that have come back since the last call; the caller adds them to this peer's vector."""
+        """The shares [n] that have come back since the last call, each once; the caller adds them to this peer's
+        vector. Empty if none has."""
         back, self._back = self._back, []
         return back
