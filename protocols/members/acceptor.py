@@ -182,12 +182,12 @@ class Acceptor:
     @property
     def passed_on(self) -> int:
         """The ballot under which this member passes a proposal on to others (`Reminders`): the promised one, but at
-        most `_AHEAD_MAX`, which any other member heeds."""
+        most 2^36, a ballot that any other member heeds."""
         return min(self.promised, _AHEAD_MAX)
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one, or lower. A ballot
-        far above would leave no room for those of the others."""
+        """Whether an honest member may use `ballot`: it is at most `ahead` (as a default 2^36) above the promised one,
+        or lower. A ballot far above would leave no room for those of the others."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:

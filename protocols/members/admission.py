@@ -154,9 +154,9 @@ class Admission:
         return max(0.0, self._later[0] - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Do not let `peer` in before `seconds` are over (`LONGEST_S` at most), and tell it so, and `why`, whenever it
-        is introduced. A later time that is already set stays. Only this peer knows the time: another coordinator may
-        let `peer` in sooner."""
+        """Do not let `peer` in before `seconds` are over (3600 at most), and tell it so, and `why`, whenever it is
+        introduced. A later time that is already set stays. Only this peer knows the time: another coordinator may let
+        `peer` in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)

@@ -83,7 +83,7 @@ def _liars(reached: int) -> int:
 
 def partners(peers: Collection[PeerId], me: PeerId) -> list[PeerId]:
     """The other peers that the peer `me` sends its echoes to and asks: all of them where they are few, else a random
-    choice of about `ASKED_MAX`. The choice depends on the two ids alone, so each of two peers is a partner of the other
+    choice of about 32 of them. The choice depends on the two ids alone, so each of two peers is a partner of the other
     or neither is. The graph of all partners is random, so that every large part of it has many edges to the rest."""
     others = [peer for peer in peers if peer != me]
     if len(others) <= ASKED_MAX:
@@ -168,9 +168,9 @@ class Echoes:
     def may_hold(self) -> bool:
         """Whether so many members have adopted the decree that this peer adopted last, under the same ballot, that one
         may have gone on to its view. They are more than half, so no honest member proposes another decree after that.
-        In a view of more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they
-        are a random choice, so it errs seldom where much more or much less than that share has adopted it. False if
-        this peer has adopted nothing in this view, or votes for a former life."""
+        In a view of more than about 32 members this peer hears of its partners only, and judges by these: they are a
+        random choice, so it errs seldom where much more or much less than that share has adopted it. False if this peer
+        has adopted nothing in this view, or votes for a former life."""
         adopted, counted = self._adopters()
         return adopted > 0 and adopted >= enough_of(counted)
 

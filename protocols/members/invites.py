@@ -182,7 +182,7 @@ class Uses:
 
     @property
     def let_in(self) -> tuple[int, ...]:
-        """The marks of the keys that were let in by an invite, for the next view: the latest `KEYS_MAX` of them."""
+        """The marks of the keys that were let in by an invite, for the next view: the latest 1000 of them."""
         return tuple(self._let_in)[-KEYS_MAX:]
 
     def let(self, key: PeerId, guest: PeerId) -> bool:

@@ -48,7 +48,7 @@ class Learning:
     def tell(self, version: Version, took_s: float) -> None:
         """For a learner: report to the coordinator, once, that it holds `version`, and that fetching it took `took_s`
         seconds. The caller repeats this until the learner is a member. Nothing is sent if no member stays. Sets
-        `within_s` back to None."""
+        `within_s`, the limit that the coordinator has told a slow learner, back to None."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
@@ -90,7 +90,7 @@ class Unattached:
         self._roster, self._learning = roster, learning
 
     def standing(self) -> Standing:
-        """`NOTHING`: there is no state."""
+        """The version (0, 0) as state and as result: there is no state."""
         return NOTHING
 
     def installed(self, decree: Decree) -> None:

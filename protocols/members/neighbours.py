@@ -21,7 +21,11 @@ same life."""
 
 class Neighbours:
     """One peer's neighbours. When a neighbour is restarted under its key, that counts as one neighbour that leaves and
-    another that joins."""
+    another that joins.
+
+    A neighbour is away when this peer has lost it and it is not removed yet. The listeners of `on_away` hear of it once
+    it is clear that it stays so, and those of `on_back` when it is there again. Those of `on_joined` and `on_left` hear
+    of new and former neighbours."""
 
     def __init__(self, away: Callable[[PeerId], str | None] = lambda peer: None) -> None:
         """`away` returns why this peer has lost a neighbour that is not removed yet, for which nobody should wait;

@@ -66,8 +66,9 @@ class Postponed:
     def too_often(self, envelope: Envelope, promised: int) -> bool:
         """Put a question off if its ballot is above the `promised` one, its sender is not the coordinator as far as
         this member knows, and that sender has led too often recently. Returns whether it was put off. A question with
-        such a ballot that is not put off sets `courtesy_s`: the longer its sender has to wait for its next question,
-        the shorter. A question of the coordinator sets it back to an interval."""
+        such a ballot that is not put off sets `courtesy_s`, the time for which this member, as coordinator, lets
+        another lead before it leads itself: the longer the sender has to wait for its next question, the shorter. A
+        question of the coordinator sets it back to an interval."""
         sender, now = envelope.sender, asyncio.get_running_loop().time()
         if sender == self._roster.coordinator:
             self.courtesy_s = self._channel.endpoint.interval_s
@@ -88,8 +89,8 @@ class Postponed:
     def must_yield(self, envelope: Envelope, liars: Set[PeerId], *, known: bool) -> bool:
         """Put a request to adopt off if the coordinator, as far as this member knows, is a third member that has not
         had the time to lead since the ballot was heeded (`too_often`), is heard, and is none of the known `liars`.
-        `known`: this member holds the version from which the decree goes on; then a ballot among the first `_FREE` of
-        its sender in an hour is not put off. Returns whether it was put off."""
+        `known`: this member holds the version from which the decree goes on; then a ballot among the first four of its
+        sender in an hour is not put off. Returns whether it was put off."""
         coordinator, endpoint = self._roster.coordinator, self._channel.endpoint
         heeded = self._heeded.get(envelope.sender)
         if coordinator is None or coordinator in (envelope.sender, self._roster.id, *liars) or heeded is None:

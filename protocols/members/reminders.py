@@ -63,8 +63,8 @@ class Reminders:
 
     def follow(self, decree: Decree, teller: PeerId, newcomers: Set[PeerId]) -> None:
         """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so (Behind) a
-        patience later. The view is sent now to those of the `newcomers` that are among the next `_TOLD_BY_EACH` peers
-        after this one."""
+        patience later. The view is sent now to those of the `newcomers` that are among the next three peers after this
+        one."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))

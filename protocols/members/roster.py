@@ -23,8 +23,8 @@ TRY_FOR = 4
 
 
 class Roster(Waiting):
-    """The present view, and which of its members are gone, leaving or finished, as far as this peer knows. The
-    listeners of `on_news` are called whenever a peer comes, goes or is lost."""
+    """The present view, and which of its members are gone (lost, suspected or joining anew), leaving or finished, as
+    far as this peer knows. The listeners of `on_news` are called whenever a peer comes, goes or is lost."""
 
     def __init__(self, channel: Channel, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()

@@ -31,10 +31,11 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer as a view lists it. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it
-    became a member, or a learner; the most senior member that stays coordinates (`View.by_seniority`). `machine`: peers
-    that can share memory on one machine have the same value; "": this one cannot. `life`: a random number that each
-    process draws, and draws anew when it joins anew: a new life is not bound by the promises of the former one."""
+    """A peer as a view lists it. `address`: where it is dialled; `NOWHERE`: it cannot be. `since`: the generation in
+    which it became a member, or a learner; the most senior member that stays coordinates (`View.by_seniority`).
+    `machine`: peers that can share memory on one machine have the same value; "": this one cannot. `life`: a random
+    number that each process draws, and draws anew when it joins anew: a new life is not bound by the promises of the
+    former one."""
 
     id: PeerId
     name: str

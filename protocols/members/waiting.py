@@ -13,7 +13,8 @@ TELL_EVERY_S = 30.0
 
 class Waiting:
     """A peer's conditions that are waited for. Code that changes anything on which a condition may depend calls
-    `notify`."""
+    `notify`. The listeners of `on_waiting` hear the reason when this peer waits for absent peers; those of `on_short`
+    are called when it trains on in place of waiting."""
 
     def __init__(self) -> None:
         self.failed: Exception | None = None

@@ -27,10 +27,10 @@ class SwimEntry:
         self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`, asking it again for `TRY_FOR` times the endpoint's patience, and return when
-        this peer is in the run: where peers have links to a few only, when it has one. Raises JoinRefused; PeerLost
-        when it is not let in by then; MembershipError when the contact has let this peer in, but no peer has made a
-        link with it by then."""
+        """Join the run through `contact`, asking it again for 4 times the endpoint's patience, and return when this
+        peer is in the run: where peers have links to a few only, when it has one. Raises JoinRefused; PeerLost when it
+        is not let in by then; MembershipError when the contact has let this peer in, but no peer has made a link with
+        it by then."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         until_s = clock() + TRY_FOR * endpoint.patience_s
         let_in = False

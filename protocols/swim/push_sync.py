@@ -61,8 +61,7 @@ class PushSync:
 
     def sync(self, peer: PeerId, period: int, *, soon: bool = False) -> None:
         """Send the whole table to `peer`, whose members differ from this peer's, and ask for its table; whichever peer
-        it is, at most once in `_SYNC` periods, or, if `soon`, once in a period. `period`: the number of the present
-        one."""
+        it is, at most once in 8 periods, or, if `soon`, once in a period. `period`: the number of the present one."""
         if period >= self._synced + (1 if soon else _SYNC):
             self._synced = period
             self._effects.send(peer, Table(self._table.words(), True))
