@@ -198,10 +198,10 @@ class Acceptor:
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
-        the one of the two that is behind is told so: it gets the present view, at most once an interval, or this peer
-        asks for the later one. Any other sender outside the view is passed to `stale`. Raises PeerMisbehaved when
-        `generation` is further ahead than any honest peer can be."""
+        """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False. A
+        sender that names a later generation is then asked for its view. One of the present view that names a former
+        generation gets this view, at most once an interval. Any other sender that is no member is passed to `stale`.
+        Raises PeerMisbehaved when `generation` is further ahead than any honest peer can be."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):

@@ -144,7 +144,7 @@ class Admission:
 
     @property
     def asks(self) -> bool:
-        """Whether this peer, in its present life, has asked a contact to be let in."""
+        """Whether this peer, in its present life, has last asked a contact to be let in, not only whether it would."""
         return self._host is not None and self._host.life == self._roster.me.life
 
     @property

@@ -175,7 +175,8 @@ class Membership:
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the staying members can decide views without `peer` (`RunMembers.can_spare`, also for `reserve`)."""
+        """Whether the staying members can decide views without `peer`. `reserve`: only if more than two are left then;
+        ignored where `Terms.quorum` is fixed."""
         left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 

@@ -92,7 +92,7 @@ class Presence:
 
     async def view(self) -> View:
         """Wait until the run has begun and this peer is a member, joining again if need be, and return the present
-        view. Raises MembershipError; NoQuorum after `Terms.give_up_after_s`."""
+        view. Raises MembershipError; NoQuorum when this takes longer than `Terms.give_up_after_s` (None: no limit)."""
         members = self._members
         async with self._inside:
             try:
@@ -128,6 +128,7 @@ class Presence:
         await self._members.change_within(self._interval_s)
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait until all have. Returns without an error, and without
-        joining again, if the others go on without this peer or the membership fails."""
+        """Tell the others that this peer has finished, and wait until all members that stay and that it can reach have.
+        Returns without an error, and without joining again, if the others go on without this peer or the membership
+        fails."""
         await self._members.finish()

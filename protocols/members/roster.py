@@ -127,7 +127,7 @@ class Roster(Waiting):
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """Note that a member has answered: it is no longer `gone`, unless it is a newcomer. `former`: it was restarted,
+        """Note that a member has answered: it is no longer `gone`, unless it joins anew. `former`: it was restarted,
         and votes on behalf of its former life; its vote counts, but it is `gone` for as long as the view holds."""
         if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)

@@ -73,9 +73,9 @@ class Waiting:
 
     @contextlib.asynccontextmanager
     async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """Context whose body is cancelled as soon as `condition` does not hold; it then ends without an error. The
-        condition is tested at once, and again on each `notify`. Raises the error of `failed`, at the beginning or at
-        the end."""
+        """Context whose body is cancelled as soon as `condition` does not hold, or `failed` is set. The condition is
+        tested at once, and again on each `notify`. Ends without an error in the first case; raises the error of
+        `failed` in the second, also if it is set at the beginning."""
         if self.failed is not None:
             raise self.failed
         limit = asyncio.timeout(None if condition() else 0.0)

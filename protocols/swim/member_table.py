@@ -113,7 +113,8 @@ class MemberTable:
         return entry
 
     def drop(self, entry: Entry, by: PeerId, *, left: bool = False, grave: bool = True) -> None:
-        """Remove a member. `grave`: remember it as lost, by the word of the peer `by`, or as having `left`."""
+        """Remove a member. `grave`: remember it as lost, by the word of the peer `by`, or as having `left`, and forget
+        the oldest of more than 64 such; False: do not remember it."""
         peer = entry.member.id
         del self.entries[peer]
         self.digest ^= entry.digest
