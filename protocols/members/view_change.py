@@ -73,7 +73,7 @@ class Change:
         standing: Callable[[], Standing],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`standing`: returns this peer's versions. `take`: called with a decree that holds, and the peer that says so."""
+        """`standing`: this peer's versions. `take` is called with a decree that holds, and the peer that says so."""
         self._channel, self._roster, self._terms = channel, roster, terms
         self.quorum, self._take, self._ledger = quorum, take, ledger
         self.reminders = Reminders(channel, roster)
