@@ -104,8 +104,8 @@ class NeighbourExchange:
         that takes no more steps; `NEWEST` (0): the newest. Waits until the neighbour has published it. Calls `given`
         when the answer is there. `form`: the form in which this peer wants the vector (`Want`). `meets`: the round of
         this peer's vector that it averages with the one that it gets; 0: none. `spares`: raise PeerLost rather than ask
-        for the vector whole. Raises PeerLost, also if `peer` refuses, and WrongNumbers for an answer that cannot be
-        right."""
+        for the vector whole. A question that was asked ahead of `peer` is withdrawn. Raises PeerLost, also if `peer`
+        refuses, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)

@@ -58,7 +58,8 @@ class Shares:
 
     def told(self, taker: PeerId, took: int) -> None:
         """Note that the last question by which `taker` has taken a share is `took`, as it has told. If the share that
-        is open for it was given for a later question, that share comes back. 0: it has taken none, or has ended."""
+        is open for it was given for a later question, that share comes back; else it counts as taken. 0: `taker` has
+        taken none, or has ended."""
         if (given := self._open.get(taker)) is not None:
             del self._open[taker]
             ask, round, share = given

@@ -111,7 +111,7 @@ class Membership:
 
     @property
     def finished(self) -> set[PeerId]:
-        """The members that have finished their training and stay only until all others have, too."""
+        """The members, this peer too, that have finished their training and stay only until all others have."""
         return self._roster.finished
 
     @property

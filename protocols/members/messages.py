@@ -135,7 +135,7 @@ class TooSlow:
 @dataclass(frozen=True, slots=True)
 class Propose:
     """The sender wants to lead the change of the view of `generation`. It asks the receiver, a member, to promise to
-    follow no lower `ballot`, and to commit no further result in this generation."""
+    follow no lower `ballot`, and to commit no further result in this generation. The answer is Promise."""
 
     generation: int
     ballot: int
@@ -163,7 +163,8 @@ class Promise:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The proposer, to which a quorum has promised to follow `ballot`, asks a member to adopt `decree`."""
+    """The proposer, to which a quorum has promised to follow `ballot`, asks a member to adopt `decree`. The answer is
+    Adopted, or Promise where the member waits before it adopts."""
 
     generation: int
     ballot: int

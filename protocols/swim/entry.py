@@ -53,8 +53,8 @@ class SwimEntry:
 
     async def come_back(self, expelled: Expelled) -> None:
         """Join again, after this peer has left for a while. Under SWIM no peer decides for all others, so that is the
-        only reason. Keeps trying for `Terms.give_up_after_s`. Raises MembershipError after that, or when it is
-        refused."""
+        only reason. Keeps trying for `Terms.give_up_after_s` seconds (None: without limit). Raises MembershipError
+        after that, or when it is refused."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         limit_s = membership.terms.give_up_after_s
         until_s = math.inf if limit_s is None else clock() + limit_s
