@@ -53,7 +53,8 @@ class Shares:
         self._back: list[Tensor] = []
 
     def given(self, taker: PeerId, ask: int, round: int, share: Tensor) -> None:
-        """Note that `share` [n] of `round` was given to `taker` in answer to its question numbered `ask`."""
+        """Note that `share` [n] of `round` was given to `taker` in answer to its question numbered `ask`. A share that
+        was open for `taker` before has to be settled by `told` first: it would be forgotten here."""
         self._open[taker] = (ask, round, share)
 
     def told(self, taker: PeerId, took: int) -> None:

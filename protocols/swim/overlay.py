@@ -93,8 +93,8 @@ class Overlay:
 
     def begin_period(self) -> None:
         """Begin a period: tell the neighbours of changed links; look for more links if there are fewer than `links`,
-        unless this peer `rests`, because it has finished; give up a random link if there have been more than two above
-        `links` for more than three periods."""
+        with those that were asked for, unless this peer `rests`, because it has finished; give up a random link if
+        there have been more than two above `links` for more than three periods."""
         entries, period = self._table.entries, self._suspicion.period
         self._walks.begin_period()
         self.acquaintances.settle()
