@@ -13,7 +13,7 @@ A ballot has one proposer, and an honest proposer has one decree for it. Where m
 another decree under the ballot of this peer's decree, the proposer lied: it is reported, and if r > 3 this peer accuses
 it (`edges`), so that another member leads. If r <= 3, it is only reported, because the other member may be the liar.
 
-Cost: a message of three numbers from each member to each other one, to about `ASKED_MAX` of them in a larger view. They
+Cost: a message of three numbers from each member to each other one, to about 32 of them in a larger view. They
 travel while the leader collects the adoptions and announces the result, so they cost no time.
 On failure: a member whose echo has not come is asked (`hearsay`).
 """

@@ -5,7 +5,7 @@ An invite holds the secret of the run's guest key. With it a newcomer may do one
 members are told, and from then on the newcomer is known by its own key. Many newcomers may use one invite at the same
 time; their connections are told apart. A key is let in for good by the first view that contains it, and that view
 counts it as one use. A key that was let in before takes no further use when it comes again, as long as views remember
-it: they list the latest `KEYS_MAX` of these keys.
+it: they list the latest 1000 of these keys.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The newcomer is in the view as a learner: it has no vote and no rank, and no member waits for it. It fetches the present
 state and reports this to the coordinator; in the next view it is a member. From then on the members wait for it: once
 until it has caught up to the present version, and in every later exchange for its connection. Hence the learner must
-have fetched the state within the time that the members take for `_VERSIONS` versions, or within a heartbeat interval
-where that is longer. A slower learner is told so, stays a learner, and tries again later. A learner that shares memory
-with all members cannot be too slow.
+have fetched the state within the time that the members take for four versions, or within a heartbeat interval where
+that is longer. A slower learner is told so, stays a learner, and tries again later. A learner that shares memory with
+all members cannot be too slow.
 Cost: one message each way per learner, and one change of the view.
 On failure: the learner repeats its message after a patience, and in each new view.
 """

@@ -1,16 +1,16 @@
 """Postponed questions: a member that leads changes without being the coordinator is heeded later from try to try.
 
 Every ballot keeps all members from committing. Two members may each take themselves for the coordinator for as long as
-a link is broken. So a member may propose `_FREE` times per hour at once, and has to wait longer each time after that,
-up to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
+a link is broken. So a member may propose four times per hour at once, and has to wait longer each time after that, up
+to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
 
 Such a member may lie, and a decree that many have adopted binds the coordinator, too (`binding`). So the coordinator
 has the time to lead instead, if it is heard and was not caught lying (`echoes`): a decree of another member is adopted
-`_YIELDS` intervals after its ballot was promised, and not if the coordinator has led under a higher ballot by then. The
+three intervals after its ballot was promised, and not if the coordinator has led under a higher ballot by then. The
 coordinator hears of the change after an interval (`reminders`), and waits another one itself. It adopts the other's
 decree at once: a quorum may have lost it, and one member's adoption binds nobody in a view of four or more.
 
-The first `_FREE` decrees of a member within an hour need not wait so, if they go on from a version that this member
+The first four decrees of a member within an hour need not wait so, if they go on from a version that this member
 holds: the next member in seniority leads to remove a coordinator that is heard, but is too slow or hangs, and that
 coordinator would lead instead for ever.
 
@@ -39,7 +39,7 @@ which an honest proposer no longer waits for the answer."""
 
 class _Heeded(NamedTuple):
     """A question that was heeded: its ballot; when, on the loop's clock; whether its sender has led more often than
-    `_FREE` allows."""
+    the four times an hour that are free."""
 
     ballot: int
     at_s: float

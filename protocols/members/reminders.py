@@ -17,7 +17,7 @@ out, and all others wait for that member without end. There are four cases:
 
 Cost: none where the coordinator leads and tells all within a patience. Two small messages for each member that follows
 another than the coordinator for an interval, and again each patience. One for each member that has been in a view for a
-patience. The view, for each newcomer, as often as `_TOLD_BY_EACH` says. For each member that a change leaves behind, a
+patience. The view, for each newcomer, three times. For each member that a change leaves behind, a
 question to each of its partners and each patience, and the view as the answer of those that are in a later one.
 """
 
