@@ -53,12 +53,14 @@ class Shares:
         self._back: list[Tensor] = []
 
     def given(self, taker: PeerId, ask: int, round: int, share: Tensor) -> None:
-        """Note that `share` [n] of `round` was given to `taker` in answer to its question numbered `ask`."""
+        """Note that `share` [n] of `round` was given to `taker` in answer to its question numbered `ask`. A share that
+        was open for `taker` before has to be settled by `told` first: it would be forgotten here."""
         self._open[taker] = (ask, round, share)
 
     def told(self, taker: PeerId, took: int) -> None:
         """Note that the last question by which `taker` has taken a share is `took`, as it has told. If the share that
-        is open for it was given for a later question, that share comes back. 0: it has taken none, or has ended."""
+        is open for it was given for a later question, that share comes back; else it counts as taken. 0: `taker` has
+        taken none, or has ended."""
         if (given := self._open.get(taker)) is not None:
             del self._open[taker]
             ask, round, share = given
@@ -87,6 +89,7 @@ class Shares:
         self._back.clear()
 
     def back(self) -> list[Tensor]:
-        """The shares [n] that have come back since the last call; the caller adds them to this peer's vector."""
+        """The shares [n] that have come back since the last call, each once; the caller adds them to this peer's
+        vector. Empty if none has."""
         back, self._back = self._back, []
         return back

@@ -27,7 +27,7 @@ class Effects(Protocol):
         ...
 
     def lapse(self, peer: PeerId) -> None:
-        """Let `peer` connect no more because of `reach`."""
+        """Undo `reach`: end the link to `peer`, which may connect no more, unless it may for another reason."""
         ...
 
     def joined(self, member: Member) -> None:
