@@ -65,8 +65,8 @@ class Bandwidths:
         )
 
     def told(self, peer: PeerId, levels: Levels) -> None:
-        """For the coordinator: store the levels that the member `peer` has told with its vote. Levels that cannot be
-        right are ignored."""
+        """For the coordinator: store the levels that the member `peer` has told with its vote; of each member the last
+        5 are kept, those of a former view not. Levels that cannot be right (`make_sense`) are ignored."""
         view = self._membership.view
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
@@ -76,8 +76,9 @@ class Bandwidths:
 
     def consider(self) -> None:
         """For the coordinator, after each round: have a new view with the measured bandwidths decided if sums become a
-        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view. Does nothing
-        before all members have told their levels in the present view, or if they are on one machine."""
+        tenth faster by it. Looks at that in every fifth round of a view, from the 5th on; each view that it has had
+        decided doubles the rounds of the next view that pass first. Does nothing before all members have told their
+        levels in the present view, while a member's bandwidth is unknown, or if all are on one machine."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):

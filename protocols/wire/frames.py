@@ -153,7 +153,8 @@ def type_of(kind: str) -> type:
 
 
 def payload_max_of(body: object) -> int:
-    """The most bytes of payload that a message of this kind may have. Raises KeyError as `lane_of` does."""
+    """The most bytes of payload that a message of the kind of `body` may have. Raises KeyError for an object that is no
+    registered message."""
     return _by_type[type(body)].payload_max
 
 
@@ -202,8 +203,9 @@ def encode(
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
     """The frame in a header; of an `Unopened` message the fields are not read. `payload_bytes`: the size of the payload
-    that came with the header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
-    bounded fields, or one of an unknown family."""
+    that came with the header. Raises OtherVersion, which is a PeerMisbehaved, for a header of another version of the
+    protocol, and PeerMisbehaved on anything else but a well-formed message of a known kind with finite, bounded fields,
+    or one of an unknown family."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     unpacker = _UNPACKERS.pop() if _UNPACKERS else _unpacker()
