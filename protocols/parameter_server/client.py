@@ -42,7 +42,8 @@ Before = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Enlistment(NamedTuple):
-    """The `clock` from which a worker takes part, and the highest that it had in a range `before`."""
+    """The `clock` from which a worker takes part, and in `before` the highest clock that it had in any range before it
+    was enlisted."""
 
     clock: int
     before: int

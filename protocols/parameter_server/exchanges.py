@@ -92,7 +92,8 @@ class Exchanges:
         return {*range(len(self._keys))}
 
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
-        """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head."""
+        """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head. Empty without
+        servers."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
         placement = self.placement(view)
         for number in sorted(left):

@@ -106,7 +106,8 @@ def _over(total: Piece, divisor: float) -> Piece:
 
 
 def after(times: int, then: Told) -> Told:
-    """A function that calls `then` at its own call number `times`, with the last pusher that it was called with."""
+    """A function that calls `then` once, at its own call number `times`, with the last pusher other than "" that it was
+    called with; "": there was none."""
     left, last = times, ""
 
     def told(latest: PeerId) -> None:

@@ -158,7 +158,8 @@ class Keys:
         return self._kinds[range]
 
     def place(self, range: int) -> int:
-        """The place of a block's first row, where the blocks of its table stand one behind the other."""
+        """The place of a block's first row, where the blocks of its table stand one behind the other: the number of
+        rows in the blocks before it."""
         return self._places[range]
 
     def placed(self, ranges: Sequence[int], counts: Sequence[int], ids: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ _NO_IDS = torch.empty(0, dtype=INDEX)
 @dataclass(frozen=True, slots=True)
 class Pushes:
     """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
-    an entry. `coded`: by range of the vector, what a codec makes of it; a server decodes what is in `vector`."""
+    an entry. `coded`: by range, of the vector or of a table, the bytes (uint8) that a codec makes of it, where one
+    does; a server decodes them to the values in `vector` and `rows`."""
 
     vector: Tensor
     rows: Mapping[str, Rows]

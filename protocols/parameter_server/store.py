@@ -94,7 +94,8 @@ class Copy:
         return self.state.get(SHOWN, self.values)
 
     def pushed(self, clock: tuple[PeerId, int]) -> int:
-        """The number of the push by which a worker comes to a clock, given as (worker, clock), from its present one."""
+        """The number of the push by which a worker comes to a clock, given as (worker, clock): the clock itself, or for
+        FOREVER the number after that of its last push."""
         return clock[1] if clock[1] < FOREVER else min(1 + self.clocks.get(clock[0], 0), FOREVER)
 
     def counted(self) -> dict[PeerId, int]:
@@ -231,7 +232,8 @@ class Store:
                 copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(order))
 
     def took(self, range: int, base: int) -> Took:
-        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: see `Took`."""
+        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: see `Took`. The
+        event keeps the copy's tensors: no update writes into them from now on."""
         copy = self.copies[range]
         copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))

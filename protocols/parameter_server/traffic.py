@@ -49,7 +49,8 @@ class Traffic:
         return sum(staleness * many for staleness, many in self.staleness.items()) / count if count else 0.0
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """The counts for a record: "staleness", pushes by staleness; "pushed", "pulled": bytes of values by range."""
+        """The counts for a record: "staleness", pushes by staleness; "pushed", "pulled": bytes of values by the range's
+        name (`Keys.name`), of the 256 ranges with most; "": of all others."""
         pushed, pulled = self._pushed.by_range(), self._pulled.by_range()
         most = [number for number, _ in (pushed + pulled).most_common(RANGES_MOST)]
         staleness = {str(one): many for one, many in sorted(self.staleness.items())}

@@ -135,7 +135,7 @@ class MapReduce(Rule, Protocol):
         ...
 
     def partitions(self, workers: int) -> int:
-        """The number of partitions of the data in a run that `workers` begin."""
+        """The number of partitions of the data, in a run that begins with so many `workers`."""
         ...
 
     def check(self, function: ServerFunction) -> None:
@@ -148,8 +148,9 @@ class MapReduce(Rule, Protocol):
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:
-        """The push [k] for one partition. `sums`: the elements that the query returned for its rows; `n`: elements of
-        the model's vector. Raises ValueError when their number is not the one that the algorithm needs."""
+        """The push [k] for one partition. `sums`: the elements that the query returned, summed over the rows of the
+        partition; `n`: elements of the model's vector. Raises ValueError when their number is not the one that the
+        algorithm needs."""
         ...
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
@@ -184,8 +185,9 @@ class Shared(Protocol):
 
 
 def weight_among(rule: Rule, staleness: int, left: int, workers: int) -> float:
-    """The factor by which a server multiplies a push, so that it counts as a push of one among so many `workers`, of
-    which `left` take more steps: an update is divided by the pushes of these few."""
+    """The factor by which a server multiplies a push so that it weighs as one of as many pushes as there are `workers`,
+    although the rule will divide the sum by the number of pushes of the `left` ones that take more steps. `staleness`:
+    as for `Rule.weight`."""
     if left == workers:
         return rule.weight(staleness, workers)
 
