@@ -71,8 +71,9 @@ class Exchanges:
         presence.on_change.append(self._look)
 
     def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> Exchange:
-        """Begin an exchange: `ask` one server of each range, the tail of its chain if `tail`, else its head; in later
-        views about what is unanswered. `over` is called at the end or failure. `shares`: the rows asked about."""
+        """Begin an exchange with one server of each range, the tail of its chain if `tail`, else its head, and in later
+        views about the ranges still unanswered. `ask` makes the questions. `over` is called at the end or failure.
+        `shares`: the rows asked about."""
         self.open[exchange := Exchange(self, ask, shares, over, tail=tail)] = None
         exchange.begin()
         return exchange

@@ -35,8 +35,9 @@ _NAME = "parameter_server/residual"
 
 @dataclass(slots=True)
 class Residual:
-    """What the filters of one worker have kept back: of the vector's trained elements `vector` [m] (None: nothing), and
-    by table the values [rows, width] of all its `rows`, which are 0 where nothing waits; no entry: nothing waits."""
+    """The changes that the filters of one worker have kept back: of the vector's trained elements `vector` [m] (None:
+    nothing), and by table the values [rows, width] of all its `rows`, which are 0 where nothing waits; no entry:
+    nothing waits."""
 
     vector: Tensor | None = None
     rows: dict[str, Tensor] = field(default_factory=dict)

@@ -50,8 +50,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a worker holds from the last filtered pull: the `vector` [n] (None: nothing yet), by range its number of
-    `updates`, and the `term` (`Values`)."""
+    """The values that a worker holds from its last filtered pull: the `vector` [n] (None: nothing yet), by range its
+    number of `updates`, and the `term` (`Values`)."""
 
     vector: Tensor | None = None
     updates: tuple[int, ...] = ()

@@ -37,7 +37,8 @@ class Pushes:
 
 class Shares:
     """By block, the rows among `wanted` that a worker pulls or pushes. `wanted`: the numbers [k] of rows by table,
-    int64, ascending and none twice. Raises ValueError where they are none of the table's rows."""
+    int64, ascending and none twice. Raises ValueError for an unknown table, and where they are not such numbers of the
+    table's rows."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         if unknown := wanted.keys() - keys.of_table.keys():
@@ -109,7 +110,8 @@ class Shares:
                 yield name, places
 
     def rows_of(self, block: int, pushes: Pushes) -> Tensor:
-        """The values [k, width] that `pushes` has for the wanted rows of the block with this number."""
+        """The values [k, width] that `pushes` has for the wanted rows of the block with this number; [0] where none are
+        wanted."""
         places, name = self._places[block], self._keys.blocks[block].table.name
         return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 

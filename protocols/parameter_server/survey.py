@@ -37,7 +37,8 @@ class Found:
 
     def known(self, number: int, *, doubted: int = 0) -> int:
         """The highest standing of a copy on which, by the answers, a chain of the range `number` has settled;
-        `NOTHING`: no answer names one. The `doubted` workers that report the highest standings are left out of account.
+        `NOTHING`: no answer names one. So many workers as `doubted` says, those that report the highest standings, are
+        left out of account.
         """
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]

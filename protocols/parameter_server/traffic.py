@@ -30,7 +30,8 @@ class Traffic:
         return bool(self._pushed or self._pulled)
 
     def push(self, worker: PeerId, push: Push, nbytes: int) -> None:
-        """Count a push of `worker`, whose payload has `nbytes` bytes."""
+        """Count the bytes of a push of `worker`: those of its values by range, and `nbytes`, its payload, by sender.
+        The caller adds its staleness to `staleness`."""
         self._pushed.add(push.ranges, push.rows, ids=True)
         self.received[worker] += nbytes
 
