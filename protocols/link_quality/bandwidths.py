@@ -55,8 +55,8 @@ class Bandwidths:
         self._counted, self._due = 0, _ROUNDS
 
     def levels(self) -> Levels:
-        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote; 0 at its own
-        rank. Empty where there are more than 64 members, too many to measure."""
+        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote; 0: not
+        measured, as at its own rank. Empty where there are more than 64 members, too many to measure."""
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
@@ -118,10 +118,12 @@ def slower_ends(ways: Sequence[Levels]) -> list[int]:
 
 
 def in_Bps(level: int) -> float:
-    """The bandwidth in bytes a second that a level stands for; 0.0 for the level 0, unknown."""
+    """The bandwidth in bytes a second that a level stands for: 2 to the power of `level` / 2; 0.0 for the level 0,
+    unknown."""
     return 2.0 ** (level / 2) if level else 0.0
 
 
 def level_of(bandwidth_Bps: float | None) -> int:
-    """The level, from 1 to `LEVEL_MAX`, nearest to a bandwidth in bytes a second; 0 for None or 0, unknown."""
+    """The level, from 1 to `LEVEL_MAX` (127), nearest to a bandwidth in bytes a second (`in_Bps`); 0 for None or 0,
+    unknown."""
     return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

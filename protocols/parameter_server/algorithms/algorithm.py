@@ -155,7 +155,7 @@ class MapReduce(Rule, Protocol):
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
         """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
-        at the beginning. Raises ValueError when no model can be computed from them."""
+        so far, before its first step the initial one. Raises ValueError when no model can be computed from them."""
         ...
 
 
@@ -198,8 +198,8 @@ def weight_among(rule: Rule, staleness: int, left: int, workers: int) -> float:
 
 
 class OfChanges:
-    """Base class with the usual worker's part: pull in every turn, take one local step from the pulled model, push the
-    change."""
+    """Base class with the usual worker's part, of which subclasses replace some: pull in every turn, take one local
+    step from the pulled model, push the change."""
 
     meets = False
     warm_start = 0
@@ -223,7 +223,8 @@ class OfChanges:
 
 
 class OnArrival(OfChanges):
-    """Base class of algorithms whose servers apply each push as it arrives, by itself."""
+    """Base class of algorithms whose servers apply each push as it arrives, by itself, unless a subclass has them wait
+    for more."""
 
     by_steps = False
 
