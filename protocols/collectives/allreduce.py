@@ -54,9 +54,10 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt of this member at summing a vector [n] over a group by `schedule`. `shares`: relative sizes of the
-    vector's parts; None: equal. `guard` checks arriving chunks; None: none does. The last `tail` elements are not of
-    the model, but signals and a weight: `guard` does not count them in norms."""
+    """One attempt of this member at summing a vector [n] over a group by `schedule`. `stage_id`: (epoch, round, stage),
+    which names the sum on all members. `shares`: relative sizes of the vector's parts; None: equal. `guard` checks
+    arriving chunks; None: none does. The last `tail` elements are not of the model, but signals and a weight: `guard`
+    does not count them in norms."""
 
     def __init__(
         self,

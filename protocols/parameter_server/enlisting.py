@@ -1,4 +1,4 @@
-"""Enlisting: the clock from which a worker takes part in a range."""
+"""Enlisting: the clock, which is the number of its last push, from which a worker takes part in a range."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Exchanges: a worker's questions about all ranges to the servers that hold them. An exchange that breaks off with a
-change of the view is taken up in the next view.
+"""Exchanges: a worker's questions about all ranges to the servers that hold them. (A range is a slice of the model's
+vector or a block of rows of a table; its chain is the servers that hold its copies, from head to tail.) An exchange
+that breaks off with a change of the view is taken up in the next view.
 
 A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
 server holds little for it. Nothing here is a task while all goes well: tasks would be most of a small exchange's cost.

@@ -1,4 +1,5 @@
-"""The pushes that the head of a range has gathered for its next update."""
+"""The pushes that the head of a range, the first of the servers that hold copies of it, has gathered for its next
+update. A worker's clock in a range is the number of its last push."""
 
 from __future__ import annotations
 

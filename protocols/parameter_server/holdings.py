@@ -1,5 +1,5 @@
-"""Holdings: a server answers the heads of a new view which copies of ranges it holds, and sends them copies that they
-fetch."""
+"""Holdings: a server tells the heads of a new view, which are the first servers of the ranges' chains, which copies of
+ranges it holds, and sends them copies that they fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Shares: which rows of each block a worker pulls or pushes."""
+"""Shares: which rows of each block a worker pulls or pushes. A block is a range of a table: some of its rows
+(`keys`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Survey: a server of a new view asks all members which copies of ranges there are.
 
-Servers are asked until they answer. A worker has no copy; it tells only which chains it knows to have settled. One that
-says nothing, or what cannot be, is waited for four patiences.
+Servers are asked until they answer. A worker has no copy; it tells only which chains it knows to have settled: the
+servers that hold a range had the same copy then. A worker that does not answer, or only wrongly, is waited for four
+times the endpoint's patience.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The counts of one server's records: the staleness of pushes, and the bytes of values by range and by sender."""
+"""The counts of one server's records: the staleness of pushes (updates between a worker's pull and its push), and the
+bytes of values by range and by sender."""
 
 from __future__ import annotations
 
