@@ -100,7 +100,8 @@ def patched(
     held: bool,
 ) -> None:
     """Write a patch into the pulled values `into`. `shares`: the rows that were asked for; `held`: the vector of `into`
-    has the values that the worker held. Raises ValueError for forms, numbers of elements or bytes that do not fit."""
+    has the values that the worker held. Raises ValueError for forms, numbers of elements or bytes that do not fit, and
+    for bytes that the codec does not decode."""
     if len(forms) != len(ranges):
         raise ValueError(f"it tells the forms of {len(forms)} ranges, of {len(ranges)}")
     at, rest = 0, memoryview(payload)
