@@ -47,8 +47,8 @@ class Rule(Protocol):
 
     def weight(self, staleness: int, workers: int) -> float:
         """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
-        values that the worker had pulled; `workers`: how many workers take part. Not asked for ranges of averaged
-        buffers, unless `by_steps`: there the factor is 1 / `workers`."""
+        values that the worker had pulled; `workers`: how many workers take part. If not `by_steps`, it is not asked for
+        ranges of averaged buffers: their factor is 1 / `workers`."""
         ...
 
     def full(self, gathered: int, missing: int, workers: int) -> bool:
