@@ -17,7 +17,7 @@ from .tenure import Tenure
 
 
 class Answers:
-    """One server's answers to `Survey` and `Fetch`."""
+    """One server's answers to `Survey` (which copies it holds) and `Fetch` (the bytes of one copy)."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure

@@ -155,7 +155,7 @@ class Keys:
 
     def kind(self, range: int) -> int:
         """A number by which ranges are grouped: one operation may update ranges of equal kind together. All ranges of
-        parameters have one kind, all of averaged buffers another, and all blocks of one table a third."""
+        parameters have one kind, all of averaged buffers another, and the blocks of each table one of their own."""
         return self._kinds[range]
 
     def place(self, range: int) -> int:

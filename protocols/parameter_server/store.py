@@ -101,7 +101,8 @@ class Copy:
         return clock[1] if clock[1] < FOREVER else min(1 + self.clocks.get(clock[0], 0), FOREVER)
 
     def counted(self) -> dict[PeerId, int]:
-        """The clocks of the workers that take part and are going to take more steps."""
+        """The clocks of the workers that take part and are going to take more steps, or of the partitions and the
+        coordinator; 0 before a first push."""
         return {worker: clock for worker in sorted(self.enlisted) if (clock := self.clocks.get(worker, 0)) < FOREVER}
 
 
