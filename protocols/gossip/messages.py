@@ -94,11 +94,11 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Published:
     """A vector [n] that a peer has published for a round, and that is not written to any more; also as its taker has
-    it. `step`: the local steps that led to it; `told`: the numbers that the peer tells with it; `last`: the peer takes
-    no more steps, so that this vector stands for all later rounds too. `difference`: its encoded difference from
-    another vector, which `before` and `base` name as in `Given`; None: there is none. `vector` is empty [0] where a
-    neighbour was asked for its numbers only, or where the difference alone is kept. It is also the event by which a
-    simulation learns of the publication."""
+    it. `step`: the local steps of the run that led to it; `told`: the numbers that the peer tells with it; `last`: the
+    peer takes no more steps, so that this vector stands for all later rounds too. `difference`: its encoded difference
+    from another vector; None: there is none. `before`, `base`: these name the other vector as in `Given`; not set in a
+    taker's copy. `vector` is empty [0] where a neighbour was asked for its numbers only, or where the difference alone
+    is kept. It is also the event by which a simulation learns of the publication."""
 
     round: int
     step: int

@@ -173,9 +173,9 @@ class Computed:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Event for a simulation's checkers: a peer has made this model its own. `attempt`: the attempt that led to it;
-    None: the peer fetched it from another peer. `weight`: the sum of all contributions' weights, 0 if fetched.
-    `elapsed_s`: the agreed mean time when the round's local steps began; `period`: local steps of the next round, by
-    the run's policy; 0: not told."""
+    None: the peer fetched it from another peer. `weight`: the sum of all contributions' weights. `elapsed_s`: the mean
+    of `Contribution.elapsed_s`, or this peer's own if the weight is 0. `period`: local steps of the next round, by the
+    run's policy. These three are 0 if the model was fetched."""
 
     round: int
     vector: Tensor

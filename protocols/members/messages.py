@@ -62,7 +62,8 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Later:
     """Tells a newcomer that the sender, its contact or the coordinator, does not let it in before `seconds` are over,
-    for the reason `why`: it has to ask again then. Other members may not know of this."""
+    for the reason `why`, in words: it has to ask again then. Other members may not know of this, and may let it in
+    sooner."""
 
     seconds: float
     why: str

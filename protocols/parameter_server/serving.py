@@ -49,7 +49,7 @@ class InView(Protocol):
         ...
 
     def close(self) -> None:
-        """End the work under way. Called when the server itself ends."""
+        """Cancel the work under way, if there is any. Called when the server itself ends."""
         ...
 
 

@@ -160,8 +160,8 @@ class Boards(Generic[B, W]):
             self.own.mark(near.row, _UNREAD if near.window is None else 0)
 
     def forget(self, peer: PeerId) -> None:
-        """Forget the board of `peer`, because the link to it has ended. A new process of that peer offers a new
-        board."""
+        """Forget the board of `peer`, as `drop` does, because the link to it has ended. A new process of that peer
+        offers a new board. An unknown peer is ignored."""
         self.drop(peer)
         self._again.pop(peer, None)
 

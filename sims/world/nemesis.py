@@ -154,7 +154,8 @@ class Nemesis:
             heal()
 
     def close(self) -> None:
-        """End the faults that run as tasks. Called at the end of the world."""
+        """End the faults that run as tasks: hostile senders. Called at the end of the world. Raises the error by which
+        such a task has ended."""
         self._deeds.close()
 
     def _heal_all(self) -> None:
