@@ -15,8 +15,8 @@ UNREACHABLE = "it cannot be reached from here"
 OUTSIDE = "this peer is no member itself"
 UNLINKED = "it has no link with this peer any more"
 STILL_THERE = (UNREACHABLE, OUTSIDE, UNLINKED)
-"""The reasons for which a peer that is still in the run leaves the neighbours; it may become a neighbour again in the
-same life."""
+"""The reasons for which a peer leaves the neighbours that is still in the run, or may be: it may become a neighbour
+again in the same life."""
 
 
 class Neighbours:

@@ -190,8 +190,8 @@ class Change:
         me, self._answered = self._roster.id, {self._roster.id}
         self._took_s, self._ballot = 0.0, (self.promised // RANKS + 1) * RANKS + view.ids.index(me)
         self._promises = {me: self.acceptor.promise(self._ballot)}
-        if not await self._ask(Propose(view.generation, self._ballot), self._promises):
-            return None
+        if not await self._ask(Propose(view.generation, self._ballot), self._promises) or self.promised > self._ballot:
+            return None  # also if it promised a rival while its promise was written: it could not adopt its own decree
         self._answered = {*self._promises}
         if not self.quorum.enough(self._promises):
             return False
