@@ -37,6 +37,7 @@ from ..settings.link_text import parse_link
 from ..training.stop import Stop
 from .control import Control, Orders, control_of_this_process
 from .invite_request import invitation_of, reinvited
+from .refusals import REFUSALS
 from .run_socket import Answer, answered
 from .spec import log_path
 
@@ -218,11 +219,12 @@ class Session:
 
 def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
     """Send the launcher this peer's error, as one line. Its kind says whether all peers will fail with this error, this
-    peer lost contact with peers that it needs, or neither. The line names the log with the traceback if the error's
-    text alone is not enough."""
+    peer lost contact with peers that it needs, it refuses the task or the settings (`REFUSALS`), or none of these. The
+    line names the log with the traceback if the error's text alone is not enough."""
     for_all = isinstance(error, EvaluationFailed)
     where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
-    kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
+    kinds = (kind for kind, refusal in REFUSALS.items() if isinstance(error, refusal))
+    kind = "error for all" if for_all else "cut off" if is_cut_off(error) else next(kinds, "error")
     control.tell(kind, f"{one_line(error)}{where}")
 
 

@@ -14,6 +14,8 @@ from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.spec import founding_orders
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.run_settings.settings import Settings
+from samovar.peers.settings.fields import SettingsError
+from samovar.peers.task.task import TaskError
 
 PEER = """
 import glob, json, os, shutil, signal, socket, sys, time
@@ -192,6 +194,30 @@ async def test_a_failed_peer_is_not_started_anew(tmp_path: Path, kind: str) -> N
     with pytest.raises(RunFailed, match=r"peer 1: task\.py, line 3"):
         await run.run()
     assert run.lives == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("kind", "error"), [("wrong task", TaskError), ("wrong settings", SettingsError)])
+async def test_a_peer_that_refuses_the_task_before_all_are_up_fails_the_run_with_its_own_error(
+    tmp_path: Path, kind: str, error: type[Exception]
+) -> None:
+    fails = f"name == '1' and (tell('{kind}', 'task.py: no data'), sys.exit(2))"
+    with pytest.raises(error, match=r"^peer 1: task\.py: no data$"):
+        await Fakes(tmp_path, f"{fails}; ready(); until('stop')").run()
+
+
+async def test_a_task_that_a_peer_refuses_later_is_a_failure_of_the_run(tmp_path: Path) -> None:
+    script = """
+ready()
+contact()
+touch("in-" + name)
+await_files("in-*", 3)
+if name == "1":
+    tell("wrong task", "task.py: no sum")
+    sys.exit(2)
+until("stop")
+"""
+    with pytest.raises(RunFailed, match=r"^peer 1: task\.py: no sum$"):
+        await Fakes(tmp_path, script).run()
 
 
 async def test_a_peer_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
