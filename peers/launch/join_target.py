@@ -29,7 +29,7 @@ from ..settings.fields import SettingsError
 from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key
-from .run_folder import ANOTHER, keep_settings, make_folder, spent
+from .run_folder import ANOTHER, cut_off, keep_settings, make_folder, spent
 from .session import Session, open_as, open_endpoint
 from .spec import checkpoint_path, founding_orders
 
@@ -221,6 +221,7 @@ async def open_at(
         founder=False,
         resume=None,
         resumed_s=spent(folder).recorded_s if again else 0.0,
+        cut_off=cut_off(folder, name) if again else "",
         threads=settings.threads or cores_for_one(target.address, settings.peers),
         role=role,
     )

@@ -182,10 +182,11 @@ class Session:
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
         """Open the peer's record file. Returns it, for the caller to close, and a function that writes a record to it
-        and sends the record to the launcher, if there is one. The records of a peer that was restarted begin with an
-        event that says so."""
+        and sends the record to the launcher, if there is one. The records of a peer that was restarted, or that comes
+        back after an earlier process was lost, begin with an event that says so."""
         columns = conversation(self.settings).columns
-        file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
+        orders, first = self.orders, list[Record]()
+        file = RecordFile(Path(orders.folder), orders.name, columns)
 
         def tell(told: Record) -> None:
             if self.control is not None:
@@ -201,8 +202,10 @@ class Session:
             if failed is not None:
                 tell(failed)
 
-        if why := self.orders.restarted:  # told at once, written with the first record of the run
-            first.append(EventRecord(peer=self.orders.name, time_s=0.0, event="restarted", why=why))
+        if orders.cut_off:
+            first.append(EventRecord(peer=orders.name, time_s=orders.resumed_s, event="lost", why=orders.cut_off))
+        if orders.restarted:  # told at once, written with the first record of the run
+            first.append(EventRecord(peer=orders.name, time_s=0.0, event="restarted", why=orders.restarted))
             tell(first[0])
         return file, record
 
