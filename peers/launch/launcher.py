@@ -23,7 +23,7 @@ from ..errors import RunFailed
 from ..records.records import ExchangeRecord, Record, read_record
 from ..run_settings.settings import Settings
 from .control import LEAVE_S, Control, Orders
-from .refusals import REFUSALS
+from .failures import REFUSALS
 from .spawn import ForkServerKilled, Spawner, SpawnError
 from .spawned import Spawned, why_none_is_done
 from .spec import log_path
