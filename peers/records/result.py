@@ -124,7 +124,8 @@ class Result:
     noun: Noun = "round"
     """The word for an exchange in texts about this run: "round" or "exchange"."""
     exchanges: int
-    """Number of the last round, or, where exchanges are not rounds, the most exchanges that one peer made."""
+    """Number of the last round, or, where exchanges are not rounds, the most exchanges that one peer here made; of
+    servers alone, those of the slowest worker. Machines whose peers have their own pace tell different numbers."""
     peers: tuple[PeerSummary, ...] = ()
     """The peers whose records are in the run folder."""
     lost: tuple[Lost, ...] = ()
