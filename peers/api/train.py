@@ -77,7 +77,9 @@ def train(
     # Any script may make this call: for one that has the task's functions itself, the call names its file.
     named = file.named or (repr(os.fspath(file.path)) if file.text is None else "")
     again = call_text("train", named, {"resume": str(run.folder)})
-    return finished(_until_done(run, output, again), again)
+    with in_python():
+        ended = _until_done(run, output, again)
+    return finished(ended, again)
 
 
 def finished(ended: Ended, again: str) -> Result:

@@ -28,7 +28,7 @@ from ..machine.process_memory import return_freed_memory
 from ..machine.torch_imports import do_without_compiler, do_without_convolution_libraries
 from ..records.columns import noun
 from ..records.ends import why_over
-from ..records.records import EventRecord, Record
+from ..records.records import Record
 from ..run_settings.settings import Settings, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
 from ..task.task import TaskError, kind_of
@@ -158,14 +158,11 @@ async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str,
     output = Output(steps=steps, columns=columns, watched=watched, as_json=as_json, quiet=quiet)
     output.joins()
     file, record = session.recorder()
-    ways_in = ways_through(session, task, entry.invite)
+    ways_in = ways_through(session, task, entry.invite, say=output.say)
 
     def tell(what: Record) -> None:
         record(what)
         output.put(what)
-        came = isinstance(what, EventRecord) and what.is_entry
-        if came and ways_in is not None and (unwritten := ways_in.met(session.dialable)):
-            output.say(unwritten)
 
     async with contextlib.AsyncExitStack() as user:
         for context in (output, file, prints_aside(as_json)):

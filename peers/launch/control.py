@@ -32,8 +32,8 @@ class Orders:
     the peer's secret key; `admit`: public keys that may join without an invite; `guest`: public half of the invite's
     guest key. `founder`: this peer founds the run. `resume`: path of the checkpoint to resume from; None: it has none.
     `resumed_s`: the time of the last record of earlier processes, in seconds since the run began. `threads`: number of
-    PyTorch threads. `restarted`: why this peer was restarted; "": it was not. `role`: its role in the run, as "server";
-    "": it trains.
+    PyTorch threads. `restarted`: why this peer was restarted; "": it was not. `cut_off`: why an earlier process of this
+    peer, which joined this run, was lost; "": none was. `role`: its role in the run, as "server"; "": it trains.
     """
 
     task: str
@@ -50,6 +50,7 @@ class Orders:
     threads: int
     resumed_s: float = 0.0
     restarted: str = ""
+    cut_off: str = ""
     role: str = ""
 
 

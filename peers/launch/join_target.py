@@ -29,7 +29,7 @@ from ..settings.fields import SettingsError
 from ..training.stop import Stop
 from .control import Orders
 from .keys import Invite, read_key
-from .run_folder import ANOTHER, keep_settings, make_folder, spent
+from .run_folder import ANOTHER, cut_off, keep_settings, make_folder, spent
 from .session import Session, open_as, open_endpoint
 from .spec import checkpoint_path, founding_orders
 
@@ -39,9 +39,10 @@ _AS_BEFORE = f"{ANOTHER}, or go on as its peer, by the --key FILE that this had,
 _ANOTHER_RUN = f"with this --key it is not a peer of the run at {{}}, as one that was resumed is another run: {ANOTHER}"
 """Advice for a newcomer whose ``--run`` holds a run: without a key file, and with one."""
 
+_UNKNOWN_KEY = "refused our key"
 _ADVICE = {
     "protocol version": "install the same samovar on both sides",
-    "refused our key": "the run does not know this key, or its invite was revoked: ask there for its present join line",
+    _UNKNOWN_KEY: "the run does not know this key, or its invite was revoked: ask there for its present join line",
     "handshake failed": "ask there for its present join line",
     "not known here": "look at how it is spelt, or give an IP address",
     "nobody listens": "is the run still there? Ask for its present join line",
@@ -53,7 +54,7 @@ _ADVICE = {
 _MEANS = {
     "handshake failed": "another run than that of this join line is there now, or only one side is --insecure "
     "(the handshake failed)",
-    "refused our key": "it refused our key",
+    _UNKNOWN_KEY: "it refused our key",
 }
 """Failure reasons reworded for a user who joins and has not dealt with keys."""
 _TRY_FOR = 12
@@ -115,14 +116,18 @@ class JoinTarget:
 
     async def enter(self, settings: Settings) -> Endpoint:
         """Have the run let in this peer's key by the invite, if there is one, and open an endpoint that dials the
-        contact. The caller must close it; this peer is no member yet. Raises JoinFailed when the invite's way in fails,
-        and the errors of `open_endpoint`."""
+        contact. The caller must close it; this peer is no member yet. An invite that was revoked does not matter to a
+        key from a file, which the run may have let in before. Raises JoinFailed when the invite's way in fails, and the
+        errors of `open_endpoint`."""
         if self.guest is not None and self.own is not None:
             guest = open_endpoint(settings.changed(edge=False, listen="tcp://127.0.0.1:0"), self.guest.secret)
             await guest.open()
             key = self.own.public
             try:
                 await self._knock(guest, lambda: ask_admission(guest, self.contact, key))
+            except JoinFailed as refused:  # the run may know a lasting key, which then needs no invite any more
+                if self.lasting(settings) is None or refused.why != _MEANS[_UNKNOWN_KEY]:
+                    raise
             finally:
                 guest.abort()
         endpoint = open_endpoint(settings, self.own.secret if self.own else None)
@@ -221,6 +226,7 @@ async def open_at(
         founder=False,
         resume=None,
         resumed_s=spent(folder).recorded_s if again else 0.0,
+        cut_off=cut_off(folder, name) if again else "",
         threads=settings.threads or cores_for_one(target.address, settings.peers),
         role=role,
     )

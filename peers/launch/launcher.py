@@ -23,6 +23,7 @@ from ..errors import RunFailed
 from ..records.records import ExchangeRecord, Record, read_record
 from ..run_settings.settings import Settings
 from .control import LEAVE_S, Control, Orders
+from .failures import REFUSALS
 from .spawn import ForkServerKilled, Spawner, SpawnError
 from .spawned import Spawned, why_none_is_done
 from .spec import log_path
@@ -57,8 +58,8 @@ class Launch:
         self._spawner = Spawner(command)
         self._record, self._ends_together, self._tell_gathered = record, ends_together, gathered
         self._tell_met: Callable[[list[dict[str, str]]], None] = lambda members: None
-        self._over: asyncio.Future[str] | None = None
-        """Done when the run is over: with the error that ended it, or "" when all peers have ended."""
+        self._over: asyncio.Future[Exception | None] | None = None
+        """Done when the run is over: with the error that ended it, or None when all peers have ended."""
         self._stopping = False
         self.going = False
         """Whether an exchange is over. From then on the run continues without a peer that fails."""
@@ -75,7 +76,8 @@ class Launch:
         """Run the peers until all have ended, or until `stop` is set; then stop those that still run. `met` is called
         with the peers' ids and addresses when all are up, and again when these change. Raises RunFailed when a process
         cannot be started, a peer fails before the first exchange is over, evaluate() fails, or no peer finishes the
-        run, unless `stop` was set before; and any error of `met`. To be called once."""
+        run, unless `stop` was set before; TaskError and SettingsError when a peer refuses the task or the settings
+        before all are up; and any error of `met`. To be called once."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -89,8 +91,8 @@ class Launch:
             error = await self._over
             if self._ending is not None:
                 self._ending.cancel()
-            if error:
-                raise RunFailed(error)
+            if error is not None:
+                raise error
             if not self._stopping and not any(peer.done for peer in self.peers):
                 raise RunFailed(why_none_is_done(self.peers))
         except SpawnError as error:
@@ -178,11 +180,12 @@ class Launch:
                 self._await_stragglers(peer)
             elif kind == "cut off" and self._lacks_a_peer:
                 peer.cut_off, peer.failure, peer.error = True, content, f"peer {peer.name}: {content}"
-            elif kind in ("error", "cut off"):
+            elif kind in ("error", "cut off", *REFUSALS):
                 peer.cut_off = kind == "cut off"
-                self._failed(peer, content, f"peer {peer.name}: {content}")
+                refusal = None if self.met else REFUSALS.get(kind)
+                self._failed(peer, content, f"peer {peer.name}: {content}", refusal or RunFailed)
             elif kind == "error for all":
-                self._end(f"peer {peer.name}: {content}")
+                self._end(RunFailed(f"peer {peer.name}: {content}"))
 
     @property
     def _lacks_a_peer(self) -> bool:
@@ -222,12 +225,12 @@ class Launch:
                 if other is not peer:
                     other.tell("gone", gone)
 
-    def _failed(self, peer: Spawned, failure: str, error: str) -> None:
-        """Handle a peer's failure. Before the end of the first exchange it ends the run; later the other peers continue
-        and record this one as lost."""
+    def _failed(self, peer: Spawned, failure: str, error: str, kind: type[Exception] = RunFailed) -> None:
+        """Handle a peer's failure. Before the end of the first exchange it ends the run, with an error of this `kind`;
+        later the other peers continue and record this one as lost."""
         peer.failure, peer.error = failure, error
         if not self.going and not self._stopping:
-            self._end(error)
+            self._end(kind(error))
 
     def _await_stragglers(self, first: Spawned) -> None:
         """If the run has ended for `first`, and ends for all peers at once, kill the peers that still run after the
@@ -240,9 +243,9 @@ class Launch:
         fault = None if watched.cancelled() else watched.exception()
         if fault is not None and self._over is not None and not self._over.done():
             self._over.set_exception(fault)
-        self._end("")
+        self._end(None)
 
-    def _end(self, error: str) -> None:
+    def _end(self, error: Exception | None) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
 

@@ -19,6 +19,7 @@ from ..records.result import Lost, Result
 from ..records.tally import told_by
 from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
+from ..settings.fields import SettingsError
 from ..task.definitions import check_defined, misspelt
 from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
 from ..training.devices import check_devices
@@ -95,7 +96,8 @@ class LocalRun:
     async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
         """Train until the run ends or `stop` is set, show the run on `display`, and write the result. `again`: how the
         user resumes the run if it is stopped, in words. Raises ValueError when another process runs it already or a key
-        file cannot be used, and OSError. A failure of the run raises nothing: it is the returned `wrong`."""
+        file cannot be used, TaskError and SettingsError when a peer refuses the task or the settings before all peers
+        are up, and OSError. A failure of the run raises nothing: it is the returned `wrong`."""
         with kept(self.folder):
             if not self.resumed:
                 keep_settings(self.folder, self.settings)
@@ -103,6 +105,9 @@ class LocalRun:
             ended = Ended()
             try:
                 ended = await self._train(display, stop, "" if self.script else again)
+            except (TaskError, SettingsError) as refused:
+                ended = Ended(wrong=str(refused))
+                raise
             finally:
                 if ended.result is None:
                     self._keep_or_remove(ended.wrong)

@@ -34,7 +34,8 @@ from ..training.task_replica import TaskReplica
 from ..training.trainer import Trainer
 from ..user_code import called_with
 from .control import LEAVE_S, Orders
-from .session import Session, open_for_launcher, orders_of_launcher, tell_failure
+from .failures import tell_failure
+from .session import Session, open_for_launcher, orders_of_launcher
 from .spec import checkpoint_path
 
 

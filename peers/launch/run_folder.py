@@ -175,6 +175,19 @@ def spent(folder: Path) -> Spent:
     return Spent(max(recorded_s, concluded_s), recorded_s, tuple(Tally(run.exchanges).peers.values()))
 
 
+def cut_off(folder: Path, peer: str) -> str:
+    """Why the last process that wrote the records of `peer` in the folder was lost, in words; "": it ended in good
+    order, or there are no records that can be read."""
+    try:
+        run = read_run(folder)
+    except (OSError, ValueError):
+        return ""
+    last = next((event for event in reversed(run.events) if event.peer == peer), None)
+    if run.result is not None or last is None or last.event in ("stopped", "ended"):
+        return ""
+    return last.why if last.event == "error" else "its process ended without a word"
+
+
 def conclude(
     folder: Path,
     heard: Tally,

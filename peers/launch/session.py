@@ -24,7 +24,6 @@ from ...protocols.transport import PeerId, Transport
 from ...protocols.zeromq.transport import KeyPair, ZeroMQTransport
 from ..checkpoints.votes import Votes, votes_folder
 from ..conversations.registry import conversation
-from ..errors import EvaluationFailed, is_cut_off, is_plain, one_line
 from ..machine.open_files import raise_file_limit, require_files
 from ..machine.process_memory import limit_memory
 from ..peer import Peer
@@ -36,9 +35,9 @@ from ..settings.edge import budget_of
 from ..settings.link_text import parse_link
 from ..training.stop import Stop
 from .control import Control, Orders, control_of_this_process
+from .failures import tell_failure
 from .invite_request import invitation_of, reinvited
 from .run_socket import Answer, answered
-from .spec import log_path
 
 _ORPHAN_S = 2.0
 
@@ -63,7 +62,8 @@ def open_endpoint(settings: Settings, secret: str | None) -> Endpoint:
 class Session:
     """The session of one peer process. `contact`: a future of the peer to join through; its value None means that this
     peer founds the run. `stop`: the request to stop this peer. `control`: the line to the launcher; None: no launcher
-    spawned this process. `listening`: the task that reads that line; None: there is none."""
+    spawned this process. `on_members`: in a process without a launcher, called with `dialable` while this peer is a
+    member of the run, each time that it has changed."""
 
     endpoint: Endpoint
     orders: Orders
@@ -71,14 +71,15 @@ class Session:
     contact: asyncio.Future[PeerId | None]
     stop: Stop
     control: Control | None = None
-    listening: asyncio.Task[None] | None = None
+    on_members: Callable[[list[dict[str, str]]], None] = lambda members: None
     keeping: bool = False
     """True while a checkpoint is being written."""
     forgot: str = ""
     """A call that a script omitted before it ended, in words for the launcher's user; "": none."""
     _user: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _peer: Peer | None = None
-    _answering: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """The task that reads the line to the launcher, and one for each request that is being answered."""
 
     @property
     def invitation(self) -> Invitation | None:
@@ -118,15 +119,27 @@ class Session:
         is one. Later, at each new list of members, tell it that the peer is a member, and, until the run begins, how
         many members train."""
         self._peer = peer
-        if (control := self.control) is not None:
+        if (control := self.control) is None:
+            peer.membership.on_view.append(self._following())
+            return
 
-            def follow(view: View) -> None:
-                control.tell("inside")
-                if not view.started:
-                    control.tell("gathered", sum(not member.attributes.role for member in view.members))
+        def follow(view: View) -> None:
+            control.tell("inside")
+            if not view.started:
+                control.tell("gathered", sum(not member.attributes.role for member in view.members))
 
-            peer.membership.on_view.append(follow)
-            control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+        peer.membership.on_view.append(follow)
+        control.tell("ready", {"id": self.endpoint.id, "address": self.endpoint.address})
+
+    def _following(self) -> Callable[[View], None]:
+        told = list[dict[str, str]]()
+
+        def follow(view: View) -> None:
+            if view.member(self.endpoint.id) is not None and (found := self.dialable) != told:
+                told[:] = found
+                self.on_members(found)
+
+        return follow
 
     @property
     def dialable(self) -> list[dict[str, str]]:
@@ -151,9 +164,12 @@ class Session:
         async def work() -> None:
             control.tell("answer", [ask, await self.reinvited(asked)])
 
-        answering = asyncio.create_task(work())
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
+        self.keep_task(asyncio.create_task(work()))
+
+    def keep_task(self, task: asyncio.Task[None]) -> None:
+        """Keep `task` until it is done; `close` cancels it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def open_to_user(self, answer: Answer) -> None:
         """Serve requests at the run's socket until `close`. Called in a process without a launcher, which would serve
@@ -181,10 +197,11 @@ class Session:
 
     def recorder(self) -> tuple[RecordFile, Callable[[Record], None]]:
         """Open the peer's record file. Returns it, for the caller to close, and a function that writes a record to it
-        and sends the record to the launcher, if there is one. The records of a peer that was restarted begin with an
-        event that says so."""
+        and sends the record to the launcher, if there is one. The records of a peer that was restarted, or that comes
+        back after an earlier process was lost, begin with an event that says so."""
         columns = conversation(self.settings).columns
-        file, first = RecordFile(Path(self.orders.folder), self.orders.name, columns), list[Record]()
+        orders, first = self.orders, list[Record]()
+        file = RecordFile(Path(orders.folder), orders.name, columns)
 
         def tell(told: Record) -> None:
             if self.control is not None:
@@ -200,8 +217,10 @@ class Session:
             if failed is not None:
                 tell(failed)
 
-        if why := self.orders.restarted:  # told at once, written with the first record of the run
-            first.append(EventRecord(peer=self.orders.name, time_s=0.0, event="restarted", why=why))
+        if orders.cut_off:
+            first.append(EventRecord(peer=orders.name, time_s=orders.resumed_s, event="lost", why=orders.cut_off))
+        if orders.restarted:  # told at once, written with the first record of the run
+            first.append(EventRecord(peer=orders.name, time_s=0.0, event="restarted", why=orders.restarted))
             tell(first[0])
         return file, record
 
@@ -209,21 +228,10 @@ class Session:
         """Serve the user's and the launcher's requests no longer, and close the control line. The endpoint stays
         open."""
         await self._user.aclose()
-        for task in (self.listening, *self._answering):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.control is not None:
             await self.control.close()
-
-
-def tell_failure(control: Control, orders: Orders, error: BaseException) -> None:
-    """Send the launcher this peer's error, as one line. Its kind says whether all peers will fail with this error, this
-    peer lost contact with peers that it needs, or neither. The line names the log with the traceback if the error's
-    text alone is not enough."""
-    for_all = isinstance(error, EvaluationFailed)
-    where = "" if is_plain(error) and not for_all else f"; see {log_path(Path(orders.folder), orders.name)}"
-    kind = "error for all" if for_all else "cut off" if is_cut_off(error) else "error"
-    control.tell(kind, f"{one_line(error)}{where}")
 
 
 async def orders_of_launcher() -> tuple[Control, Orders]:
@@ -259,7 +267,7 @@ async def open_for_launcher(control: Control, orders: Orders) -> Session:
     `open_as`."""
     session = await open_as(orders)
     session.control = control
-    session.listening = asyncio.create_task(_listen(session, control))
+    session.keep_task(asyncio.create_task(_listen(session, control)))
     return session
 
 

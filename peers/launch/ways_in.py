@@ -106,14 +106,23 @@ class WaysIn:
         return {**told, "line": next(iter(self.lines), "")}
 
 
-def ways_through(session: Session, task: Path, invite: str | None, *, in_python: bool = False) -> WaysIn | None:
-    """The join lines of a run that this machine's peer has joined with `task`, which lead through that peer and those
-    that it found. `invite`: the text by which the peer has come; None: it has come by its key, and knows no way for
-    others, so that the result is None too unless the run is insecure. `in_python`: as in `WaysIn`."""
+def ways_through(
+    session: Session, task: Path, invite: str | None, *, say: Callable[[str], object], in_python: bool = False
+) -> WaysIn | None:
+    """The join lines of a run that this machine's peer has joined with `task`, which lead through that peer and the
+    other members. They are written again whenever these have changed; where that fails, `say` is called with the
+    reason. `invite`: the text by which the peer has come; None: it has come by its key, and knows no way for others, so
+    that the result is None too unless the run is insecure. `in_python`: as in `WaysIn`."""
     settings = session.settings
     if invite is None and not settings.insecure:
         return None
-    return WaysIn(
+
+    def follow(members: list[dict[str, str]]) -> None:
+        if unwritten := ways_in.met(members):
+            say(unwritten)
+
+    session.on_members = follow
+    ways_in = WaysIn(
         task,
         Path(session.orders.folder),
         None if invite is None else Invite.from_text(invite),
@@ -122,6 +131,7 @@ def ways_through(session: Session, task: Path, invite: str | None, *, in_python:
         protocol=settings.protocol.file,
         arguments=settings.arguments,
     )
+    return ways_in
 
 
 def asking(

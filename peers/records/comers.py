@@ -13,12 +13,17 @@ from .run import natural
 
 class _Comer:
     """A peer that other peers saw join, or that was there when one joined. `joined`: the first record of that;
-    `since`: the generation in which it joined last; `exchanges`: the number of exchanges of which it was a member;
+    `came`: the last one; `exchanges`: the number of exchanges of which it was a member, which need not be whole;
     `gone`: the record of its end."""
 
     def __init__(self, joined: EventRecord) -> None:
-        self.joined, self.since, self.exchanges = joined, joined.generation, 0
+        self.joined, self.came, self.exchanges = joined, joined, 0.0
         self.gone: EventRecord | None = None
+
+    @property
+    def since(self) -> int:
+        """The generation in which it joined last."""
+        return self.came.generation
 
     def was_in(self, generation: float | None) -> bool:
         """Whether the peer was a member in that generation. None, for records without generations: whether it is a
@@ -27,10 +32,15 @@ class _Comer:
             return self.gone is None
         return self.since <= generation and (self.gone is None or generation < self.gone.generation)
 
+    def share_of(self, from_s: float, to_s: float) -> float:
+        """The share of the time between the two, which are not equal, in which the peer was a member."""
+        until_s = to_s if self.gone is None else min(to_s, self.gone.time_s)
+        return max(0.0, until_s - max(from_s, self.came.time_s)) / (to_s - from_s)
+
     def told(self) -> Elsewhere:
         known = Elsewhere(
             peer=self.joined.subject,
-            exchanges=self.exchanges,
+            exchanges=round(self.exchanges),
             joined_s=self.joined.time_s,
             role=self.joined.about_role,
         )
@@ -48,6 +58,8 @@ class Comers:
         self._last: int | None = None
         """Number of the last exchange since the run was started or resumed last, 0: none; None: it went on from before
         the records since then."""
+        self._last_s = 0.0
+        """The time of the record of that exchange."""
         self._lives = Counter[str]()
         """How often each peer has resumed the run."""
 
@@ -58,7 +70,7 @@ class Comers:
             if comer is None and event.event != "back":
                 self._came[event.about] = _Comer(event)
             elif comer is not None and comer.gone is not None and event.generation >= comer.gone.generation:
-                comer.since, comer.gone = event.generation, None
+                comer.came, comer.gone = event, None
         elif event.event in ("left", "lost") and comer is not None and comer.gone is None:
             comer.gone = event if event.generation >= comer.since else None
         elif event.event == "started":
@@ -80,13 +92,17 @@ class Comers:
 
     def were_in(self, record: ExchangeRecord, *, of_server: bool) -> None:
         """Count an exchange for the peers that were members in it. `of_server`: the record is a server's, which tells
-        of all exchanges since its last one."""
+        of all exchanges since its last one, and of the membership only by its time: these exchanges are spread evenly
+        over that time."""
         last, self._last = self._last, max(self._last or 0, record.version)
         if record.caught_up or (last is not None and record.version <= last):
             return
-        made = record.version - last if of_server and last is not None else 1
+        from_s, self._last_s = self._last_s, record.time_s
         for comer in self._came.values():
-            comer.exchanges += made * comer.was_in(record.details.get("generation"))
+            if of_server and last is not None and from_s < record.time_s:
+                comer.exchanges += (record.version - last) * comer.share_of(from_s, record.time_s)
+            else:
+                comer.exchanges += comer.was_in(record.details.get("generation"))
 
     def told(self, *, but: Set[str]) -> tuple[Elsewhere, ...]:
         """These peers but those of the names in `but`, in natural order of their names."""

@@ -14,7 +14,9 @@ class Elsewhere:
     """Its name."""
     exchanges: int
     """The number of exchanges, e.g. rounds, of which it was a member, since a peer with records here has known of it.
-    In the first of them a peer that joins fetches the run's model and contributes nothing."""
+    In the first of them a peer that joins fetches the run's model and contributes nothing. Where exchanges are not
+    rounds they are those of the peers here, which may make more or fewer than this one, and a server counts by the
+    time: the results of one run's machines then differ by a few."""
     joined_s: float
     """When it joined; of a peer that was there before those with records here: when the first of these entered the
     run."""

@@ -57,13 +57,14 @@ class PeerSummary:
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
     """A peer that was lost. The others removed it without its having left, e.g. because it went silent; or its process,
-    begun by this run's launcher, ended by a signal or an error before it had finished, even if it had left."""
+    begun by this run's launcher, ended by a signal or an error before it had finished, even if it had left; or this is
+    the folder of a peer that joined, and an earlier process of this peer ended in such a way."""
 
     peer: str
     """Its name."""
     when: float
-    """When it was lost the last time: when that was recorded, or, if known and earlier, when its process ended. In
-    seconds since the run started."""
+    """When it was lost the last time: when that was recorded, or, if known and earlier, when its process ended; of an
+    earlier process of the peer whose folder this is, the time of its last record. In seconds since the run started."""
     why: str
     """The reason, as far as it is known."""
     back: bool = False
@@ -123,7 +124,8 @@ class Result:
     noun: Noun = "round"
     """The word for an exchange in texts about this run: "round" or "exchange"."""
     exchanges: int
-    """Number of the last round, or, where exchanges are not rounds, the most exchanges that one peer made."""
+    """Number of the last round, or, where exchanges are not rounds, the most exchanges that one peer here made; of
+    servers alone, those of the slowest worker. Machines whose peers have their own pace tell different numbers."""
     peers: tuple[PeerSummary, ...] = ()
     """The peers whose records are in the run folder."""
     lost: tuple[Lost, ...] = ()

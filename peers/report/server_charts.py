@@ -9,6 +9,7 @@ from html import escape
 from typing import Final
 
 from ..records.run import Run, natural
+from ..records.tally import elsewhere_in
 from ..records.units import bytes_text, count_text, plain
 from .charts import Figure, base_layout, legend, plain_layout, size_axis
 from .scene_charts import RECEIVED_INK, SENT_INK, name_axis
@@ -18,7 +19,7 @@ MOST_BARS: Final = 60
 """Bars of the histogram: more values of staleness are drawn together, some to a bar."""
 MOST_HOT: Final = 16
 MOST_RANGES: Final = 500
-_STALE_INK, _COPIED_INK = "#7a5ea8", "#b6924a"
+_STALE_INK, _COPIED_INK, _PASSED_INK = "#7a5ea8", "#b6924a", "#d8c79c"
 
 
 def served(run: Run) -> bool:
@@ -112,6 +113,8 @@ def _histogram(counted: Mapping[str, int]) -> Figure:
 
 
 def _by_server(run: Run) -> Figure:
+    """A bar for each server with records here, and, beside these, for each one elsewhere, of which only the copies are
+    known that it passed on to one here."""
     sizes = defaultdict[str, Counter[str]](Counter)
     for record in run.exchanges:
         for kind in ("pushed", "pulled"):
@@ -119,13 +122,19 @@ def _by_server(run: Run) -> Figure:
         if record.counts:
             pushed = sum(record.counts.get("pushed", {}).values())
             sizes[record.peer]["copied"] += max(0, sum(record.received_from.values()) - pushed)
-    servers = sorted((name for name, of in sizes.items() if of.total()), key=natural)
+    here = [name for name, of in sizes.items() if of.total()]
+    there = {one.peer for one in elsewhere_in(run) if one.role} if here else set[str]()
+    for record in run.exchanges:
+        for giver in there & record.received_from.keys() if record.counts else ():
+            sizes[giver]["passed"] += record.received_from[giver]
+    servers = sorted([*here, *there], key=natural)
     return _stacked(
-        [f"server {name}" for name in servers],
+        [f"server {name}{', elsewhere' if name in there else ''}" for name in servers],
         {
             "pushed to it": (RECEIVED_INK, [sizes[name]["pushed"] for name in servers]),
             "pulled from it": (SENT_INK, [sizes[name]["pulled"] for name in servers]),
             "copied to it": (_COPIED_INK, [sizes[name]["copied"] for name in servers]),
+            "copied from it to servers here": (_PASSED_INK, [sizes[name]["passed"] for name in servers]),
         },
     )
 

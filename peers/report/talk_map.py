@@ -42,7 +42,7 @@ Ways = Counter[tuple[str, str]]
 
 class _Talk(NamedTuple):
     """The models exchanged in a stretch of time. `ways`: bytes by (giver, taker); `there`: the peers that made an
-    exchange in it."""
+    exchange in it, and the servers elsewhere, which may have made some."""
 
     title: str
     ways: Ways
@@ -109,12 +109,15 @@ def _talks(run: Run) -> tuple[_Talk, list[_Talk]]:
     spans = zip([0.0, *ends], [*ends, last_s], strict=True)
     stretches = [_Talk(span_text(a, b, last_s), Ways(), set()) for a, b in spans]
     whole = _Talk("the whole run", Ways(), set())
+    far = elsewhere_in(run)
+    for talk in (whole, *stretches):
+        talk.there.update(one.peer for one in far if one.role)
     for record in run.exchanges:
         for talk in (whole, stretches[bisect_left(ends, record.time_s)]):
             talk.there.add(record.peer)
             for giver, size in record.received_from.items():
                 talk.ways[giver, record.peer] += size
-    known = {*run.peers, *(peer.peer for peer in elsewhere_in(run))}
+    known = {*run.peers, *(peer.peer for peer in far)}
     for talk in (whole, *stretches):
         for way in [way for way in talk.ways if way[0] not in known and (run.scene or _NAMELESS.fullmatch(way[0]))]:
             del talk.ways[way]  # it had left before its name was known

@@ -181,13 +181,16 @@ def _cards(charts: Mapping[str, tuple[str, Figure]]) -> str:
 def _servers(run: Run, charts: Mapping[str, tuple[str, Figure]]) -> str:
     """The section on a run with a parameter server, as HTML."""
     others = any(one.role for one in elsewhere_in(run))
-    elsewhere = " The bytes of servers elsewhere are in their own reports." if others else ""
+    elsewhere = " The pushes to servers elsewhere, and the pulls from them, are in their own reports." if others else ""
     return f"""<h2>Workers and servers</h2>
 <p class="note">A worker's clock is the number of its pushes. The staleness of a push: the updates of a range since the
 values that its worker had pulled. A worker that waited for itself waited until the servers had its own push; one that
 waited for nobody waited for servers and messages, not for a push. A wait for a sum of pushes counts for the worker
-whose push came last to it. Bytes are those of values, without headers; copied: between the servers of a chain. A clock
-is drawn at the time of the worker's push.{elsewhere}</p>
+whose push came last to it. A clock is drawn at the time of the worker's push. Bytes are those of values, without
+headers; copied: between the servers of a chain. In the table of peers a server has received what was pushed and copied
+to it, with headers and questions, and has sent what was pulled from it and what it passed on to the next of a chain,
+which that one calls copied. Bytes that went through shared memory are neither sent nor received there: they are shared,
+on the peer that wrote them and on each that read them.{elsewhere}</p>
 {_cards(charts)}
 {range_table(run)}"""
 

@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -187,7 +188,8 @@ async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) ->
         session.endpoint.abort()
         raise
     torch.set_num_threads(session.orders.threads)
-    if (ways_in := ways_through(session, _this_script(), said.invite, in_python=not is_script())) is not None:
+    say = partial(print, "samovar:", file=sys.stderr)
+    if (ways_in := ways_through(session, _this_script(), said.invite, say=say, in_python=not is_script())) is not None:
         ways = {session.endpoint.id: session.endpoint.address, target.contact: target.address}
         found = [{"id": peer, "address": address} for peer, address in ways.items() if address != NOWHERE]
         if unwritten := ways_in.met(found):

@@ -40,10 +40,11 @@ _SHOWN = 4
 
 class Counts(NamedTuple):
     """The counts since the run began, equal on all peers. `samples`: of all peers together; `epochs`: passes of a peer
-    over its data, a mean over the peers; both are `NOT_COUNTED` (-1) where no setting needs them. `samples_a_step`,
-    `epochs_a_step`: how much of each one local step added in the last round. `told`: the last round whose model was
-    evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by which the run may end. `best`: the
-    best headline so far, that of round `best_round`. `about`: a checksum of these metrics' names."""
+    over its data, the mean over the peers of each round, summed over the rounds; both are `NOT_COUNTED` (-1) where no
+    setting needs them. `samples_a_step`, `epochs_a_step`: how much of each one local step added in the last round.
+    `told`: the last round whose model was evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by
+    which the run may end. `best`: the best headline so far, that of round `best_round`. `about`: a checksum of these
+    metrics' names."""
 
     samples: float = NOT_COUNTED
     epochs: float = NOT_COUNTED
@@ -215,7 +216,8 @@ class Ends:
         if counts is not None and _left(self.samples, counts.samples, counts.samples_a_step) == 0:
             return End("samples", f"all peers together have trained on {counts.samples:,.0f} samples")
         if counts is not None and _left(self.epochs, counts.epochs, counts.epochs_a_step) == 0:
-            return End("epochs", f"each peer has gone through its data {counts.epochs:.4g} times")
+            found = f"the run has come to {counts.epochs:.4g} epochs"
+            return End("epochs", f"{found}, on average over the peers of each round")
         return End.by_steps(step, step)
 
     def _number(self, metric: str, value: float, digits: int = _DIGITS) -> str:

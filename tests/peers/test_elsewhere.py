@@ -135,6 +135,16 @@ def test_a_servers_records_count_all_exchanges_of_those_elsewhere_since_its_last
     assert {one.peer: one.exchanges for one in Tally(records).elsewhere} == counts
 
 
+def test_of_the_exchanges_of_a_servers_record_a_peer_elsewhere_has_those_while_it_was_a_member() -> None:
+    """As the workers' own records have it, which tell of one exchange each."""
+    far = EventRecord(peer="s", time_s=3.5, event="joined", about="w", role="server")
+    gone = dataclasses.replace(far, event="lost", time_s=6.2)
+    records: list[Record] = [committed("s", 10 * at, time_s=float(at), details={}) for at in range(1, 9)]
+    started = EventRecord(peer="s", time_s=0.0, event="started", role="server")
+    tally = Tally(sorted([started, *records, far, gone], key=lambda record: record.time_s))
+    assert [(one.peer, one.exchanges) for one in tally.elsewhere] == [("w", 5 + 10 + 10 + 2)]
+
+
 def test_the_line_of_peers_that_are_left_behind_names_three() -> None:
     many = [Elsewhere(peer=f"p{number}", exchanges=1, joined_s=1.0) for number in range(5)]
     assert left_behind_text(many, resumable=True).startswith("p0, p1, p2, 2 more joined from elsewhere")

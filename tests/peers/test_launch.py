@@ -14,6 +14,8 @@ from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.spec import founding_orders
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.run_settings.settings import Settings
+from samovar.peers.settings.fields import SettingsError
+from samovar.peers.task.task import TaskError
 
 PEER = """
 import glob, json, os, shutil, signal, socket, sys, time
@@ -194,6 +196,29 @@ async def test_a_failed_peer_is_not_started_anew(tmp_path: Path, kind: str) -> N
     assert run.lives == [1, 1, 1]
 
 
+ALL_ARE_UP = """
+ready()
+contact()
+touch("in-" + name)
+await_files("in-*", 3)
+"""
+
+
+@pytest.mark.parametrize(("kind", "error"), [("wrong task", TaskError), ("wrong settings", SettingsError)])
+async def test_a_peer_that_refuses_the_task_before_all_are_up_fails_the_run_with_its_own_error(
+    tmp_path: Path, kind: str, error: type[Exception]
+) -> None:
+    fails = f"name == '1' and (tell('{kind}', 'task.py: no data'), sys.exit(2))"
+    with pytest.raises(error, match=r"^peer 1: task\.py: no data$"):
+        await Fakes(tmp_path, f"{fails}; ready(); until('stop')").run()
+
+
+async def test_a_task_that_a_peer_refuses_later_is_a_failure_of_the_run(tmp_path: Path) -> None:
+    refuses = "name == '1' and (tell('wrong task', 'task.py: no sum'), sys.exit(2))"
+    with pytest.raises(RunFailed, match=r"^peer 1: task\.py: no sum$"):
+        await Fakes(tmp_path, f"{ALL_ARE_UP}{refuses}; until('stop')").run()
+
+
 async def test_a_peer_killed_after_the_first_round_is_lost(tmp_path: Path) -> None:
     script = """
 ready()
@@ -218,11 +243,7 @@ async def test_the_first_peer_that_finishes_ends_the_run_only_where_all_end_toge
 ) -> None:
     """The others are killed before they hear of its end, or go on after that."""
     monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", -1.0)  # with 1 s of patience: at once
-    script = """
-ready()
-contact()
-touch("in-" + name)
-await_files("in-*", 3)
+    last = """
 if name == "1":
     exchanged()
     tell("ended", {"finished": True, "metrics": {}})
@@ -230,7 +251,7 @@ if name == "1":
 until("gone")
 done()
 """
-    run = Fakes(tmp_path, script, ends_together=ends_together)
+    run = Fakes(tmp_path, ALL_ARE_UP + last, ends_together=ends_together)
     await run.run()
     assert [peer.exit_code for peer in run.launch.peers] == ([-9, -9, -9] if ends_together else [0, -9, 0])
 

@@ -253,6 +253,37 @@ def test_a_result_that_a_script_cannot_read_is_told_without_a_traceback(here: Pa
     assert ended.stderr == "samovar: back.py, line 2: nowhere: there is no such run folder\n"
 
 
+@pytest.mark.parametrize(
+    ("lines", "kind", "settings", "said"),
+    [
+        (
+            "METRICS = dict(loss='higher of 20'[:12])",
+            samovar.TaskError,
+            {},
+            r"METRICS must be a dict of scales by name",
+        ),
+        ("import no_such_module", samovar.TaskError, {}, "cannot be imported"),
+        (
+            "def evaluate(model):\n    return {'bleu': 1.0}\n",
+            samovar.SettingsError,
+            {"stop_patience": 3},
+            r"stop_patience needs the metric '.*'; evaluate\(\) returns bleu",
+        ),
+    ],
+)
+def test_a_task_that_only_its_peers_find_wrong_is_refused_before_anything_starts(
+    here: Path, lines: str, kind: type[Exception], settings: dict[str, Any], said: str
+) -> None:
+    (here / "line.py").write_text(f"{TASK}\n{lines}\n")
+    with pytest.raises(kind, match=rf"^peer \d: .*{said}") as told:
+        trained("line.py", **settings)
+    assert "--" not in str(told.value)
+    assert not [*(here / "runs").iterdir()], "it leaves nothing"
+    with pytest.raises(kind):
+        trained("line.py", run="kept", **settings)
+    assert (here / "kept/failure.txt").read_text().startswith("peer ")
+
+
 def test_a_failed_peer_is_told_in_one_line_with_its_place(here: Path) -> None:
     (here / "line.py").write_text(TASK.replace("return model(batch)", "return 1 / 0 * model(batch)"))
     with pytest.raises(

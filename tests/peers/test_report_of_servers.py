@@ -85,6 +85,47 @@ def test_workers_record_the_bytes_that_they_pull_from_each_server(run: Run) -> N
     assert 0.5 * gave < took.total() <= gave  # the last pull comes after the last record
 
 
+def test_a_servers_bytes_in_the_table_of_peers_are_those_of_values_and_little_more(tmp_path: Path) -> None:
+    """As the report says. The copies that a server passes on are known from the records of those that get them."""
+    told = ("--protocol", "parameter-server", "--servers", 2, "--ranges", 8, "--peers", len(WORKERS), "--steps", STEPS)
+    assert verb("simulate", DIGITS, *told, "--json", "--run", tmp_path / "run").exit_code == 0
+    run = read_run(tmp_path / "run")
+    assert run.result is not None
+    totals = {peer.peer: peer for peer in run.result.peers if peer.role}
+    assert len(totals) == 2
+    for name, total in totals.items():
+        own = [record for record in run.exchanges if record.peer == name]
+        came, passed = Counter[str](), 0
+        for record in own:
+            came.update(record.received_from)
+        for record in of_servers(run):
+            passed += record.received_from.get(name, 0)
+        copied = came.total() - summed(own, "pushed").total()
+        assert copied == sum(came[other] for other in totals if other != name) > 0
+        assert 0.8 * total.bytes_received < came.total() <= total.bytes_received
+        assert 0.8 * total.bytes_sent < summed(own, "pulled").total() + passed <= total.bytes_sent
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_report_of_one_server_draws_those_elsewhere(run: Run, copies: int) -> None:
+    """With one copy of each value they give it nothing."""
+    own = [record for record in run.exchanges if record.peer == "3"]
+    if copies == 1:
+        given = [{name: of for name, of in one.received_from.items() if name != "4"} for one in own]
+        own = [dataclasses.replace(one, received_from=of) for one, of in zip(own, given, strict=True)]
+    events = (
+        EventRecord(peer="3", time_s=0.0, event="started", role="server"),
+        EventRecord(peer="3", time_s=0.0, event="joined", about="4", about_role="server"),
+    )
+    alone = dataclasses.replace(run, peers=("3",), exchanges=tuple(own), events=events, result=None, scene=None)
+    text = page(alone, "")
+    bars = Page(text).figures["server bytes"]
+    assert bars["layout"]["yaxis"]["ticktext"] == ["server 3", "server 4, elsewhere"]
+    passed = [one["x"] for one in bars["data"] if one["name"] == "copied from it to servers here"]
+    assert [x[0] == 0 < x[1] for x in passed] == [True] * (copies - 1)
+    assert "peer 4: gave" in text, "in the graph of messages"
+
+
 def test_a_run_shorter_than_the_time_between_two_records_of_a_server_has_one_of_each(tmp_path: Path) -> None:
     told = ("--protocol", "parameter-server", "--servers", 2, "--copies", 1, "--ranges", 16, "--peers", 2, "--steps", 3)
     ended = verb("simulate", TASKS / "union.py", *told, "--evaluate-every", 50, "--run", tmp_path / "run", "--json")

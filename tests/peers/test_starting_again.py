@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from boards import committed, happened
 from simulated import simulate
 
 from samovar.peers.checkpoints.votes import votes_folder
 from samovar.peers.launch.join_target import JoinTarget, open_at
+from samovar.peers.launch.run_folder import conclude
 from samovar.peers.launch.session import Session
 from samovar.peers.records.record_file import RecordFile
 from samovar.peers.records.records import EventRecord
+from samovar.peers.records.result import Lost
+from samovar.peers.records.run import RESULT_FILE
 from samovar.peers.records.tally import Tally
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.training.stop import Stop
@@ -49,6 +53,42 @@ def test_the_clock_of_its_records_goes_on_where_they_end(tmp_path: Path) -> None
     with RecordFile(folder, "me") as file:
         file.append(committed("me", 9, time_s=14.75))
     assert started(folder).place.former_s == 14.75
+
+
+def come_back(folder: Path, last: EventRecord | None, *, concluded: bool = False) -> tuple[Lost, ...]:
+    """The losses in the result of a peer that is started again. `last`: the last event of its first process, None: it
+    joined, and then was killed."""
+    first = [
+        happened("me", "joined"),
+        committed("me", 9, time_s=14.75),
+        *([replace(last, time_s=15.0)] if last else []),
+    ]
+    votes_folder(folder, "run", "me").mkdir(parents=True)
+    with RecordFile(folder, "me") as file:
+        for one in first:
+            file.append(one)
+    if concluded:
+        (folder / RESULT_FILE).write_text(conclude(folder, Tally(first), wall_s=15.0).to_json())
+    session = started(folder)
+    file, record = session.recorder()
+    with file:
+        record(replace(happened("me", "joined"), time_s=20.0))
+    return conclude(folder, Tally(), wall_s=30.0).lost
+
+
+@pytest.mark.parametrize(
+    ("last", "when", "why"),
+    [(None, 14.75, "its process ended without a word"), (happened("me", "error", why="its disk"), 15.0, "its disk")],
+)
+def test_its_result_tells_that_its_former_process_was_lost(
+    tmp_path: Path, last: EventRecord | None, when: float, why: str
+) -> None:
+    assert come_back(tmp_path / "mine", last) == (Lost(peer="me", when=when, why=why, back=True),)
+
+
+def test_a_process_that_had_ended_in_good_order_was_not_lost(tmp_path: Path) -> None:
+    assert come_back(tmp_path / "stopped", happened("me", "stopped")) == ()
+    assert come_back(tmp_path / "left", None, concluded=True) == (), "as a script that has left"
 
 
 def test_a_clock_that_goes_on_is_not_that_of_a_resumed_run() -> None:

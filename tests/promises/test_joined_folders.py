@@ -36,13 +36,21 @@ def test_a_joined_peers_folder_tells_the_way_in_and_the_peer_goes_on_there_with_
     before = exchanges(one)
     again = joined(tmp_path, founders, "one", *own)
     again.until(lambda: exchanges(again) >= before + 5, "five more")
+    two = joined(tmp_path, verb("invite", run.folder).stdout, "two")
+    two.until(lambda: exchanges(two) >= 1, "an exchange of one that joined later")
+    way = (two.folder / "join.txt").read_text("utf-8").split()[2]
+    again.until(
+        lambda: way in (again.folder / "join.txt").read_text("utf-8"), "a line through it in a folder of before"
+    )
     new = verb("invite", again.folder, "--new").stdout
     assert new.split()[3:] != verb("invite", again.folder, "--new").stdout.split()[3:]
     assert "make one with samovar invite" in verb("invite", run.folder).stderr, "the founder knows none of them"
-    for ended in (again, run):
+    for ended in (two, again, run):
         ended.signal(signal.SIGINT)
         assert ended.end().left == []
     assert "no run goes on there" in verb("invite", again.folder).stderr
     times = [row["time_s"] for row in again.records() if "time_s" in row]
     assert times == sorted(times)
-    assert samovar.Result.read(again.folder).wall_s > max(times)
+    result = samovar.Result.read(again.folder)
+    assert result.wall_s > max(times)
+    assert [(one.peer, one.back) for one in result.lost] == [("one", True)], "of its own kill"

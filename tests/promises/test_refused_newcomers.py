@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
@@ -16,8 +17,10 @@ from live import Live, python, run_here, verb
 from tiers import soaked
 
 from samovar.__main__ import main
+from samovar.peers.launch.join_target import JoinFailed, JoinTarget
 from samovar.peers.launch.keys import Invite
 from samovar.peers.records.run import read_run
+from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.wire import frames as wire
 from samovar.protocols.zeromq.transport import KeyPair
 
@@ -73,6 +76,28 @@ def test_a_joiner_with_a_wrong_key_is_told_so(folder: Path, way: Callable[..., l
         result = verb("join", here["address"], "good.py", *way(here), "--patience-s", 1, "--run", "there", "--json")
         assert re.match(rf"cannot join at {here['address']}: {said}", complaint(result))
     assert not (folder / "there").exists()
+
+
+def test_a_key_that_the_run_knows_needs_no_invite_and_so_comes_in_by_an_old_join_line(folder: Path) -> None:
+    """Whoever retypes the line by which it came, after samovar invite --new."""
+    assert verb("keys", "own").exit_code == 0
+    settings = Settings(key="own.key", patience_s=3.0, listen="tcp://127.0.0.1:0")
+
+    async def name_of_run(here: dict[str, Any], settings: Settings) -> str:
+        target = JoinTarget.of(here["address"], wrong_secret(here)[1], None, settings)
+        endpoint = await target.enter(settings)
+        try:
+            return (await target.ask_run(endpoint)).run
+        finally:
+            endpoint.abort()
+
+    with run_here(folder / "here", authorized="own.pub") as here:
+        assert asyncio.run(name_of_run(here, settings))
+        with pytest.raises(JoinFailed, match=f"{UNKNOWN}: ask there for its present join line"):
+            asyncio.run(name_of_run(here, settings.changed(key=None)))
+        assert verb("keys", "another").exit_code == 0
+        with pytest.raises(JoinFailed, match=f"{UNKNOWN}: ask there for its present join line"):
+            asyncio.run(name_of_run(here, settings.changed(key="another.key")))
 
 
 def test_an_address_where_no_peer_listens_cannot_be_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,10 +73,26 @@ def test_the_first_end_that_is_reached_is_the_runs() -> None:
     step, counts = played(Ends(samples=10**6, epochs=0.2), [4, 4], 8)
     end = Ends(samples=10**6, epochs=0.2).reason(step, counts)
     assert end is not None
-    assert (step, end.by, end.why) == (50, "epochs", "each peer has gone through its data 0.2 times")
+    assert (step, end.by, end.why) == (
+        50,
+        "epochs",
+        "the run has come to 0.2 epochs, on average over the peers of each round",
+    )
     assert Ends(steps=50).reason(50, None) is not None
     assert Ends(steps=50).reason(49, None) is None
     assert Ends().left(10**9, None) is None
+
+
+def test_an_end_by_epochs_tells_of_no_peer_what_only_others_have_done() -> None:
+    """A peer that joins late, or is lost for a while, passes over its data fewer times."""
+    ends = Ends(epochs=2.0)
+    counts = ends.begun(None, 0)
+    for round_, present in enumerate([(1.0,), (0.5, 0.5), (0.5, 0.5)]):
+        brought = [(8.0, 8.0, passes, None) for passes in present]
+        counts = ends.counted(counts, *averaged(ends, [*brought]), steps=8, round=round_)
+    end = ends.reason(24, counts)
+    assert end is not None
+    assert (end.by, "each peer" in end.why, "come to 2 epochs, on average" in end.why) == ("epochs", False, True)
 
 
 def test_without_an_end_that_needs_counts_nothing_is_counted_or_sent() -> None:
