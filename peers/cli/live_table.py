@@ -189,8 +189,7 @@ class Board:
             first = next(iter(evaluated.metrics))  # the headline: there is no room for more
             told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
             texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
-            several = self._noun != "round" and len(self._evaluated) > 1
-            texts += whose_model(evaluated.peer) if several else []
+            texts += whose_model(evaluated.peer) if evaluated.own_model else []
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")

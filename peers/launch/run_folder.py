@@ -216,7 +216,7 @@ def conclude(
     return Result(
         metrics=measured,
         metric_scales=units,
-        metrics_at=told.exchanges if metrics else told.metrics_at,
+        metrics_at=told.last_of(metrics_of) if metrics else told.metrics_at,
         metrics_of=metrics_of if metrics else told.metrics_of,
         best=_best_in(folder),
         ended_by=None if end is None else end.by,

@@ -47,6 +47,10 @@ class Tally:
         """Number of the exchange that gave that model."""
         self.metrics_of = ""
         """As in `Result`."""
+        self.own_models = False
+        """Whether the peers agree on no model, and each has its own."""
+        self._reached: dict[str, int] = {}
+        """Peer -> the number of its last exchange."""
         self._last = (0, -math.inf, math.nan)
         """Number of the last averaged round, the time of its latest record, and the training loss in it."""
         self._comers = Comers()
@@ -67,15 +71,20 @@ class Tally:
             self._comers.were_in(record, of_server=bool(before.role))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
+            self._reached[record.peer], self.own_models = record.version, record.own_model
             if record.metrics and record.version >= (self.metrics_at or 0):
                 same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
-                if self.metrics_of or (same and not alike(self.metrics, record.metrics)):
+                if self.own_models or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
                     self.metrics_of = record.peer
                 self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
             if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
                 self._last = (record.version, record.time_s, record.loss)
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
             self.saved = max(self.saved or 0, int(saved[1]))
+
+    def last_of(self, peer: str) -> int:
+        """The number of the last exchange of the peer with this name; of all, if none is recorded of such a peer."""
+        return self._reached.get(peer, self.exchanges)
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
@@ -128,11 +137,12 @@ def of_servers(peers: Sequence[PeerSummary]) -> bool:
     return bool(peers) and all(peer.role for peer in peers)
 
 
-def told_by(measured: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+def told_by(measured: Sequence[tuple[str, Mapping[str, float]]], *, own_models: bool) -> str:
     """The value of `Result.metrics_of` for a result that has the metrics of the last of these peers, given as (name,
-    its metrics): that peer's name if another one has another value of a metric, else ""."""
+    its metrics): that peer's name if each has a model of its own (`own_models`), or another one has another value of a
+    metric; else ""."""
     name, last = measured[-1] if measured else ("", {})
-    return "" if all(alike(metrics, last) for _, metrics in measured) else name
+    return "" if all(alike(metrics, last) for _, metrics in measured) and not own_models else name
 
 
 def saved_text(version: int, noun: Noun = "round") -> str:

@@ -17,7 +17,7 @@ from ..launch.session import Session
 from ..peer import Peer
 from ..reasons import reason
 from ..records.ends import BY_USER
-from ..records.tally import Tally
+from ..records.tally import Tally, told_by
 
 
 def why_left(error: BaseException | None) -> str:
@@ -55,7 +55,9 @@ async def shut_down(
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
         if session.control is None:
-            _keep_result(Path(session.orders.folder), measured, why)
+            told = [(peer.name, measured["metrics"])] if measured.get("metrics") else []
+            whose = told_by(told, own_models=peer.own_model)
+            _keep_result(Path(session.orders.folder), {**measured, "metrics_of": whose}, why)
     if error is not None:
         session.failed(error)
     await session.close()

@@ -35,7 +35,7 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
-    by name; `metrics_of`: the number of the peer whose model they are of, "" if the peers' models have equal ones;
+    by name; `metrics_of`: the number of the peer whose model they are of, "" if the peers have one model;
     `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is over; None:
     no peer tells."""
 
@@ -237,7 +237,10 @@ class World:
         last = ended[-1][1] if ended else None
         return Simulated(
             metrics=last.metrics if last else {},
-            metrics_of=told_by([(name, result.metrics) for name, result in ended]),
+            metrics_of=told_by(
+                [(name, result.metrics) for name, result in ended],
+                own_models=any(life.peer.own_model for life in self.lives if life.result),
+            ),
             scales=last.scales if last else {},
             end=next((life.result.end for life in self.lives if life.result and life.result.end), None),
             virtual_s=virtual_s,
