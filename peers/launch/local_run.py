@@ -211,9 +211,7 @@ class LocalRun:
             display.heard,
             wall_s=wall_s,
             metrics=last.get("metrics"),
-            metrics_of=told_by(
-                [(name, end["metrics"]) for name, end in measured], own_models=display.heard.own_models
-            ),
+            metrics_of=told_by([(name, end["metrics"]) for name, end in measured], own_models=display.heard.own_models),
             scales=last.get("scales"),
             end=_end(launch),
             why=why_over(finished=not stopped, script=self.script, role=self.role or ""),

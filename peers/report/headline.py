@@ -27,7 +27,8 @@ from ..records.units import (
     seconds_text,
     whose_model,
 )
-from .overview import Absence, Point
+from .curves import Point
+from .overview import Absence
 from .tables import safe
 
 
@@ -45,7 +46,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
         _tile(metric_label(name), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
         for name, value in first_metrics(told.metrics.items())
     ]
-    loss = result.loss if result else (points[-1].loss if points else math.nan)
+    loss = result.loss if result else (points[-1].value if points else math.nan)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost, servers = [absence for absence in missing if absence.lost_s], sum(bool(peer.role) for peer in peers)

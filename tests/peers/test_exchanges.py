@@ -25,7 +25,7 @@ from samovar.peers.records.records import EventRecord, ExchangeRecord, Record, r
 from samovar.peers.records.result import Best
 from samovar.peers.records.run import RESULT_FILE, peer_file, read_run
 from samovar.peers.records.tally import Tally, saved_text
-from samovar.peers.report.overview import curve
+from samovar.peers.report.curves import curve
 from samovar.peers.report.write import page
 
 SCHEMA_1 = Path(__file__).parents[1] / "support" / "runs" / "schema_1"
