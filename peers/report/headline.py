@@ -104,9 +104,10 @@ def ending(run: Run) -> str:
 
 
 def command(run: Run) -> str:
-    """The command that repeats the run, those that resumed it, and the digest of a simulation, by which a repetition
-    can be compared; "" if none is known."""
-    known = [("Run it again", run.command), *(("Resumed by", text) for text in dict.fromkeys(run.resumed_by))]
+    """The command that repeats the run, without its folder, which can hold no other; those that resumed it; and the
+    digest of a simulation, by which a repetition can be compared. "" if none is known."""
+    resumed = [("Resumed by", text) for text in dict.fromkeys(run.resumed_by)]
+    known = [("Run it again, in a new folder", run.command), *resumed]
     known += [("Digest", run.result.digest or "")] if run.result else []
     rows = [f"<span>{label}</span><code>{_words(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""

@@ -148,6 +148,14 @@ def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
     assert "right" not in board(both).headline(1.0)
 
 
+def test_further_metrics_are_shown_where_they_take_no_line_more() -> None:
+    metrics = {"nats": 2.0, "right": 0.5, "other": 3.0}
+    told = board(committed("a", 1, metrics=metrics, metric_scales={"right": "higher %"}))
+    wide, narrow = (drawn(told.render(1.0, width), width).splitlines()[0] for width in (120, 80))
+    assert "nats 2.000   right 50.00%   other 3.000   period" in wide
+    assert "nats 2.000   period" in narrow
+
+
 def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:
     found = board()
     found.gathers("1 of 2 workers")
