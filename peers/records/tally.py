@@ -47,12 +47,8 @@ class Tally:
         """Number of the exchange that gave that model."""
         self.metrics_of = ""
         """As in `Result`."""
-        self.own_models = False
-        """Whether the peers agree on no model, and each has its own."""
-        self._reached: dict[str, int] = {}
-        """Peer -> the number of its last exchange."""
-        self._last = (0, -math.inf, math.nan)
-        """Number of the last averaged round, the time of its latest record, and the training loss in it."""
+        self._last: dict[str, ExchangeRecord] = {}
+        """Peer -> the latest record of the last exchange in which it took part."""
         self._comers = Comers()
         for record in records:
             self.update(record)
@@ -71,20 +67,25 @@ class Tally:
             self._comers.were_in(record, of_server=bool(before.role))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
-            self._reached[record.peer], self.own_models = record.version, record.own_model
             if record.metrics and record.version >= (self.metrics_at or 0):
                 same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
-                if self.own_models or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
+                if record.own_model or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
                     self.metrics_of = record.peer
                 self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
-            if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
-                self._last = (record.version, record.time_s, record.loss)
+            if not record.caught_up:
+                self._last[record.peer] = max(self._last.get(record.peer, record), record, key=_place)
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
             self.saved = max(self.saved or 0, int(saved[1]))
 
+    @property
+    def own_models(self) -> bool:
+        """Whether the peers agree on no model, and each has its own."""
+        return any(record.own_model for record in self._last.values())
+
     def last_of(self, peer: str) -> int:
         """The number of the last exchange of the peer with this name; of all, if none is recorded of such a peer."""
-        return self._reached.get(peer, self.exchanges)
+        last = self._last.get(peer)
+        return self.exchanges if last is None else last.version
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
@@ -97,7 +98,7 @@ class Tally:
         """The training loss of the last round. Where exchanges are not rounds, the mean of the peers' last losses,
         without those of lost peers, which are of old models, unless all are lost. NaN before there is one."""
         if self.noun == "round":
-            return self._last[2]
+            return max(self._last.values(), key=_place).loss if self._last else math.nan
         losses = {name: peer.loss for name, peer in self._peers.items() if math.isfinite(peer.loss)}
         gone = {one.peer for one in self.lost if not one.back}
         present = [loss for name, loss in losses.items() if name not in gone]
@@ -112,6 +113,10 @@ class Tally:
     def peers(self) -> dict[str, PeerSummary]:
         """Each peer's totals, from its own records, in natural order of the names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
+
+
+def _place(record: ExchangeRecord) -> tuple[int, float]:
+    return record.version, record.time_s
 
 
 def tally_of(run: Run) -> Tally:
