@@ -166,7 +166,7 @@ def test_a_newer_schema_is_refused_in_one_line_that_says_so(gossip: Path) -> Non
 
 def test_the_output_of_json_is_result_json_and_the_result(gossip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, scales = {"perplexity": math.inf, "accuracy": 0.5}, {"perplexity": "lower", "accuracy": "higher %"}
-    result = conclude(gossip, Tally(), wall_s=31.0, metrics=metrics, scales=scales)
+    result = conclude(gossip, Tally(), wall_s=31.0, measured=[("anna", metrics)], scales=scales)
     Output(steps=0, columns=GOSSIP, as_json=True).end(result)
     printed_line = capsys.readouterr().out
     assert printed_line == (gossip / RESULT_FILE).read_text()

@@ -58,8 +58,11 @@ def test_the_last_metrics_of_a_model_of_its_own_name_its_peer_and_that_peers_las
     assert told_by([("a", metrics), ("b", metrics)], own_models=True) == "b"
     heard = Tally([committed("a", 9, own_model=True), committed("b", 7, own_model=True)])
     assert heard.own_models
-    assert conclude(tmp_path, heard, wall_s=1.0, metrics=metrics, metrics_of="b").metrics_at == 7
-    assert conclude(tmp_path, heard, wall_s=1.0, metrics=metrics).metrics_at == 9, "of the model of all"
+    result = conclude(tmp_path, heard, wall_s=1.0, measured=[("b", metrics)])
+    assert (result.metrics, result.metrics_of, result.metrics_at) == (metrics, "b", 7)
+    one_model = Tally([committed("a", 9), committed("b", 7)])
+    result = conclude(tmp_path, one_model, wall_s=1.0, measured=[("b", metrics)])
+    assert (result.metrics, result.metrics_of, result.metrics_at) == (metrics, "", 9)
 
 
 def test_a_newcomers_result_tells_how_many_of_the_runs_exchanges_it_was_in() -> None:
@@ -102,7 +105,9 @@ def test_a_goal_that_was_not_reached_is_told_with_why_the_run_ended(
     why = {"samples": "enough samples", "stop": "rmse 0.4 in round 3, and the goal is rmse <= 0.5"}
     end = None if by is None else End.by_steps(1200, 1200) if by == "steps" else End(by, why[by])
     tally = Tally([committed("a", 3)])
-    result = conclude(tmp_path, tally, wall_s=1.0, metrics={"rmse": last}, end=end, goal=parse_goal("rmse <= 0.5"))
+    result = conclude(
+        tmp_path, tally, wall_s=1.0, measured=[("0", {"rmse": last})], end=end, goal=parse_goal("rmse <= 0.5")
+    )
     assert [text for text in headline(result) if text.startswith("ended")] == [told] * bool(told)
     seen = ending(dataclasses.replace(in_memory({}), result=result))
     assert ("not reached" in seen) == ("not reached" in told)
