@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 
@@ -102,6 +103,11 @@ class Peer:
         """The word for an exchange in texts: "round", or "exchange" where peers do not exchange in common rounds."""
         return noun(conversation(self.settings).columns)
 
+    @cached_property
+    def own_model(self) -> bool:
+        """Whether this peer's model is its own, because the peers agree on none."""
+        return self.conversation.position().own_model
+
     def came(self, how: Came) -> None:
         """Write the event `how`, such as "joined", by which this peer has entered the run. If its place wants that
         (`Place.names_members`), write then an event "present" for each other member. From now on events about other
@@ -146,6 +152,7 @@ class Peer:
             caught_up=outcome.caught_up,
             metrics=dict(outcome.metrics),
             metric_scales=self.scales(outcome.metrics),
+            own_model=self.own_model,
             details=dict(outcome.details),
         )
         self._record(record)

@@ -165,7 +165,8 @@ class Conversation(Protocol):
 
     async def bring(self, update: Update) -> Outcome | None:
         """Bring the update of the last work. Returns the outcome of an exchange that is over now; None: no exchange is
-        over yet, and a later call returns its outcome."""
+        over yet, and a later call returns its outcome. That of an `Evaluate` is taken without waiting for other peers:
+        it is brought even when this peer has been asked to stop."""
         ...
 
     async def finish(self) -> End | None:

@@ -42,7 +42,8 @@ def load(
     the mean of the parameters and floating-point buffers of all peers' models in the folder, but for those of peers
     that were lost and did not come back, whose models are older, unless all were; integer buffers are then those of
     `peer`. Models of peers on other machines count where their checkpoints were copied to the folder; of those that are
-    not there a line on stderr tells.
+    not there a line on stderr tells. Where the peers of a run have one model, `mean` gives that model; where it was
+    stopped, the mean of the models that they had then, with the local steps of each.
 
     `best`: load the best evaluated model of the run in place of the last one.
 
@@ -147,8 +148,9 @@ def _has_model(file: Path) -> bool:
 def _of_peer(folder: Path, peer: str) -> Path:
     files, file = _files(folder), checkpoint_path(folder, peer)
     if file not in files:
-        alike = "" if numbers_of(files[0]).get("own_model") else ", any of which will do"
-        raise CheckpointError(f"{folder}: peer {peer} left no weights here, but these did{alike}: {_names(files)}")
+        own = numbers_of(files[0]).get("own_model")
+        without = "" if own or len(files) == 1 else "; without peer= the one that took the most steps is loaded"
+        raise CheckpointError(f"{folder}: peer {peer} left no weights here, but these did: {_names(files)}{without}")
     return file
 
 

@@ -28,7 +28,7 @@ from ..records.units import (
     seconds_text,
     whose_model,
 )
-from .fitting import SPACES, Phrases
+from .fitting import SPACES, Phrases, between_phrases
 from .live_cells import INK, cells
 from .live_columns import fitted, with_own
 from .peer_state import GONE, IDLE, STATES, TROUBLE, PeerState
@@ -177,20 +177,34 @@ class Board:
         """The state of the run in one line, such as time, exchange, loss, metrics, peers and remaining time."""
         return SPACES.join(self.phrases(elapsed_s))
 
-    def phrases(self, elapsed_s: float) -> list[str]:
-        """The phrases of `headline`."""
-        texts = [clock_text(elapsed_s), self._progress()]
+    def phrases(self, elapsed_s: float, width: int = 0) -> list[str]:
+        """The phrases of `headline`; and further metrics if they take no more lines of so many terminal columns."""
+        first, rest = self._before_metrics(elapsed_s), self._after_metrics(elapsed_s)
+        brief, whole = ([*first, *self._metrics(every=every), *rest] for every in (False, True))
+        return whole if len(between_phrases(whole, width)) == len(between_phrases(brief, width)) else brief
+
+    def _before_metrics(self, elapsed_s: float) -> list[str]:
+        progress = f"{self._noun} {self.version:,}" if self.version else self._begins
+        texts = [clock_text(elapsed_s), progress]
         if awaited := self._awaited():
             texts.append(awaited)
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
+        return texts
+
+    def _metrics(self, *, every: bool) -> list[str]:
+        """The phrases on the latest evaluated model; without `every` on its headline and the watched metric alone."""
         evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
-        if evaluated is not None:
-            first = next(iter(evaluated.metrics))  # the headline: there is no room for more
-            told = {name: value for name, value in evaluated.metrics.items() if name in (first, self.watched)}
-            texts += metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
-            several = self._noun != "round" and len(self._evaluated) > 1
-            texts += whose_model(evaluated.peer) if several else []
+        if evaluated is None:
+            return []
+        found, headline = evaluated.metrics, next(iter(evaluated.metrics))
+        named = dict.fromkeys((headline, self.watched, *(found if every else ())))
+        told = {name: found[name] for name in named if name in found}
+        texts = metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
+        return texts + (whose_model(evaluated.peer) if evaluated.own_model else [])
+
+    def _after_metrics(self, elapsed_s: float) -> list[str]:
+        texts = list[str]()
         for name in self._own:
             if values := [peer.details[name] for peer in self._latest if name in peer.details]:
                 texts.append(f"{name} {number_text(max(values))}")
@@ -210,11 +224,6 @@ class Board:
         """State -> number of the known peers that are lost or have left."""
         states = Counter(peer.state for peer in self.peers.values())
         return {state: states[state] for state in ("lost", *GONE) if states[state]}
-
-    def _progress(self) -> str:
-        if self.version:
-            return f"{self._noun} {self.version:,}"
-        return self._begins
 
     def _awaited(self) -> str:
         """The stalled peers, for which the others wait, as text; "" if there are none."""
@@ -245,10 +254,10 @@ class Board:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
         terminal columns. While peers wait for others or sleep, a last line tells why."""
         if not self.peers:
-            return Phrases(self.phrases(elapsed_s))
+            return Phrases(self.phrases(elapsed_s, width))
         rows = [cells(peer, self._own, self.steps) for peer in self._rows()]
         columns = with_own(name for name in self._own if any(name in peer.details for peer in self.peers.values()))
-        return Group(Phrases(self.phrases(elapsed_s)), fitted(columns, rows, width), *self._idle())
+        return Group(Phrases(self.phrases(elapsed_s, width)), fitted(columns, rows, width), *self._idle())
 
     def _idle(self) -> list[Text]:
         """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do

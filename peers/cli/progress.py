@@ -217,7 +217,8 @@ class Progress:
         self._last_line, self._changed, self._untold = now, False, []
         with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
             if self._errors.isatty():  # which would break a long line within a word
-                folded = between_phrases(self._board.phrases(self._took_s), columns_of(self._errors))
+                columns = columns_of(self._errors)
+                folded = between_phrases(self._board.phrases(self._took_s, columns), columns)
                 text = "\n".join([*folded, *(between_words(event, self._errors) for event in events)])
             else:
                 text = "; ".join([self._board.headline(self._took_s), *events])

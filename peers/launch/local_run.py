@@ -16,7 +16,6 @@ from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.ends import why_over
 from ..records.result import Lost, Result
-from ..records.tally import told_by
 from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..settings.fields import SettingsError
@@ -200,8 +199,7 @@ class LocalRun:
         wrong += failed_afterwards(launch.peers)[:1] if self.script else []
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
-        measured = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
-        last = measured[-1][1] if measured else {}
+        ends = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
         failed = [
             Lost(
                 peer=peer.orders.name,
@@ -215,9 +213,8 @@ class LocalRun:
             self.folder,
             display.heard,
             wall_s=wall_s,
-            metrics=last.get("metrics"),
-            metrics_of=told_by([(name, end["metrics"]) for name, end in measured]),
-            scales=last.get("scales"),
+            measured=[(name, end["metrics"]) for name, end in ends],
+            scales=ends[-1][1].get("scales") if ends else None,
             end=_end(launch),
             why=why_over(finished=not stopped, script=self.script, role=self.role or ""),
             goal=self.settings.own.goal(),

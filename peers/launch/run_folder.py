@@ -23,7 +23,7 @@ from ..records.losses import with_known
 from ..records.metrics import scale_of
 from ..records.result import Best, Lost, PeerSummary, Result
 from ..records.run import COMMAND_FILE, FAILURE_FILE, RESULT_FILE, SETTINGS_FILE, read_result, read_run
-from ..records.tally import Tally, tally_of
+from ..records.tally import Tally, tally_of, told_by
 from ..run_settings.settings import Settings
 from ..whole_file import write_whole
 
@@ -193,8 +193,7 @@ def conclude(
     heard: Tally,
     *,
     wall_s: float,
-    metrics: Mapping[str, float] | None = None,
-    metrics_of: str = "",
+    measured: Sequence[tuple[str, Mapping[str, float]]] = (),
     scales: Mapping[str, str] | None = None,
     end: End | None = None,
     why: str = "",
@@ -209,12 +208,12 @@ def conclude(
     """The result of a run, from the records in its folder, or from those that the launcher has `heard` if the folder
     has fewer. `keep_result` writes it.
 
-    `wall_s`: seconds of real time, of a resumed run from its first beginning. `metrics`: metrics of the final model,
-    with their `scales` and `metrics_of`, as in `Result`; without them the result has those of the records. `end`: why
-    the run is over; None: no peer reports a setting that has ended it, and it is over because of `why`, in words; "":
-    it is not over, or nobody knows. `goal`: at which it was to end; None: at no such one. `lost`: peers that the
-    launcher or the simulation knows to be lost, with reason and time, which the records of the others cannot tell
-    (`with_known`).
+    `wall_s`: seconds of real time, of a resumed run from its first beginning. `measured`: of each peer that has
+    evaluated the final model, its name and the metrics, with their `scales`, as in `Result`, which has those of the
+    last one; empty: it has those of the records. `end`: why the run is over; None: no peer reports a setting that has
+    ended it, and it is over because of `why`, in words; "": it is not over, or nobody knows. `goal`: at which it was to
+    end; None: at no such one. `lost`: peers that the launcher or the simulation knows to be lost, with reason and time,
+    which the records of the others cannot tell (`with_known`).
     Of a simulation only: `consensus`: how close the peers' models were at the end; `virtual_s`: the seconds of the
     simulated world; `digest`: of its events; `broken`: the promise that did not hold. `report`: the result names a
     report.
@@ -225,16 +224,17 @@ def conclude(
     except (OSError, ValueError):
         read, noun = Tally(), heard.noun
     told = read if read.records >= heard.records else heard
-    measured, units = (metrics, scales or {}) if metrics else (told.metrics, told.scales)
+    metrics, units = (measured[-1][1], scales or {}) if measured else (told.metrics, told.scales)
+    whose = told_by(measured, own_models=told.own_models) if measured else told.metrics_of
     return Result(
-        metrics=measured,
+        metrics=metrics,
         metric_scales=units,
-        metrics_at=told.exchanges if metrics else told.metrics_at,
-        metrics_of=metrics_of if metrics else told.metrics_of,
+        metrics_at=told.last_of(whose) if measured else told.metrics_at,
+        metrics_of=whose,
         best=_best_in(folder),
         ended_by=None if end is None else end.by,
         ended_why=why if end is None else end.why,
-        missed=_missed(goal, end, measured, units),
+        missed=_missed(goal, end, metrics, units),
         loss=told.loss,
         wall_s=wall_s,
         noun=noun,

@@ -143,6 +143,8 @@ class ExchangeRecord:
     metric_scales: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
     unit. Empty text: not declared."""
+    own_model: bool = False
+    """Peers agree on no model, and this exchange's is the recording peer's own."""
     details: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
     """The conversation's own numbers, by the names of its columns."""
 

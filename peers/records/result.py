@@ -97,10 +97,10 @@ class Result:
     """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
     unit. Empty text: not declared."""
     metrics_at: int | None = None
-    """Number of the exchange that gave this model."""
+    """Number of the exchange that gave this model, of the peer in `metrics_of` if it names one."""
     metrics_of: str = ""
-    """The peer that reported these metrics, where peers reported different ones of the same exchange, as they do where
-    each has a model of its own; empty: there is one model."""
+    """The peer that reported these metrics, where each peer has a model of its own, or peers reported different ones of
+    the same exchange; empty: there is one model."""
     best: Best | None = None
     """The best evaluated model by the task's headline metric, of those that could be written. None: no model was
     evaluated, the task does not say which values are better, or the run writes no checkpoints, as that of a script or a

@@ -47,8 +47,8 @@ class Tally:
         """Number of the exchange that gave that model."""
         self.metrics_of = ""
         """As in `Result`."""
-        self._last = (0, -math.inf, math.nan)
-        """Number of the last averaged round, the time of its latest record, and the training loss in it."""
+        self._last: dict[str, ExchangeRecord] = {}
+        """Peer -> the latest record of the last exchange in which it took part."""
         self._comers = Comers()
         for record in records:
             self.update(record)
@@ -69,13 +69,23 @@ class Tally:
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and record.version >= (self.metrics_at or 0):
                 same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
-                if self.metrics_of or (same and not alike(self.metrics, record.metrics)):
+                if record.own_model or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
                     self.metrics_of = record.peer
                 self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
-            if not record.caught_up and (record.version, record.time_s) > self._last[:2]:
-                self._last = (record.version, record.time_s, record.loss)
+            if not record.caught_up:
+                self._last[record.peer] = max(self._last.get(record.peer, record), record, key=_place)
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):
             self.saved = max(self.saved or 0, int(saved[1]))
+
+    @property
+    def own_models(self) -> bool:
+        """Whether the peers agree on no model, and each has its own."""
+        return any(record.own_model for record in self._last.values())
+
+    def last_of(self, peer: str) -> int:
+        """The number of the last exchange of the peer with this name; of all, if none is recorded of such a peer."""
+        last = self._last.get(peer)
+        return self.exchanges if last is None else last.version
 
     @property
     def elsewhere(self) -> tuple[Elsewhere, ...]:
@@ -88,7 +98,7 @@ class Tally:
         """The training loss of the last round. Where exchanges are not rounds, the mean of the peers' last losses,
         without those of lost peers, which are of old models, unless all are lost. NaN before there is one."""
         if self.noun == "round":
-            return self._last[2]
+            return max(self._last.values(), key=_place).loss if self._last else math.nan
         losses = {name: peer.loss for name, peer in self._peers.items() if math.isfinite(peer.loss)}
         gone = {one.peer for one in self.lost if not one.back}
         present = [loss for name, loss in losses.items() if name not in gone]
@@ -103,6 +113,10 @@ class Tally:
     def peers(self) -> dict[str, PeerSummary]:
         """Each peer's totals, from its own records, in natural order of the names."""
         return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
+
+
+def _place(record: ExchangeRecord) -> tuple[int, float]:
+    return record.version, record.time_s
 
 
 def tally_of(run: Run) -> Tally:
@@ -128,11 +142,12 @@ def of_servers(peers: Sequence[PeerSummary]) -> bool:
     return bool(peers) and all(peer.role for peer in peers)
 
 
-def told_by(measured: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+def told_by(measured: Sequence[tuple[str, Mapping[str, float]]], *, own_models: bool) -> str:
     """The value of `Result.metrics_of` for a result that has the metrics of the last of these peers, given as (name,
-    its metrics): that peer's name if another one has another value of a metric, else ""."""
+    its metrics): that peer's name if each has a model of its own (`own_models`), or another one has another value of a
+    metric; else ""."""
     name, last = measured[-1] if measured else ("", {})
-    return "" if all(alike(metrics, last) for _, metrics in measured) else name
+    return "" if all(alike(metrics, last) for _, metrics in measured) and not own_models else name
 
 
 def saved_text(version: int, noun: Noun = "round") -> str:

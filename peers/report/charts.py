@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final, Literal
 
 from ..records.units import bytes_text, moment_text, plain
-from .overview import Absence, Point
+from .curves import Point, differ
+from .overview import Absence
 from .quantities import Kind, Quantity
 
 Figure = dict[str, Any]
 
 MOST_POINTS: Final = 1500
+MOST_NAMED: Final = 3
+"""The most peers that the text at a point names."""
 MOST_LOUD: Final = 12
 """If peers were lost more often than this, the marks are drawn faintly, so that they do not cover the curves."""
+TITLE_LETTERS: Final = 26
+"""The most letters on a line of a vertical axis' title."""
 GRID: Final = "rgba(128,140,155,0.18)"
 LOST_INK: Final = "#c2412d"
 NOWHERE: Final = "rgba(0,0,0,0)"
@@ -80,10 +86,10 @@ def size_axis(end: float) -> Axis:
 
 
 def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
-    """The chart of a quantity at the points of `axis`, as a plotly figure, with a dotted line where a peer was lost,
-    and for a loss with the band between the peers; None when no point has a finite value."""
+    """The chart of a quantity along `axis`, as a plotly figure, with a dotted line where a peer was lost, and for a
+    loss with the band between the peers; None when no point has a finite value."""
     stepped = quantity.kind == "count"
-    points = [point for point in axis.points if quantity.of(point) is not None]
+    points = [point for point in quantity.points if quantity.of(point) is not None]
     points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
     values = [value if value is not None and math.isfinite(value) else None for value in map(quantity.of, points)]
     finite = [value for value in values if value is not None]
@@ -100,8 +106,7 @@ def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> F
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     layout = base_layout(axis)
-    title = {"text": escape(quantity.title), "standoff": 12}
-    layout["yaxis"] |= {"title": title, "automargin": True} | value_axis(quantity.kind, finite, wide=quantity.wide)
+    layout["yaxis"] |= value_title(quantity.title) | value_axis(quantity.kind, finite, wide=quantity.wide)
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     return {"data": [*(_band(axis, points, quantity.ink) if quantity.kind == "loss" else ()), line], "layout": layout}
 
@@ -120,6 +125,14 @@ def base_layout(axis: Axis) -> Figure:
         "xaxis": lines | {"title": {"text": axis.title, "standoff": 8}, "range": [0, (axis.end or 1) * 1.015]},
         "yaxis": dict(lines),
     }
+
+
+def value_title(*lines: str) -> Figure:
+    """The plotly settings of the title of a vertical axis. One of `lines` that is longer than a chart is high is broken
+    behind commas, and else at its words: plotly draws it whole, and over the titles of the charts beside it."""
+    parts = (part for line in lines for part in (line.split(", ") if len(line) > TITLE_LETTERS else [line]))
+    broken = (escape(line) for part in parts for line in textwrap.wrap(part, TITLE_LETTERS))
+    return {"title": {"text": "<br>".join(broken), "standoff": 12}, "automargin": True}
 
 
 def plain_layout(title: str) -> Figure:
@@ -167,16 +180,11 @@ def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
     return place | {"text": text, "hovertext": hover, "showarrow": False, "font": {"size": 11, "color": LOST_INK}}
 
 
-def differ(points: Sequence[Point]) -> bool:
-    """Whether the peers' losses differ at one of the points, so that a band is drawn about their mean."""
-    return any(point.high - point.low > 1e-6 * abs(point.high) for point in points)
-
-
 def _band(axis: Axis, points: Sequence[Point], ink: str) -> list[Figure]:
     """The band from the lowest to the highest loss among the peers, where they differ."""
     if not differ(points):
         return []
-    points = [point for point in points if math.isfinite(point.loss)]
+    points = [point for point in points if math.isfinite(point.value)]
     edge: Figure = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     edge["x"] = [axis.of(point) for point in points]
     fill = {"fill": "tonexty", "fillcolor": f"rgba({', '.join(str(int(ink[i : i + 2], 16)) for i in (1, 3, 5))}, 0.16)"}
@@ -202,8 +210,19 @@ def value_axis(kind: Kind, values: Sequence[float], *, wide: bool) -> Figure:
 def _hover(quantity: Quantity, point: Point) -> str:
     value = quantity.of(point)
     shown = "-" if value is None else quantity.text(value)
-    sent = bytes_text(point.bytes_sent)
-    return f"<b>{escape(shown)}</b><br>{quantity.noun} {point.version:,} · {moment_text(point.time_s)} · {sent} sent"
+    number = f"s {point.first:,} to {point.version:,}" if point.first < point.version else f" {point.version:,}"
+    told = [f"{quantity.noun}{number}{_whose(quantity, point)}", moment_text(point.time_s)]
+    return f"<b>{escape(shown)}</b><br>{' · '.join((*told, bytes_text(point.bytes_sent)))} sent"
+
+
+def _whose(quantity: Quantity, point: Point) -> str:
+    """' of peers 0 and 2', where exchanges or metrics are those of single peers; else ''."""
+    if quantity.noun == "round" and not quantity.averaged:
+        return ""
+    if len(point.peers) > MOST_NAMED:
+        return f" of {len(point.peers):,} peers"
+    named = ", ".join(escape(plain(name, 20)) for name in point.peers)
+    return f" of peer{'s' * (len(point.peers) > 1)} {named}"
 
 
 def _unit(end: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:

@@ -27,7 +27,8 @@ from ..records.units import (
     seconds_text,
     whose_model,
 )
-from .overview import Absence, Point
+from .curves import Point
+from .overview import Absence
 from .tables import safe
 
 
@@ -45,7 +46,7 @@ def tiles(run: Run, peers: Sequence[PeerSummary], points: Sequence[Point], missi
         _tile(metric_label(name), metric_text(value, scale_of(name, _scales(run))), _measured(run, told, name))
         for name, value in first_metrics(told.metrics.items())
     ]
-    loss = result.loss if result else (points[-1].loss if points else math.nan)
+    loss = result.loss if result else (points[-1].value if points else math.nan)
     sent, shared = sum(peer.bytes_sent for peer in peers), sum(peer.bytes_shared for peer in peers)
     more = f"and {bytes_text(shared)} in shared memory" if shared else f"{bytes_text(sent / max(1, len(peers)))} a peer"
     lost, servers = [absence for absence in missing if absence.lost_s], sum(bool(peer.role) for peer in peers)
@@ -103,9 +104,10 @@ def ending(run: Run) -> str:
 
 
 def command(run: Run) -> str:
-    """The command that repeats the run, those that resumed it, and the digest of a simulation, by which a repetition
-    can be compared; "" if none is known."""
-    known = [("Run it again", run.command), *(("Resumed by", text) for text in dict.fromkeys(run.resumed_by))]
+    """The command that repeats the run, without its folder, which can hold no other; those that resumed it; and the
+    digest of a simulation, by which a repetition can be compared. "" if none is known."""
+    resumed = [("Resumed by", text) for text in dict.fromkeys(run.resumed_by)]
+    known = [("Run it again, in a new folder", run.command), *resumed]
     known += [("Digest", run.result.digest or "")] if run.result else []
     rows = [f"<span>{label}</span><code>{_words(plain(text, 2000))}</code>" for label, text in known if text]
     return f'<div class="card command">{"".join(rows)}</div>' if rows else ""

@@ -1,44 +1,15 @@
-"""A summary of a run of any size: its learning curve, its missing and stalled peers, and the totals of each peer."""
+"""A summary of a run of any size: its missing and stalled peers, and the totals of each peer."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
-from statistics import fmean, median
-from typing import Final
+from collections.abc import Iterable, Sequence
 
-from ..records.records import ExchangeRecord
 from ..records.result import PeerSummary
 from ..records.run import Run
 from ..records.tally import Tally, nothing
-
-STRETCHES: Final = 300
-"""Most points on the curve of a run whose peers are not in step."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """A point of the run's curve, over the records of one round, or of one stretch of time."""
-
-    time_s: float
-    version: int
-    """The highest number of an exchange among these records."""
-    bytes_sent: int
-    """Bytes sent by all peers since the run started."""
-    loss: float
-    """Mean of the finite training losses; NaN when there are none. `low` and `high` are the means of the peers with the
-    lowest and the highest ones."""
-    low: float
-    high: float
-    metrics: Mapping[str, float]
-    """By name, means over the peers that evaluated."""
-    details: Mapping[str, float]
-    """By name, medians over the peers that told them."""
-    members: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,27 +56,6 @@ def standstills(run: Run) -> list[Standstill]:
             end = "lost" if event.event == "lost" else "went on"
             over.append(dataclasses.replace(under_way.pop(event.subject), end=end))
     return sorted([*over, *under_way.values()], key=lambda standstill: standstill.since_s)
-
-
-def curve(run: Run) -> list[Point]:
-    """The points of the run's curve, in order of time: one for each round. Where exchanges are not rounds, or rounds of
-    different peers overlap in time, one for each of at most `STRETCHES` stretches of equal time."""
-    made = [record for record in run.exchanges if not record.caught_up] or list(run.exchanges)
-    times = [record.time_s for record in run.exchanges]
-    sent = list(accumulate((record.bytes_sent for record in run.exchanges), initial=0))
-    groups = _grouped(made, [record.version for record in made])
-    ends = [group[-1].time_s for group in groups]
-    if made and (run.noun != "round" or ends != sorted(ends)):
-        width = times[-1] / _stretches(run, made) or 1.0
-        groups = _grouped(made, [math.ceil(record.time_s / width) for record in made])
-    return [_point(group, sent[bisect_right(times, group[-1].time_s)]) for group in groups]
-
-
-def _stretches(run: Run, made: Sequence[ExchangeRecord]) -> int:
-    """Number of stretches of time into which the curve is cut. Where exchanges are not rounds, it is so small that most
-    peers make an exchange in each stretch: the mean loss would jump between stretches of different peers."""
-    each = Counter(record.peer for record in made)
-    return STRETCHES if run.noun == "round" else min(STRETCHES, round(median(each.values())))
 
 
 def absences(run: Run) -> list[Absence]:
@@ -200,43 +150,6 @@ def totals(run: Run) -> list[PeerSummary]:
     own, roles = Tally(run.exchanges).peers, {event.peer: event.role for event in run.events if event.role}
     found = (own.get(name) or told.get(name) or nothing(name) for name in run.peers)
     return [dataclasses.replace(peer, role=roles.get(peer.peer, peer.role)) for peer in found]
-
-
-def _grouped(records: Iterable[ExchangeRecord], keys: Iterable[int]) -> list[list[ExchangeRecord]]:
-    groups: dict[int, list[ExchangeRecord]] = {}
-    for key, record in zip(keys, records, strict=True):
-        groups.setdefault(key, []).append(record)
-    return [groups[key] for key in sorted(groups)]
-
-
-def _point(group: Sequence[ExchangeRecord], bytes_sent: int) -> Point:
-    losses = [record.loss for record in group if math.isfinite(record.loss)]
-    each = _by_name({record.peer: record.loss} for record in group if math.isfinite(record.loss))
-    means = [fmean(of_peer) for of_peer in each.values()]
-    return Point(
-        time_s=group[-1].time_s,
-        version=max(record.version for record in group),
-        bytes_sent=bytes_sent,
-        loss=fmean(losses) if losses else math.nan,
-        low=min(means, default=math.nan),
-        high=max(means, default=math.nan),
-        metrics={name: _mean(values) for name, values in _by_name(record.metrics for record in group).items()},
-        details={name: median(values) for name, values in _by_name(record.details for record in group).items()},
-        members=max(record.members for record in group),
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean. Of equal values it is the value itself, so that an int, which is shown without decimals, stays one."""
-    return values[0] if values.count(values[0]) == len(values) else fmean(values)
-
-
-def _by_name(rows: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            values.setdefault(name, []).append(value)
-    return values
 
 
 def _episodes(when: Sequence[float], alive: Sequence[float]) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ from ..records.units import (
     number_text,
     plain,
 )
-from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout, value_axis
+from .charts import MOST_POINTS, Axis, Figure, absence_marks, base_layout, value_axis, value_title
 from .overview import Absence
 from .quantities import Kind, is_wide, metric_kind, metric_title
 
@@ -119,7 +119,7 @@ def _line(
 
 def _layout(axis: Axis, missing: Sequence[Absence], title: str, values: Sequence[float], kind: Kind) -> Figure:
     layout = base_layout(axis)
-    layout["yaxis"] |= {"title": {"text": escape(plain(title, 60)), "standoff": 12}, "automargin": True}
+    layout["yaxis"] |= value_title(plain(title, 60))
     layout["yaxis"] |= value_axis(kind, values, wide=kind != "share" and is_wide(values)) if values else {}
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     return layout

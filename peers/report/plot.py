@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from ..records.run import Run
-from .charts import Figure, curve_chart, time_axis
-from .overview import absences, curve
+from .charts import Figure, curve_chart, time_axis, value_title
+from .curves import curve
+from .overview import absences
 from .quantities import Quantity, quantities
 
 _ROW_PX = 240
@@ -33,15 +33,15 @@ def plotted(run: Run, names: Sequence[str] = ()) -> Any:
     wanted = [quantity for name, quantity in drawn.items() if not names or name in names]
     charts = [(chart, quantity) for quantity in wanted if (chart := curve_chart(quantity, axis, missing))]
     for chart, quantity in charts:
-        chart["layout"]["yaxis"]["title"]["text"] = _title(quantity)
+        chart["layout"]["yaxis"] |= value_title(*_title(quantity))
     return Plotted(_stacked([chart for chart, _ in charts]))
 
 
-def _title(quantity: Quantity) -> str:
-    """The title of the vertical axis of a chart that has no heading."""
+def _title(quantity: Quantity) -> tuple[str, ...]:
+    """The lines of the title of the vertical axis of a chart that has no heading."""
     if quantity.kind != "count" or quantity.title.lower() in quantity.heading.lower():
-        return escape(quantity.heading if quantity.kind == "count" else quantity.title)
-    return f"{escape(quantity.heading)}<br>{escape(quantity.title)}"
+        return (quantity.heading if quantity.kind == "count" else quantity.title,)
+    return quantity.heading, quantity.title
 
 
 def _stacked(charts: Sequence[Figure]) -> Figure:

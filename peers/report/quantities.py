@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from ..records.columns import Noun, heading, shown, unit
 from ..records.metrics import Scale, scale_of
-from ..records.run import Run, natural
+from ..records.run import Run
 from ..records.units import first_metrics, loss_text, metric_label, metric_text, number_text, plain
-from .overview import Point
+from .curves import Point, averaged, measured
 
 MOST_COLUMNS: Final = 6
 """More columns of a conversation than these are not drawn."""
@@ -23,18 +23,20 @@ _SHARE_INK, _METRIC_INK = "#3d8b6e", "#b07a3f"
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
     """The quantity of a curve. `heading`: heading of its chart; `title`: title of its axis; `ink`: colour of its curve;
-    `of`: its value at a point, None: not measured; `text`: formats a value; `noun`: the word for an exchange. A
-    quantity of kind `count` is drawn in steps: a point's value held since the point before. `wide`: its axis is
-    logarithmic."""
+    `points`: of its curve; `of`: its value at one, None: not measured; `text`: formats a value; `noun`: the word for an
+    exchange. A quantity of kind `count` is drawn in steps: a point's value held since the point before. `wide`: its
+    axis is logarithmic. `averaged`: the peers of whose different metrics the curve is the mean."""
 
     heading: str
     title: str
     ink: str
     kind: Kind
+    points: Sequence[Point]
     of: Callable[[Point], float | None]
     text: Callable[[float], str]
     noun: Noun
     wide: bool = False
+    averaged: Sequence[str] = ()
 
 
 def is_wide(values: Iterable[float]) -> bool:
@@ -46,29 +48,31 @@ def is_wide(values: Iterable[float]) -> bool:
 
 def quantities(run: Run, points: Sequence[Point]) -> Mapping[str, Quantity]:
     """Name of a chart -> the quantity that it draws, for the report of this run: the loss, the first metrics, at most
-    `MOST_COLUMNS` columns, and the number of peers ("members"). `points`: of the run's curve."""
+    `MOST_COLUMNS` columns, and the number of peers ("members"). `points`: of the run's `curve`."""
     found = {
         "loss": Quantity(
             heading="Loss",
             title="training loss",
             ink="#3f6fb0",
             kind="loss",
-            of=lambda point: point.loss,
+            points=points,
+            of=_value_of,
             text=loss_text,
             noun=run.noun,
             wide=is_wide(record.loss for record in run.exchanges if not record.caught_up),
         )
     }
     scales = run.scales
-    for name in first_metrics(dict.fromkeys(name for point in points for name in point.metrics)):
+    for name in first_metrics(dict.fromkeys(name for record in run.exchanges for name in record.metrics)):
         found[_free(metric_label(name), found)] = _metric(run, name, scale_of(name, scales))
     for name, title in [*shown(run.columns).items()][:MOST_COLUMNS]:
-        found[_free(plain(name, 40), found)] = _column(name, plain(title, 80), run.noun)
+        found[_free(plain(name, 40), found)] = _column(name, plain(title, 80), points, run.noun)
     found[_free("members", found)] = Quantity(
         heading=f"Peers in {'a round' if run.noun == 'round' else 'an exchange'}",
         title="peers",
         ink="#66788a",
         kind="count",
+        points=points,
         of=lambda point: point.members,
         text="{:g} peers".format,
         noun=run.noun,
@@ -87,42 +91,38 @@ def metric_kind(scale: Scale) -> Kind:
     return "share" if scale.unit == "%" else "metric"
 
 
-def evaluators(run: Run) -> list[str]:
-    """The peers whose evaluations a metric's curve puts together, in natural order: where exchanges are not rounds, all
-    that have evaluated; else none, as they have one model."""
-    told = {record.peer for record in run.exchanges if record.metrics}
-    return sorted(told, key=natural) if run.noun != "round" else []
-
-
 def _metric(run: Run, name: str, scale: Scale) -> Quantity:
-    kind, peers = metric_kind(scale), len(evaluators(run))
-    mean = f", mean of {peers:,} peers" if peers > 1 else ""
+    kind, points = metric_kind(scale), measured(run, name)
+    mean = f", mean of {len(peers):,} peers" if (peers := averaged(points)) else ""
     return Quantity(
         heading=metric_label(name),
         title=metric_title(name, scale) + mean,
         ink=_SHARE_INK if kind == "share" else _METRIC_INK,
         kind=kind,
-        of=partial(_metric_of, name),
+        points=points,
+        of=_value_of,
         text=partial(metric_text, scale=scale),
         noun=run.noun,
         wide=kind == "metric" and is_wide(one.metrics[name] for one in run.exchanges if name in one.metrics),
+        averaged=peers,
     )
 
 
-def _column(name: str, title: str, noun: Noun) -> Quantity:
+def _column(name: str, title: str, points: Sequence[Point], noun: Noun) -> Quantity:
     return Quantity(
         heading=heading(title),
         title=unit(title) or heading(title),
         ink="#7a5ea8",
         kind="count",
+        points=points,
         of=partial(_detail_of, name),
         text=partial(_with_unit, unit(title)),
         noun=noun,
     )
 
 
-def _metric_of(name: str, point: Point) -> float | None:
-    return point.metrics.get(name)
+def _value_of(point: Point) -> float:
+    return point.value
 
 
 def _detail_of(name: str, point: Point) -> float | None:

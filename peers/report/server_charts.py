@@ -11,7 +11,7 @@ from typing import Final
 from ..records.run import Run, natural
 from ..records.tally import elsewhere_in
 from ..records.units import bytes_text, count_text, plain
-from .charts import Figure, base_layout, legend, plain_layout, size_axis
+from .charts import Figure, base_layout, legend, plain_layout, size_axis, value_title
 from .scene_charts import RECEIVED_INK, SENT_INK, name_axis
 from .talk_map import talked
 
@@ -94,7 +94,7 @@ def _histogram(counted: Mapping[str, int]) -> Figure:
         bars[staleness // width] += count
     layout = plain_layout("staleness (updates between pull and push)")
     layout["xaxis"] |= {"dtick": 1} if len(told) and max(told) <= 12 else {}
-    layout["yaxis"] |= {"title": {"text": "of all pushes", "standoff": 12}, "tickformat": ".0%", "automargin": True}
+    layout["yaxis"] |= value_title("of all pushes") | {"tickformat": ".0%"}
     layout |= {"bargap": 0.12}
     texts = []
     for bar, count in sorted(bars.items()):

@@ -18,7 +18,8 @@ from ..records.columns import shown
 from ..records.run import Run
 from ..records.units import metric_label
 from ..whole_file import write_whole
-from .overview import absences, curve
+from .curves import curve, measured
+from .overview import absences
 from .timeline import Slot, slots
 
 TraceEvent = dict[str, Any]
@@ -63,12 +64,18 @@ def _process(pid: int, name: str) -> Iterator[TraceEvent]:
 
 def _counters(run: Run) -> Iterator[TraceEvent]:
     for point in curve(run):
-        metrics = {metric_label(name): value for name, value in point.metrics.items()}
         details = {name: point.details[name] for name in shown(run.columns) if name in point.details}
-        for name, value in (metrics | details | {"loss": point.loss}).items():
-            if math.isfinite(value):
-                counter = {"ph": "C", "pid": RUN_PID, "tid": 0, "ts": _micros(point.time_s)}
-                yield counter | {"name": name, "args": {name: value}}
+        for name, value in (details | {"loss": point.value}).items():
+            yield from _counter(name, value, point.time_s)
+    for name in dict.fromkeys(name for record in run.exchanges for name in record.metrics):
+        for point in measured(run, name):
+            yield from _counter(metric_label(name), point.value, point.time_s)
+
+
+def _counter(name: str, value: float, time_s: float) -> Iterator[TraceEvent]:
+    if math.isfinite(value):
+        counter = {"ph": "C", "pid": RUN_PID, "tid": 0, "ts": _micros(time_s)}
+        yield counter | {"name": name, "args": {name: value}}
 
 
 def _exchange(slot: Slot, pid: int) -> Iterator[TraceEvent]:

@@ -26,6 +26,7 @@ from .charts import (
     legend,
     numbers,
     plain_layout,
+    value_title,
 )
 from .overview import Absence
 from .scene_charts import name_axis
@@ -132,7 +133,7 @@ def _lines(
         )
     layout = base_layout(axis)
     values = [value for told in points.values() for _, value in told]
-    layout["yaxis"] |= {"title": {"text": title, "standoff": 12}, "automargin": True, "rangemode": "tozero"}
+    layout["yaxis"] |= value_title(title) | {"rangemode": "tozero"}
     layout["yaxis"] |= numbers(values) | ({"dtick": 1} if max(values, default=0) <= 8 else {})
     layout["shapes"], layout["annotations"] = absence_marks(axis, missing)
     if 1 < len(data) <= len(_INKS) and not layout["annotations"]:
@@ -151,7 +152,7 @@ def _waits(turns: Mapping[str, Sequence[ExchangeRecord]]) -> Figure:
     columns = [*_some(sorted({late for _, late in waited if late}, key=natural), MOST_AWAITED), ""]
     layout = plain_layout("the awaited worker")
     layout["height"] = max(280, 110 + 22 * len(rows))
-    layout["yaxis"] |= name_axis(rows) | {"title": {"text": "the waiting worker", "standoff": 12}}
+    layout["yaxis"] |= name_axis(rows) | value_title("the waiting worker")
     layout["xaxis"] |= {"tickvals": [*range(len(columns))], "showgrid": False, "ticks": "", "fixedrange": True}
     layout["xaxis"] |= {"ticktext": [_said(name or NOBODY) for name in columns], "automargin": True}
     heat = {

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Final
 
 from ..records.result import PeerSummary
-from ..records.run import Run
+from ..records.run import Run, natural
 from ..records.scene import Scene
 from ..records.tally import elsewhere_in, of_servers
 from ..records.units import count_text, plain
 from ..whole_file import write_whole
-from .charts import Figure, bytes_axis, curve_chart, differ, time_axis
+from .charts import Figure, bytes_axis, curve_chart, time_axis
+from .curves import Point, curve, differ
 from .gantt import MOST_ROWS, MOST_SLOTS, gantt_chart, rows
 from .headline import broken, command, ending, run_name, tiles
-from .overview import Absence, Point, absences, curve, standstills, totals
+from .overview import Absence, absences, standstills, totals
 from .own_models import own_charts
 from .page import CSS, SCRIPT
-from .quantities import Quantity, evaluators, quantities
+from .quantities import Quantity, quantities
 from .scene_charts import bytes_chart, presence_chart
 from .scene_map import network_map
 from .server_charts import range_table, served, server_charts
@@ -152,7 +153,7 @@ def _sections(
 <p class="note">{spent}{chosen}</p>
 <div class="card"><div id="timeline-time"></div></div>"""
     served = of_servers(peers)
-    told = "Losses and metrics are in the reports of the workers. " if served else _means(run, points)
+    told = "Losses and metrics are in the reports of the workers. " if served else _means(run, quantities)
     return f"""<h2>{"Over time" if served else "Learning"}</h2>
 <p class="note">{told}A dotted line: a peer was lost. Zooming one chart over time zooms them all, a
 double click zooms out.</p>
@@ -160,13 +161,15 @@ double click zooms out.</p>
 {time if spent else ""}"""
 
 
-def _means(run: Run, points: Sequence[Point]) -> str:
+def _means(run: Run, quantities: Mapping[str, Quantity]) -> str:
     """The sentences on the curves that put several peers together, as HTML."""
-    told = "Where the peers' losses differ, a band reaches from the lowest to the highest. " if differ(points) else ""
-    if len(who := evaluators(run)) > 1:
+    banded = any(differ(quantity.points) for quantity in quantities.values() if quantity.kind == "loss")
+    told = "Where the peers' losses differ, a band reaches from the lowest to the highest. " if banded else ""
+    if who := sorted({name for quantity in quantities.values() for name in quantity.averaged}, key=natural):
         named = f"peers {', '.join(plain(name, 40) for name in who)}"
         names = named if len(who) <= MOST_NAMES else count_text(len(who), "peer")
-        told += f"A point of a metric is the mean of the evaluations about that time, by {names}. "
+        when = "of that round" if run.noun == "round" else "after that exchange, or about that time"
+        told += f"A point of a metric is the mean of the evaluations {when}, by {names}. "
     return escape(told)
 
 

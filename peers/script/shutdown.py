@@ -55,16 +55,18 @@ async def shut_down(
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
         if session.control is None:
-            _keep_result(Path(session.orders.folder), measured, why)
+            _keep_result(Path(session.orders.folder), peer.name, measured, why)
     if error is not None:
         session.failed(error)
     await session.close()
 
 
-def _keep_result(folder: Path, measured: Mapping[str, Any], why: str) -> None:
+def _keep_result(folder: Path, name: str, measured: Mapping[str, Any], why: str) -> None:
     """Write `result.json` of this peer's records, and the trace, but no report, which takes seconds. If they cannot be
-    written, print a line on stderr. `why`: this peer has left the run."""
-    result = conclude(folder, Tally(), wall_s=spent(folder).wall_s, why=why, report=False, **measured)
+    written, print a line on stderr. `name`: the peer's; `why`: it has left the run."""
+    told, scales = [(name, measured["metrics"])] if measured["metrics"] else [], measured["scales"]
+    wall_s = spent(folder).wall_s
+    result = conclude(folder, Tally(), wall_s=wall_s, measured=told, scales=scales, why=why, report=False)
     try:
         keep_result(result, Tally())
     except (OSError, ValueError) as error:

@@ -139,14 +139,15 @@ class Training:
 
     async def _worked(self, work: Work) -> bool:
         """Do a work and bring its update to the conversation. The update, a whole model, is kept no longer. Returns
-        False when this peer was stopped first."""
+        False when this peer was stopped first. An evaluation that was made is brought even then: the best model goes by
+        it, so it has its record."""
         if (update := await self._do(work)) is None:
             return False
-        outcome = await self._sleep.unless(lambda: self._conversation.bring(update))
         if isinstance(work.job, Evaluate):
+            outcome = await self._conversation.bring(update)
             self._metrics = update.metrics
             await self._keep_best(work.job.vector, update.metrics)
-        elif outcome is not None:
+        elif (outcome := await self._sleep.unless(lambda: self._conversation.bring(update))) is not None:
             self._metrics = {}
         if outcome is not None:
             await self._after(outcome)
@@ -176,7 +177,7 @@ class Training:
         best, version = self._best, self._conversation.version
         if best is None or not best.improved(metrics):
             return
-        whose = self.peer.name if self._conversation.position().own_model else ""
+        whose = self.peer.name if self.peer.own_model else ""
         try:
             with self.peer.stalls.at_work("writing the best model"):
                 await self._replica.write_model(vector, lambda model: best.write(model, metrics, version, whose))
@@ -197,11 +198,16 @@ class Training:
         if outcome.note:
             self.peer.tell_once("period", outcome.note)
         self._replica.note(self.peer.note(outcome))
-        due = now() - self._saved_at >= self.peer.settings.checkpoint_every_s
+        due = now() - self._saved_at >= self.peer.settings.checkpoint_every_s and not self._leaves
         if self._keep is not None and due and not outcome.last:
             await self._replica.end_round(self._conversation.position())
             await self._save()
             self._saved_at = now()
+
+    @property
+    def _leaves(self) -> bool:
+        """Whether this peer is to stop or to sleep, before which it writes a checkpoint anyway."""
+        return self._stop.flag or self._sleep.is_due
 
     def _save_meanwhile(self) -> None:
         """Begin to write a checkpoint, unless one of the same agreed vector was begun. Called when this peer waits for
@@ -214,7 +220,7 @@ class Training:
     async def _save(self, *, failed: bool = False) -> str:
         """Write a checkpoint. Returns the reason if it could not be written, else "". `failed`: the training failed; a
         model that is not finite, or whose loss is not, is then replaced by the agreed model before it is written."""
-        if self._stop.flag or self._sleep.is_due or failed:
+        if self._leaves or failed:
             for outcome in await self._conversation.settle():
                 self._replica.note(self.peer.note(outcome))
             if not failed:  # what has failed may be the hook

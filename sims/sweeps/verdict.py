@@ -59,7 +59,7 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
         ends = isinstance(error, Hung | Deadlock)
         wrong = f"everybody comes to an end: {error}" if ends else f"no error is a surprise: {error!r}"
         entries = world.log.entries
-        simulated = Simulated({}, {}, entries[-1].time_s if entries else 0.0, world.network.digest)
+        simulated = Simulated([], {}, entries[-1].time_s if entries else 0.0, world.network.digest)
     return simulated, broken(scenario, world.log.entries) or wrong
 
 

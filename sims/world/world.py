@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ...peers.records.records import Record
-from ...peers.records.tally import told_by
 from ...peers.task.rng import derive
 from ...peers.task.task import Task
 from ...protocols.conversation import End
@@ -34,17 +33,15 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
-    by name; `metrics_of`: the number of the peer whose model they are of, "" if the peers' models have equal ones;
-    `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is over; None:
-    no peer tells."""
+    """The result of a simulation. `measured`: of each peer that has evaluated the final model, its number as text and
+    the metrics; `scales`: theirs, by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all
+    deliveries; `end`: why the run is over; None: no peer tells."""
 
-    metrics: Mapping[str, float]
+    measured: Sequence[tuple[str, Mapping[str, float]]]
     scales: Mapping[str, str]
     virtual_s: float
     digest: str
     end: End | None = None
-    metrics_of: str = ""
 
 
 class Hung(Exception):
@@ -236,8 +233,7 @@ class World:
         ended = [(str(life.index), life.result) for life in self.lives if life.result and life.result.metrics]
         last = ended[-1][1] if ended else None
         return Simulated(
-            metrics=last.metrics if last else {},
-            metrics_of=told_by([(name, result.metrics) for name, result in ended]),
+            measured=[(name, result.metrics) for name, result in ended],
             scales=last.scales if last else {},
             end=next((life.result.end for life in self.lives if life.result and life.result.end), None),
             virtual_s=virtual_s,

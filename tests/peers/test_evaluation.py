@@ -227,7 +227,7 @@ def test_a_result_says_of_which_round_its_accuracy_is(tmp_path: Path) -> None:
         file.append(replace(told[0], metrics={"accuracy": 0.5}))
         file.append(replace(told[1], metrics={}))
     earlier, final = (
-        conclude(tmp_path, Tally(), wall_s=1.0, metrics=metrics) for metrics in (None, {"accuracy": 0.75})
+        conclude(tmp_path, Tally(), wall_s=1.0, measured=told) for told in ([], [("0", {"accuracy": 0.75})])
     )
     assert (earlier.metrics, earlier.metrics_at, earlier.exchanges) == ({"accuracy": 0.5}, 1, 2)
     assert (final.metrics, final.metrics_at) == ({"accuracy": 0.75}, 2)

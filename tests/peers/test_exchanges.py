@@ -25,7 +25,7 @@ from samovar.peers.records.records import EventRecord, ExchangeRecord, Record, r
 from samovar.peers.records.result import Best
 from samovar.peers.records.run import RESULT_FILE, peer_file, read_run
 from samovar.peers.records.tally import Tally, saved_text
-from samovar.peers.report.overview import curve
+from samovar.peers.report.curves import curve
 from samovar.peers.report.write import page
 
 SCHEMA_1 = Path(__file__).parents[1] / "support" / "runs" / "schema_1"
@@ -166,7 +166,7 @@ def test_a_newer_schema_is_refused_in_one_line_that_says_so(gossip: Path) -> Non
 
 def test_the_output_of_json_is_result_json_and_the_result(gossip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, scales = {"perplexity": math.inf, "accuracy": 0.5}, {"perplexity": "lower", "accuracy": "higher %"}
-    result = conclude(gossip, Tally(), wall_s=31.0, metrics=metrics, scales=scales)
+    result = conclude(gossip, Tally(), wall_s=31.0, measured=[("anna", metrics)], scales=scales)
     Output(steps=0, columns=GOSSIP, as_json=True).end(result)
     printed_line = capsys.readouterr().out
     assert printed_line == (gossip / RESULT_FILE).read_text()

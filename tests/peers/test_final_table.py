@@ -23,7 +23,7 @@ from samovar.peers.records.losses import with_known
 from samovar.peers.records.metrics import numbers_of, scale_of
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
 from samovar.peers.records.result import Best, Lost, PeerSummary, Result
-from samovar.peers.records.tally import Tally
+from samovar.peers.records.tally import Tally, told_by
 from samovar.peers.records.units import (
     bytes_text,
     clock_text,
@@ -46,8 +46,23 @@ def test_metrics_of_peers_with_models_of_their_own_name_the_peer_that_told_them(
     later = committed("c", 2, metrics={"m": 0.6})
     tally = Tally([one, better, later])
     assert (tally.metrics, tally.metrics_of, tally.metrics_at) == ({"m": 0.6}, "c", 2)
+    own = [dataclasses.replace(one, own_model=True) for one in (one, other)]
+    assert [Tally(own[:count]).metrics_of for count in (1, 2)] == ["a", "b"], "whoever else has measured"
     result = Result(metrics={"m": 0.6}, metrics_of="c", loss=1.0, wall_s=1.0, exchanges=2, run="runs/x")
     assert re.search(r"m 0\.6000 +of peer c's model ", drawn(final_table(result)))
+
+
+def test_the_last_metrics_of_a_model_of_its_own_name_its_peer_and_that_peers_last_exchange(tmp_path: Path) -> None:
+    metrics = {"m": 0.5}
+    assert told_by([("a", metrics)], own_models=False) == told_by([("a", metrics)] * 2, own_models=False) == ""
+    assert told_by([("a", metrics), ("b", metrics)], own_models=True) == "b"
+    heard = Tally([committed("a", 9, own_model=True), committed("b", 7, own_model=True)])
+    assert heard.own_models
+    result = conclude(tmp_path, heard, wall_s=1.0, measured=[("b", metrics)])
+    assert (result.metrics, result.metrics_of, result.metrics_at) == (metrics, "b", 7)
+    one_model = Tally([committed("a", 9), committed("b", 7)])
+    result = conclude(tmp_path, one_model, wall_s=1.0, measured=[("b", metrics)])
+    assert (result.metrics, result.metrics_of, result.metrics_at) == (metrics, "", 9)
 
 
 def test_a_newcomers_result_tells_how_many_of_the_runs_exchanges_it_was_in() -> None:
@@ -90,7 +105,9 @@ def test_a_goal_that_was_not_reached_is_told_with_why_the_run_ended(
     why = {"samples": "enough samples", "stop": "rmse 0.4 in round 3, and the goal is rmse <= 0.5"}
     end = None if by is None else End.by_steps(1200, 1200) if by == "steps" else End(by, why[by])
     tally = Tally([committed("a", 3)])
-    result = conclude(tmp_path, tally, wall_s=1.0, metrics={"rmse": last}, end=end, goal=parse_goal("rmse <= 0.5"))
+    result = conclude(
+        tmp_path, tally, wall_s=1.0, measured=[("0", {"rmse": last})], end=end, goal=parse_goal("rmse <= 0.5")
+    )
     assert [text for text in headline(result) if text.startswith("ended")] == [told] * bool(told)
     seen = ending(dataclasses.replace(in_memory({}), result=result))
     assert ("not reached" in seen) == ("not reached" in told)

@@ -148,6 +148,14 @@ def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
     assert "right" not in board(both).headline(1.0)
 
 
+def test_further_metrics_are_shown_where_they_take_no_line_more() -> None:
+    metrics = {"nats": 2.0, "right": 0.5, "other": 3.0}
+    told = board(committed("a", 1, metrics=metrics, metric_scales={"right": "higher %"}))
+    wide, narrow = (drawn(told.render(1.0, width), width).splitlines()[0] for width in (120, 80))
+    assert "nats 2.000   right 50.00%   other 3.000   period" in wide
+    assert "nats 2.000   period" in narrow
+
+
 def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:
     found = board()
     found.gathers("1 of 2 workers")
@@ -159,14 +167,14 @@ def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None
 
 def test_the_peer_whose_own_model_was_evaluated_is_named() -> None:
     gossip = {"columns": {"neighbours": "Neighbours"}}
-    found, round_ = Board(steps=100, **gossip), Board(steps=100)
+    found, served = Board(steps=100, **gossip), Board(steps=100, **gossip)
     for told in (committed("0", 3, metrics={"m": 0.5}), committed("1", 3, metrics={"m": 0.25})):
-        found.update(told)
-        round_.update(told)
+        found.update(dataclasses.replace(told, own_model=True))
+        served.update(told)
     assert "m 0.2500   of peer 1's model   " in found.headline(1.0)
-    found.update(committed("0", 2, metrics={"m": 0.125}))
+    found.update(committed("0", 2, metrics={"m": 0.125}, own_model=True))
     assert "m 0.2500   of peer 1's model   " in found.headline(1.0), "an older exchange"
-    assert "of peer" not in round_.headline(1.0), "the peers of a round have one model"
+    assert "of peer" not in served.headline(1.0), "there is one model"
 
 
 def test_a_column_without_a_number_is_left_out() -> None:

@@ -119,7 +119,7 @@ def whole_words(command: str) -> str:
 def test_the_report_tells_how_the_run_was_started_and_each_way_in_which_it_was_resumed(run: Run) -> None:
     again = ("samovar train digits --resume run", "samovar train digits --resume run --steps 9")
     text = page(dataclasses.replace(run, resumed_by=(again[0], again[0], again[1])), "")
-    told = [("Run it again", run.command), *(("Resumed by", command) for command in again)]
+    told = [("Run it again, in a new folder", run.command), *(("Resumed by", command) for command in again)]
     rows = [f"<span>{label}</span><code>{whole_words(command)}</code>" for label, command in told]
     assert "".join(rows) in text
     assert "code i { display: inline-block" in text, "no line breaks between the hyphens of a flag"

@@ -189,7 +189,7 @@ def test_no_label_of_the_graph_is_cut_at_its_left_edge(run: Run) -> None:
 
 
 def test_a_curve_over_models_of_several_peers_says_of_which_it_is_the_mean(run: Run) -> None:
-    text = "mean of the evaluations about that time, by peers 0, 1, 2, 3, 4, 5."
+    text = "mean of the evaluations after that exchange, or about that time, by peers 0, 1, 2, 3, 4, 5."
     assert text in Page(page(run, "")).seen
     assert plotted(run, ["accuracy"]).layout.yaxis.title.text == f"accuracy, mean of {PEERS} peers"
     own = tuple(record for record in run.exchanges if record.peer == "0")

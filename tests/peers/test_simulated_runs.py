@@ -13,7 +13,7 @@ from tiers import soaked
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.task.task import TaskError, load_task
-from samovar.peers.training.loop import Ended, Training
+from samovar.peers.training.loop import Training
 from samovar.sims.measure import measured_step_time
 from samovar.sims.scenarios.scenario import Scenario
 from samovar.sims.world.loop import run_virtual
@@ -90,8 +90,8 @@ def test_evaluation_happens_once_a_round_and_at_the_end() -> None:
     simulated, records, _ = simulate(DIGITS, peers=3, period="20", steps=90, evaluate_every=2)
     evaluated = [r.version for r in records if isinstance(r, ExchangeRecord) and r.metrics]
     assert evaluated == [2, 4, 5]
-    assert Ended(True, simulated.metrics).finished
-    assert {*simulated.metrics} == {"accuracy"}
+    ((_, metrics),) = simulated.measured
+    assert {*metrics} == {"accuracy"}
 
 
 def test_a_loss_that_falls_below_zero_ends_no_run_and_is_told_once() -> None:

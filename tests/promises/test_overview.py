@@ -10,8 +10,9 @@ from synthetic import WHY, in_memory, synthetic_records
 
 from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import Run
-from samovar.peers.report.charts import absence_marks, differ, time_axis
-from samovar.peers.report.overview import Absence, absences, curve, standstills
+from samovar.peers.report.charts import absence_marks, time_axis
+from samovar.peers.report.curves import curve, differ
+from samovar.peers.report.overview import Absence, absences, standstills
 from samovar.peers.report.tables import missing_table, standstill_table
 from samovar.peers.report.timeline import slots
 

@@ -53,7 +53,8 @@ class End(NamedTuple):
 
 class TwoPeers:
     """A run of two peers that train, and of the servers that the settings ask for. `begun`: the checkpoint that each
-    goes on from. `stop_s`: when all are stopped, as by Ctrl-C.
+    goes on from. `stop_s`: when all are stopped, as by Ctrl-C; `stop`: the flag that stops all of them, for a task's
+    function to set.
 
     `kept` has each one's last checkpoint, `snapshots` those of every exchange by its number, and `ends` where each that
     trains ended. The last exchange of these was over after `took_s`. `computes`: where each took its local steps."""
@@ -65,9 +66,11 @@ class TwoPeers:
         *,
         latency: str = "5ms",
         stop_s: float | None = None,
+        stop: Stop | None = None,
         begun: Mapping[int, Snapshot] | None = None,
     ) -> None:
         self.settings, self._task, self._stop_s, self._begun = settings, task, stop_s, begun or {}
+        self._stop = stop or Stop()
         self._network_link = parse_link(f"100gbit,{latency}")
         self.kept: dict[int, Snapshot] = {}
         self.snapshots: dict[int, dict[int, Snapshot]] = defaultdict(dict)
@@ -82,7 +85,7 @@ class TwoPeers:
         return ends[: self.settings.peers]
 
     async def _peer(self, network: Network, part: int) -> End:
-        endpoint, stop, settings = endpoint_in(network, f"p{part}"), Stop(), self.settings
+        endpoint, stop, settings = endpoint_in(network, f"p{part}"), self._stop, self.settings
         role = role_of(settings, part)
         trainer = Trainer(
             self._task,
