@@ -66,7 +66,7 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
 ) -> None:
     """Vectors are so large that they are hashed in threads."""
     givers, size = [f"p{at}" for at in range(8)], 300_000
-    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(SIZE)))
+    estimates = Estimates(Differences(parse_codec("top_k:0.1")), Published(0, 0, torch.zeros(SIZE)))
     for at, giver in enumerate(givers, 1):
         estimates.took(giver, Published(1, 1, torch.full((size,), float(at))))
     hashed = list[int]()
