@@ -242,7 +242,8 @@ class NeighbourExchange:
         try:
             return await estimates.leads_to(known, difference), difference
         except ValueError as error:
-            raise WrongNumbers(peer, f"it gave what {estimates.differences.codec.name} does not decode: {error}") from None
+            by = estimates.differences.codec.name
+            raise WrongNumbers(peer, f"it gave what {by} does not decode: {error}") from None
 
     async def _arrived(self, answer: Envelope, like: Tensor, question: Question) -> Tensor:
         """The vector, of the size and dtype of `like` [n], of which the first bytes came with the answer; the others

@@ -95,11 +95,14 @@ class Contributions:
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
         before = self._averaging.growth.extended(before, contribution)
         samples, news = contribution.weight, self._news
+        parameters = self._averaging.growth.parameters(self._options.parameters, before)
+        if parameters is not None:
+            contribution = contribution._replace(statistics=before.vector.numel() - parameters)
         contribution = await self._pace.brought(
             contribution,
             period,
             before,
-            parameters=self._averaging.growth.parameters(self._options.parameters, before),
+            parameters=parameters,
             compute_s=spent.compute_s,
             steps=spent.steps,
         )

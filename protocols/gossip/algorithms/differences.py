@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ....aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
+from ....aggregation.codecs.partly import Partly
 from ...transport import PeerId
 
 DifferenceCodec = HopCodec | GatherCodec
@@ -33,23 +33,27 @@ class Differences:
 
     def nbytes(self, like: Tensor) -> int:
         """The exact number of bytes of the encoded difference of two vectors like `like` [n]."""
-        trained = like[: self.parameters]
-        return self.codec.encoded_bytes(trained.numel()) + like.nbytes - trained.nbytes
+        return self._partly(like).encoded_bytes(like.numel())
 
     def encoded(self, before: Tensor, vector: Tensor, round: int, sender: PeerId) -> tuple[Tensor, Tensor]:
         """For the sender: the new estimate [n] of its `vector` [n] in `round`, and the encoded difference, uint8, that
         leads to it from the estimate `before` [n]. Raises ValueError for a vector that the codec does not take, for
         example one that is not finite."""
-        end = self.parameters
-        difference = self.codec.encode(vector[:end] - before[:end], seed_of((round,), sender))
-        if end is not None:
-            difference = torch.cat((difference, vector[end:].view(torch.uint8)))
+        partly = self._partly(vector)
+        changed, trained = vector - before, vector.numel() - partly.exact
+        changed[trained:] = vector[trained:]
+        difference = partly.encode(changed, seed_of((round,), sender))
         return self.decoded(before, difference), difference
 
     def decoded(self, before: Tensor, difference: Tensor) -> Tensor:
         """The new estimate [n], with the same bits on all peers: that of the round `before` [n] plus the decoded
         `difference`, and the statistics in it. Raises ValueError when the codec cannot decode it."""
-        trained = before[: self.parameters]
-        coded = self.codec.encoded_bytes(trained.numel())
-        estimate = trained + self.codec.decode(difference[:coded], trained.numel(), before.dtype)
-        return torch.cat((estimate, difference[coded:].clone().view(before.dtype)))
+        partly = self._partly(before)
+        changed, trained = partly.decode(difference, before.numel(), before.dtype), before.numel() - partly.exact
+        estimate = before + changed
+        estimate[trained:] = changed[trained:]
+        return estimate
+
+    def _partly(self, like: Tensor) -> Partly:
+        exact = 0 if self.parameters is None else like.numel() - self.parameters
+        return Partly(self.codec, exact, like.dtype)
