@@ -89,6 +89,14 @@ class Contributions:
             base=update.base,
         )
 
+    def missed(self, update: Update) -> int:
+        """How many of the round's local steps are not taken by this peer, whose script has ended amid the round; 0: it
+        has not."""
+        if not update.final or update.steps >= self.due:
+            return 0
+        period = self._averaging.period
+        return period - period * update.steps // self.due
+
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
         """Average one round with all members (`LocalSGD.average`), and return its outcome. `spent`: this peer's local
         steps since its last average, and their time. Raises as that does."""
