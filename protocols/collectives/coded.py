@@ -35,8 +35,7 @@ forwards such a chunk is not to blame, so the sum goes on to all, as it does wit
 
 
 class CodedAllreduce(Allreduce):
-    """An `Allreduce` in which `codec` encodes all elements but the last `exact` + `tail`, which are sent as they
-    are."""
+    """An `Allreduce` in which `codec` encodes all elements but the last ones (`run`), which are sent as they are."""
 
     def __init__(
         self,
@@ -49,15 +48,16 @@ class CodedAllreduce(Allreduce):
         *,
         codec: HopCodec,
         tail: int,
-        exact: int = 0,
         guard: Guard | None = None,
     ) -> None:
         super().__init__(channel, inbox, group, schedule, stage_id, shares, guard=guard, tail=tail)
-        self._codec, self._plain = codec, exact + tail
+        self._codec = codec
         self._final: dict[int, bytes] = {}
 
-    async def run(self, vector: Tensor) -> Tensor:
-        self._coded_until = vector.numel() - self._plain
+    async def run(self, vector: Tensor, exact: int = 0) -> Tensor:
+        """As `Allreduce.run`. The last `tail` elements of `vector`, and the `exact` ones before these, are not
+        encoded."""
+        self._coded_until = vector.numel() - self._tail - exact
         cut = parts(vector.numel(), self._schedule.parts(len(self._members)), self._shares)
         self._starts = [part.start for part in cut]
         return await super().run(vector)

@@ -150,10 +150,9 @@ class Reducer:
                 shares,
                 codec=codec,
                 tail=tail,
-                exact=exact,
                 guard=guard,
             )
-            return await coded.run(vector)
+            return await coded.run(vector, exact)
         sums = await self._shared(vector.numel(), vector.dtype)
         if sums is not None:
             total = await sums.run(vector, _number(attempt, stage))
