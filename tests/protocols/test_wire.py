@@ -70,7 +70,7 @@ MULTIPLE = 10
 
 GOLDEN = [
     (
-        b"\x9e\x15\xcd\x03\xe8\xcd\x07\xd0\x00\x00\x05\xcd\x01\x2c\xce\x00\x08\x00\x00"
+        b"\x9e\x16\xcd\x03\xe8\xcd\x07\xd0\x00\x00\x05\xcd\x01\x2c\xce\x00\x08\x00\x00"
         b"\xcf\x00\x00\x00\x01\x00\x00\x00\x00\xa0\xaalink.Pulse\x07\xcc\xff\xcb\x40\x29\x00\x00\x00\x00\x00\x00",
         0,
         Frame(1000, 2000, Lane.LINK, 0, Pulse(7, 255, 12.5), "", (5, 300, 1 << 19, 1 << 32)),
@@ -145,7 +145,7 @@ def test_every_message_comes_back_as_it_went(name: str, tried: int) -> None:
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_21_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_22_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
     numbers = {"incarnation": frame.incarnation, "towards": frame.towards, "seq": frame.seq}
     again = encode(frame.message, payload_bytes, **numbers, channel=frame.channel, counts=frame.counts)
