@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...aggregation.mixing.topology import needs_capacities
 from ...protocols.channel import Channel
 from ...protocols.collectives.bound import Bound
+from ...protocols.gossip.algorithms.differences import Differences
 from ...protocols.gossip.capacities import Capacities
 from ...protocols.gossip.conversation import Gossip, Options
 from ...protocols.gossip.exchange import NeighbourExchange
@@ -31,7 +32,7 @@ def build(setup: Setup) -> Gossip:
         parameters = facts.layout.size
     state = State(0, 0, algorithm.begin(facts.vector, parameters), wished.period.value.start())
     if setup.resumed is not None:
-        saved = restored(setup.resumed.tensors, *setup.resumed.numbers["gossip"])
+        saved = restored(setup.resumed.tensors, *setup.resumed.numbers["gossip"], parameters=parameters)
         if saved.held.tensors.keys() != state.held.tensors.keys():
             raise ValueError(
                 f"this run began with another --algorithm than {wished.algorithm.text}: go on with that one"
@@ -51,10 +52,11 @@ def build(setup: Setup) -> Gossip:
     shares = Shares() if algorithm.splits else None
     channel, by_rounds = Channel(setup.endpoint, GOSSIP), not algorithm.pairs
     codec, steps = wished.difference_codec, setup.steps
-    exchange = NeighbourExchange(channel, first, codec, shares, by_rounds=by_rounds, steps=steps)
+    differences = None if codec is None else Differences(codec, parameters)
+    exchange = NeighbourExchange(channel, first, differences, shares, by_rounds=by_rounds, steps=steps)
     graph, bound = graph_of(setup, wished), Bound(wished.norm_limit)
     neighbourhood = (
-        PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound)
+        PairNeighbourhood(exchange, setup.membership, setup.stalls, graph, bound, parameters)
         if algorithm.pairs
         else Neighbourhood(exchange, setup.membership, setup.stalls, graph, bound, shares)
     )

@@ -18,6 +18,7 @@ from ..checkpoints.best import BestModel, best_path
 from ..checkpoints.checkpoint import CheckpointError, Snapshot, load, save
 from ..errors import is_plain, one_line
 from ..machine.process_memory import keep_freed_memory
+from ..machine.threads import threads_for
 from ..peer import Peer
 from ..records.ends import BY_USER
 from ..records.records import Record
@@ -49,7 +50,8 @@ async def run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
 
 async def _run_peer(session: Session, record: Callable[[Record], None]) -> Ended:
     orders, settings, endpoint = session.orders, session.settings, session.endpoint
-    torch.set_num_threads(orders.threads)  # for this thread, where small sums run; later threads inherit it
+    # for this thread, where small sums run; later threads inherit it
+    torch.set_num_threads(threads_for(settings.threads, orders.threads))
     compute, peer = ThreadCompute(), None
     try:
         replica, facts, resumed = await compute.run(lambda: _build(session, compute))

@@ -32,6 +32,7 @@ from ..launch.session import Session, open_for_launcher, orders_of_launcher
 from ..launch.ways_in import WaysIn, ways_through
 from ..machine.open_files import raise_file_limit
 from ..machine.process_name import name_process
+from ..machine.threads import threads_for
 from ..machine.torch_imports import do_without_compiler, import_all_of_torch
 from ..run_settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
@@ -85,8 +86,7 @@ def join(
 
 def _run(background: Background, said: ScriptTarget) -> Run:
     if CONTROL_VARIABLE in os.environ:
-        session = _of_role(background.call(_launched()))
-        torch.set_num_threads(session.orders.threads)  # for this thread too: the number is per thread
+        session = _of_role(background, background.call(_launched()))
         _refuse_unheard(said.settings, session.settings)
         return Run(background, session, None)
     if idle := of_tasks(said.settings):
@@ -95,11 +95,12 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     _refuse_tasks_own(wished)
     wished = wished.changed(arguments=_own_arguments() if said.arguments is None else said.arguments)
     if said.address is None:
-        return Run(background, *background.call(_alone(wished, said.name)))
+        session, way_in = background.call(_alone(wished, said.name))
+        return Run(background, _of_role(background, session), way_in)
     way = {"invite": said.invite, "peer_key": said.peer_key, "insecure": wished.insecure or None}
     invitation = {"address": said.address, **{key: value for key, value in way.items() if value is not None}}
     target = JoinTarget.of(said.address, said.invite, said.peer_key, wished)
-    return Run(background, _of_role(background.call(_joined(target, wished, said))), invitation)
+    return Run(background, _of_role(background, background.call(_joined(target, wished, said))), invitation)
 
 
 def _refuse_unheard(given: Mapping[str, object], settings: Settings) -> None:
@@ -114,9 +115,12 @@ def _refuse_unheard(given: Mapping[str, object], settings: Settings) -> None:
             raise SettingsError(f"is {own!r} in this script, and {has!r} in the run: {start}", name)
 
 
-def _of_role(session: Session) -> Session:
-    """Seed PyTorch in a server's process, which trains nothing: all servers then make the same first model, unless the
-    script seeds it otherwise."""
+def _of_role(background: Background, session: Session) -> Session:
+    """Set PyTorch's threads as the peer is to have them (`threads_for`). Seed PyTorch in a server's process, which
+    trains nothing: all servers then make the same first model, unless the script seeds it otherwise."""
+    threads = threads_for(session.settings.threads, session.orders.threads)
+    torch.set_num_threads(threads)  # the number is per thread, and small sums run on that of the event loop
+    background.soon(partial(torch.set_num_threads, threads))
     if session.orders.role:
         torch.manual_seed(0)
     return session
@@ -145,14 +149,12 @@ def _refuse_tasks_own(settings: Settings) -> None:
 async def _launched() -> Session:
     control, orders = await orders_of_launcher()
     name_process(f"peer-{orders.name}")
-    torch.set_num_threads(orders.threads)
     return await open_for_launcher(control, orders)
 
 
 async def _alone(settings: Settings, name: str | None) -> tuple[Session, dict[str, Any]]:
     raise_file_limit()
     session, invitation = await open_alone(settings, task=_this_script(), name=name)
-    torch.set_num_threads(session.orders.threads)
     invite = Invite.from_text(invitation["invite"]) if "invite" in invitation else None
     folder, way = Path(session.orders.folder), {"id": session.endpoint.id, "address": session.endpoint.address}
     spoken = settings.protocol
@@ -187,7 +189,6 @@ async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) ->
     except SettingsError:
         session.endpoint.abort()
         raise
-    torch.set_num_threads(session.orders.threads)
     say = partial(print, "samovar:", file=sys.stderr)
     if (ways_in := ways_through(session, _this_script(), said.invite, say=say, in_python=not is_script())) is not None:
         ways = {session.endpoint.id: session.endpoint.address, target.contact: target.address}

@@ -34,8 +34,8 @@ from ..task.gradients import Gradients
 from ..training.loop import Ended, Training
 from ..training.no_model import NoModel
 from ..training.replica import Replica
-from ..training.stop import Stopped
 from .gradient_works import GradientWorks
+from .interrupts import heeding, stopped
 from .loop_thread import Background
 from .replica import ScriptReplica
 from .reports import Reports
@@ -56,7 +56,8 @@ class Run:
         self._reports = Reports()
         self._training: Future[Ended] | None = None
         self._gradients: Gradients | None = None
-        self._unhook: Callable[[], None] = lambda: None
+        self._hooks = contextlib.ExitStack()
+        self._hooks.callback(heeding(session, background))
         self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
 
@@ -202,12 +203,10 @@ class Run:
         if synchronous:
             wait, guarded = (lambda: self._wait(replica)), self._within_backward
             self._gradients = GradientWorks(model, self._background, replica, self._reports, wait, guarded).gradients
-            self._unhook = self._gradients.unhook
+            self._hooks.callback(self._gradients.unhook)
         else:
-            hooks = contextlib.ExitStack()
-            hooks.callback(optimizer.register_step_pre_hook(lambda *_: replica.before_step()).remove)
-            hooks.callback(optimizer.register_step_post_hook(lambda *_: self._after_step(replica)).remove)
-            self._unhook = hooks.close
+            self._hooks.callback(optimizer.register_step_pre_hook(lambda *_: replica.before_step()).remove)
+            self._hooks.callback(optimizer.register_step_post_hook(lambda *_: self._after_step(replica)).remove)
 
     def _serve(self, facts: Facts) -> NoReturn:
         """Hold the model for the others until the run is over. The script goes no further."""
@@ -264,7 +263,7 @@ class Run:
 
     def _stop(self) -> NoReturn:
         self._go(BY_USER)
-        raise Stopped
+        raise stopped(self._session)
 
     def _forgotten(self) -> None:
         """Leave the run at the interpreter's exit, when the script ended by an error or without `leave`, so that the
@@ -286,7 +285,7 @@ class Run:
         if not self._gone:
             self._gone = True
             atexit.unregister(self._forgotten)
-            self._unhook()
+            self._hooks.close()
             self._background.call(self._end(why, done=done, error=error))
             self._background.close()
 

@@ -10,16 +10,13 @@ T = TypeVar("T")
 
 
 class Stopped(SystemExit):
-    """The run was stopped by its user, e.g. by Ctrl-C. A program that does not catch it ends, with the exit code
-    `code`: 0 in a script that is a peer. `result`: the `samovar.Result` so far, if `samovar.train` raises it and the
-    run had begun; else None."""
+    """The run was stopped by its user, e.g. by Ctrl-C; its text `why` is one line. A program that does not catch it
+    ends, with the exit code `code`: 130, but 0 in a script that `samovar train` started, which itself ends with 130.
+    `result`: the `samovar.Result` so far, if `samovar.train` raises it and the run had begun; else None."""
 
-    def __init__(self, why: str = "the run was stopped", code: int = 0, result: Any = None) -> None:
-        super().__init__(code)
-        self.why, self.result = why, result
-
-    def __str__(self) -> str:
-        return self.why
+    def __init__(self, why: str, code: int, result: Any = None) -> None:
+        super().__init__(why)
+        self.code, self.result = code, result
 
 
 class Stop:

@@ -2,7 +2,8 @@
 
 The first rank with a part's sum replaces it by what its own encoding decodes to, so all ranks end with the same bits.
 Chunks are cut by a fixed grid that all ranks know, not by the link's pace, because a forwarded chunk must be the one
-that arrived. The last `tail` elements (weights, signals) are not encoded.
+that arrived. The last `tail` elements (weights, signals) are not encoded, nor are the last `exact` ones of the model
+before them.
 Cost: the schedule's, with the codec's bytes.
 On failure: as for any allreduce.
 """
@@ -34,7 +35,7 @@ forwards such a chunk is not to blame, so the sum goes on to all, as it does wit
 
 
 class CodedAllreduce(Allreduce):
-    """An `Allreduce` in which `codec` encodes all elements but the last `tail`, which are sent as they are."""
+    """An `Allreduce` in which `codec` encodes all elements but the last ones (`run`), which are sent as they are."""
 
     def __init__(
         self,
@@ -53,8 +54,10 @@ class CodedAllreduce(Allreduce):
         self._codec = codec
         self._final: dict[int, bytes] = {}
 
-    async def run(self, vector: Tensor) -> Tensor:
-        self._coded_until = vector.numel() - self._tail
+    async def run(self, vector: Tensor, exact: int = 0) -> Tensor:
+        """As `Allreduce.run`. The last `tail` elements of `vector`, and the `exact` ones before these, are not
+        encoded."""
+        self._coded_until = vector.numel() - self._tail - exact
         cut = parts(vector.numel(), self._schedule.parts(len(self._members)), self._shares)
         self._starts = [part.start for part in cut]
         return await super().run(vector)

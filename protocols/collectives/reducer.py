@@ -127,14 +127,16 @@ class Reducer:
         stage: int = 0,
         codec: HopCodec | None = None,
         tail: int = 0,
+        exact: int = 0,
         gain: float = 1.0,
     ) -> Tensor:
         """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
         shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
         `STAGES`. `codec` (None: none) encodes all elements but the last `tail`, which are not of the model, but signals
-        and a weight. `gain`: how many times larger than a model's the other elements may be. Raises PeerLost. All
-        members of the group call it for the same attempt and stage, with the same `codec` and `tail`. For an attempt
-        whose epoch is not that of the present group it never returns, and waits for the caller to cancel it."""
+        and a weight, and the `exact` ones before these. `gain`: how many times larger than a model's the elements
+        before the `tail` may be. Raises PeerLost. All members of the group call it for the same attempt and stage, with
+        the same `codec`, `tail` and `exact`. For an attempt whose epoch is not that of the present group it never
+        returns, and waits for the caller to cancel it."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:
@@ -150,7 +152,7 @@ class Reducer:
                 tail=tail,
                 guard=guard,
             )
-            return await coded.run(vector)
+            return await coded.run(vector, exact)
         sums = await self._shared(vector.numel(), vector.dtype)
         if sums is not None:
             total = await sums.run(vector, _number(attempt, stage))

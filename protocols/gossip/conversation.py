@@ -198,8 +198,7 @@ class Gossip:
         taken, mix = await self._neighbours.mix(mine, taken, self._algorithm.rest(held))
         given = mine.vector
         self._witness(round, given, taken, mixed := mix.vector)
-        for back in self._neighbours.back():
-            mixed = mixed + back
+        mixed = self._neighbours.completed(mixed)
         of = [own, *(one.told for one in taken.vectors.values() if not one.last)]
         period = self._options.periods.decided(self.state.period, of, self._now() - began_s)
         await self._becomes(State(round, step, self._algorithm.mix(held, update, given, mixed), period))

@@ -27,7 +27,7 @@ from torch import Tensor
 from ..offload import off_loop
 from ..testpoints import sometimes, witness
 from ..transport import PeerId
-from .algorithms.differences import DifferenceCodec, decoded, encoded
+from .algorithms.differences import Differences
 from .messages import NEWEST, Form, Published, Want
 
 _HASH_BYTES = 16
@@ -60,10 +60,10 @@ class Estimate:
 
 
 class Estimates:
-    """One peer's estimates. `codec` encodes the differences; `first`: the vector with which this peer begins."""
+    """One peer's estimates. `differences` encodes these; `first`: the vector with which this peer begins."""
 
-    def __init__(self, codec: DifferenceCodec, first: Published) -> None:
-        self.codec = codec
+    def __init__(self, differences: Differences, first: Published) -> None:
+        self.differences = differences
         self._own = Estimate(first.vector, first.round)
         self._begun: Estimate | None = self._own
         """The estimate with which this peer began, until it has one of each giver: a neighbour may have begun with the
@@ -90,7 +90,7 @@ class Estimates:
         before, anew = self._base(takers, is_taken_by)
 
         def work() -> Published:
-            vector, difference = encoded(self.codec, before.vector, one.vector, one.round, me)
+            vector, difference = self.differences.encoded(before.vector, one.vector, one.round, me)
             base = before.hash() if anew else b""
             return Published(
                 one.round, one.step, vector, one.told, one.last, difference, None if anew else before.round, base
@@ -144,7 +144,7 @@ class Estimates:
     async def leads_to(self, before: Tensor, difference: Tensor) -> Tensor:
         """The estimate [n] to which `difference` leads from `before` [n]. Raises ValueError when the codec does not
         decode it."""
-        return await off_loop(2 * before.nbytes, lambda: decoded(self.codec, before, difference))
+        return await off_loop(2 * before.nbytes, lambda: self.differences.decoded(before, difference))
 
     def spares(self, giver: PeerId) -> bool:
         """Whether this peer leaves the vector of `giver` out of this mix, rather than ask for it whole, although it

@@ -27,7 +27,7 @@ from ..transfer.chunks import Inbox
 from ..transfer.elements import of_bytes
 from ..transfer.vectors import Vectors
 from ..transport import PeerId
-from .algorithms.differences import DifferenceCodec
+from .algorithms.differences import Differences
 from .estimates import Estimates
 from .giving import Giving, stage_of
 from .lent import Lent, Shown
@@ -43,8 +43,8 @@ _SMALL_BYTES = 1 << 20
 
 class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
-    all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
-    sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
+    all vectors have its size and dtype. `differences` encodes that of a vector from an estimate; None: vectors are sent
+    as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
     `by_rounds`: peers ask for the vectors of given rounds, and may read them on each other's boards; with `shares` it
     counts as False. `steps`: the local steps of the whole run, beyond which no peer can be; None: unknown."""
 
@@ -52,7 +52,7 @@ class NeighbourExchange:
         self,
         channel: Channel,
         first: Published,
-        codec: DifferenceCodec | None = None,
+        differences: Differences | None = None,
         shares: Shares | None = None,
         *,
         by_rounds: bool = True,
@@ -60,7 +60,7 @@ class NeighbourExchange:
     ) -> None:
         self._channel, self._shares, self._steps = channel, shares, steps
         self.by_rounds = by_rounds and shares is None
-        self.estimates = None if codec is None else Estimates(codec, first)
+        self.estimates = None if differences is None else Estimates(differences, first)
         self._took: dict[PeerId, int] = {}
         """The last question by which this peer has taken a share, by the neighbour that gave it. It is kept when the
         neighbour is gone: that may be only this peer's belief, and the neighbour still has to hear of it."""
@@ -237,12 +237,13 @@ class NeighbourExchange:
         if is_same or known is None:
             answer.done()
             return None if known is None else (known, None)
-        encoded = torch.empty(1, dtype=torch.uint8).expand(estimates.codec.encoded_bytes(like.numel()))
+        encoded = torch.empty(1, dtype=torch.uint8).expand(estimates.differences.nbytes(like))
         difference = await self._arrived(answer, encoded, question)
         try:
             return await estimates.leads_to(known, difference), difference
         except ValueError as error:
-            raise WrongNumbers(peer, f"it gave what {estimates.codec.name} does not decode: {error}") from None
+            by = estimates.differences.codec.name
+            raise WrongNumbers(peer, f"it gave what {by} does not decode: {error}") from None
 
     async def _arrived(self, answer: Envelope, like: Tensor, question: Question) -> Tensor:
         """The vector, of the size and dtype of `like` [n], of which the first bytes came with the answer; the others

@@ -175,10 +175,10 @@ class Neighbourhood:
         if self._exchange.by_rounds:
             self._exchange.ask_ahead(self._members.neighbours.there(self._graph.givers(round)), round)
 
-    def back(self) -> list[Tensor]:
-        """The vectors [n] that the caller must add to this peer's own mixed vector: since the last call, the shares
-        that came back because no peer took them."""
-        return [] if self._shares is None else self._shares.back()
+    def completed(self, mixed: Tensor) -> Tensor:
+        """This peer's `mixed` vector [n] with all that belongs to it besides: since the last call, the shares that came
+        back because no peer took them. If there are none it is `mixed` itself."""
+        return sum([] if self._shares is None else self._shares.back(), start=mixed)
 
     def received(self) -> Mapping[PeerId, int]:
         """By neighbour, the bytes of vectors that this peer has taken from it since the last call."""

@@ -31,8 +31,9 @@ def saved(state: State) -> dict[str, Tensor]:
     return {_MODEL: state.held.model} | {_OTHER + name: tensor for name, tensor in state.held.tensors.items()}
 
 
-def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object) -> State:
+def restored(tensors: Mapping[str, Tensor], round: int, step: int, period: object, *, parameters: int) -> State:
     """The state from a checkpoint: the `tensors` that `saved` wrote, with the numbers of rounds and steps, and the
-    plain form of the period. Raises ValueError on an invalid period, KeyError when the model is missing."""
+    plain form of the period. `parameters`: as in `Held`. Raises ValueError on an invalid period, KeyError when the
+    model is missing."""
     others = {name.removeprefix(_OTHER): tensor for name, tensor in tensors.items() if name.startswith(_OTHER)}
-    return State(round, step, Held(tensors[_MODEL], others), PeriodState.from_plain(period))
+    return State(round, step, Held(tensors[_MODEL], others, parameters), PeriodState.from_plain(period))

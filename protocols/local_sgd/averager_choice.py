@@ -8,9 +8,10 @@ from ...aggregation.codecs.codec import Codec
 from ...aggregation.fragments import Fragments
 from ...aggregation.vector import Part
 from ..collectives.reducer import Reducer
-from .averagers import Averager, Layouts, Owed, averager_for
+from .averagers import Averager, GatherAverager, HopAverager, Layouts, Owed, PlainAverager
 from .bucketwise import BucketAverager
 from .fragmentwise import FragmentAverager
+from .sketched import SketchAverager
 
 
 def chosen(
@@ -32,3 +33,18 @@ def chosen(
     count = len(fragments.parts)
     each = [averager_for(codec, reducer, layout, seed, None if count > 1 else owed, count) for _ in fragments.parts]
     return FragmentAverager(each, fragments) if count > 1 else each[0]
+
+
+def averager_for(
+    codec: Codec | None, reducer: Reducer, layout: Layouts, seed: int, owed: Owed | None = None, every: int = 1
+) -> Averager:
+    """The averager for `codec`; None: no codec. `layout` returns the layout of the whole model with given parameters
+    unfrozen. `seed`: the same on all peers of the run. `owed`: the residual of a resumed run. `every`: number of rounds
+    from one call to the next; 1: it is called in each round, with whole models."""
+    if codec is None:
+        return PlainAverager(reducer)
+    if codec.family == "hop":
+        return HopAverager(reducer, codec)
+    if codec.family == "gather":
+        return GatherAverager(reducer, codec, layout, owed, every)
+    return SketchAverager(reducer, codec, layout, seed, owed)

@@ -89,17 +89,28 @@ class Contributions:
             base=update.base,
         )
 
+    def missed(self, update: Update) -> int:
+        """How many of the round's local steps are not taken by this peer, whose script has ended amid the round; 0: it
+        has not."""
+        if not update.final or update.steps >= self.due:
+            return 0
+        period = self._averaging.period
+        return period - period * update.steps // self.due
+
     async def average(self, contribution: Contribution, spent: Spent) -> Outcome:
         """Average one round with all members (`LocalSGD.average`), and return its outcome. `spent`: this peer's local
         steps since its last average, and their time. Raises as that does."""
         period, before, began = self._averaging.period, self._averaging.state, asyncio.get_running_loop().time()
         before = self._averaging.growth.extended(before, contribution)
         samples, news = contribution.weight, self._news
+        parameters = self._averaging.growth.parameters(self._options.parameters, before)
+        if parameters is not None:
+            contribution = contribution._replace(statistics=before.vector.numel() - parameters)
         contribution = await self._pace.brought(
             contribution,
             period,
             before,
-            parameters=self._averaging.growth.parameters(self._options.parameters, before),
+            parameters=parameters,
             compute_s=spent.compute_s,
             steps=spent.steps,
         )

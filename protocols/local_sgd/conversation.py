@@ -135,7 +135,7 @@ class LocalSGDConversation:
         if ended is None:
             return evaluated
         done, period = ended
-        return [*evaluated, self._outcome_of(done, period, self._merge(done))]
+        return [*evaluated, self._outcome_of(done, period, self._merge(done), 0)]
 
     def close(self) -> None:
         self._behind.close()
@@ -211,9 +211,10 @@ class LocalSGDConversation:
             self._behind.begin(update, steps, self._average(contribution, Spent()))
             self._begin, self._taken = Keep(), 0
             return None
+        missed = self._contributions.missed(update)
         done, period = await self._average(contribution, self._spent)
         self._go_on_from(self.state.vector if update.final else done.vector)
-        return self._ended(done, period, update)
+        return self._ended(done, period, update, missed)
 
     @property
     def _meanwhile(self) -> int:
@@ -282,16 +283,17 @@ class LocalSGDConversation:
         self._farewell.moved_on()
         return done, period
 
-    def _ended(self, done: rounds.Outcome, period: int, update: Update) -> Outcome | None:
+    def _ended(self, done: rounds.Outcome, period: int, update: Update, missed: int = 0) -> Outcome | None:
         """The outcome of a round; None: its model is evaluated first."""
         # With overlap the replica's model is another one than the round's.
         vector = done.state.vector if self._behind.merges else done.vector
-        return self._evaluations.begin(self._outcome_of(done, period, update), vector)
+        return self._evaluations.begin(self._outcome_of(done, period, update, missed), vector)
 
-    def _outcome_of(self, done: rounds.Outcome, period: int, update: Update) -> Outcome:
+    def _outcome_of(self, done: rounds.Outcome, period: int, update: Update, missed: int) -> Outcome:
         spent, self._spent = self._spent, Spent()
         coordinates = self.membership.coordinator == self.membership.me.id
         note = self._options.period_stays(done.loss, update.learning_rate) if coordinates else ""
         told = not math.isnan(update.loss)
         left = self.averaging.ends.left(done.state.step, done.state.counts)
-        return outcome_of(done, period, spent, left=left, last=self.averaging.period == 0, told=told, note=note)
+        last = self.averaging.period == 0
+        return outcome_of(done, period, spent, missed=missed, left=left, last=last, told=told, note=note)

@@ -1,4 +1,4 @@
-"""The event of a peer that encodes its contribution by a codec, for the checkers of a simulation."""
+"""The part of a contribution that a codec encodes, and the event of that, for the checkers of a simulation."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class Encoded:
     left: Tensor
 
 
+def change_of(contribution: Contribution, anchor: Tensor) -> Tensor:
+    """A contribution's change [n] of the parameters since `anchor` [n], and behind it the statistics as they are."""
+    change, trained = contribution.vector - anchor, anchor.numel() - contribution.statistics
+    change[trained:] = contribution.vector[trained:]
+    return change
+
+
 def tell_encoded(
     attempt: AttemptId,
     contribution: Contribution,
@@ -39,8 +46,10 @@ def tell_encoded(
     left: Tensor,
 ) -> None:
     """In a simulation, report that `contribution` was encoded as its difference from `anchor` [n]. The other arguments
-    are the fields of `Encoded`; `sent` is called only where the report is made."""
+    are the fields of `Encoded`, with statistics as in `change_of`; `sent` is called only where the report is made."""
     if witnessed():
         weighs, nothing = contribution.weight > 0, torch.zeros_like(anchor)
         change, there = (contribution.vector - anchor, sent()) if weighs else (nothing, nothing)
+        trained = anchor.numel() - contribution.statistics
+        there = torch.cat((there[:trained], change[trained:]))  # statistics are sent as they are
         witness(Encoded(attempt, contribution.grown, change, owed, there, left))

@@ -29,7 +29,8 @@ class FragmentAverager:
         `Averager.mean`."""
         index = self._fragments.index(attempt[1])
         self._last, (start, stop) = self._averagers[index], self._fragments.of_size(len(anchor)).parts[index]
-        brought = contribution._replace(vector=contribution.vector[start:stop])
+        statistics = max(0, stop - max(start, len(anchor) - contribution.statistics))
+        brought = contribution._replace(vector=contribution.vector[start:stop], statistics=statistics)
         mean, mark = await self._last.mean(brought, anchor[start:stop], attempt)
         if mean is None:
             return None, mark

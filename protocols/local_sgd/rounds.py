@@ -39,7 +39,8 @@ class Contribution(NamedTuple):
     `motion`: the movement of the models in earlier rounds, as far as this peer saw it. `links`: measured costs of the
     links to the others. `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast these steps
     were, where each peer has its own pace. `epochs`: passes over the data in the round. `counts`: the signals by which
-    the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
+    the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`. `statistics`: this many elements at its end
+    are averaged buffers, which no codec encodes."""
 
     vector: Tensor
     weight: float
@@ -55,6 +56,7 @@ class Contribution(NamedTuple):
     counts: tuple[float, ...] = ()
     grown: tuple[str, ...] = ()
     base: Mapping[str, Tensor] = MappingProxyType({})
+    statistics: int = 0
 
     @property
     def signals(self) -> tuple[float, ...]:

@@ -24,15 +24,16 @@ class Spent:
 
 
 def outcome_of(
-    done: rounds.Outcome, period: int, spent: Spent, *, left: int | None, last: bool, told: bool, note: str
+    done: rounds.Outcome, period: int, spent: Spent, *, missed: int, left: int | None, last: bool, told: bool, note: str
 ) -> Outcome:
     """The outcome of a round in the form that all conversations share. `done`: the round, which had this `period`;
-    `spent`: this peer's steps since the outcome before; `left`: local steps until the run ends (`Ends.left`);
-    `told`: whether the replica has reported its loss, without which the agreed loss is meaningless and becomes NaN, as
-    it does where this peer caught up with the round; `note`: a remark for the record."""
+    `spent`: this peer's steps since the outcome before; `missed`: the round's steps that it has not taken; `left`:
+    local steps until the run ends (`Ends.left`); `told`: whether the replica has reported its loss, without which the
+    agreed loss is meaningless and becomes NaN, as it does where this peer caught up with the round; `note`: a remark
+    for the record."""
     return Outcome(
         version=done.state.round,
-        step=done.state.step,
+        step=done.state.step - (0 if done.caught_up else missed),
         loss=done.loss if told and not done.caught_up else math.nan,
         members=done.members,
         steps=spent.steps,
@@ -41,7 +42,7 @@ def outcome_of(
         transfer_s=done.transfer_s,
         hidden_s=done.hidden_s,
         waited_for=done.waited_for,
-        details={"round": done.state.round, "generation": done.generation, "period": period},
+        details={"round": done.state.round, "generation": done.generation, "period": period - missed},
         steps_left=left,
         caught_up=done.caught_up,
         model_bytes=done.model_bytes,

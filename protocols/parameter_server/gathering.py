@@ -1,10 +1,18 @@
 """The pushes that the head of a range, the first of the servers that hold copies of it, has gathered for its next
-update. A worker's clock in a range is the number of its last push."""
+update. A worker's clock in a range is the number of its last push.
+
+A push has the change of the parameters, and averaged buffers as they are. These are statistics, such as the running
+variance of batch norm, which local steps replace bit by bit. The values may have come down since a worker has pulled:
+its change from what it had pulled could then lead to a variance below 0. So the update of such a range goes by the
+present values r, to the mean (1 - W) r + sum of weight * pushed / divisor, where W is the sum of weight / divisor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+from torch import Tensor
 
 from ...aggregation.rows import Rows
 from ..transport import PeerId
@@ -24,7 +32,7 @@ class Gathering:
     """The running sum of the pushes to `ranges`, whose copies are alike, and the functions to call when they are
     applied. `total`: the sum, of several ranges one behind the other, None before the first push; `pushes`: (worker,
     number) of each; `seqs`: the number of each worker's last push; `last`: the workers that take no more steps; `told`:
-    the functions. It takes memory for one sum, however many workers push."""
+    the functions; `weight`: the sum of the pushes' weights. It takes memory for one sum, however many workers push."""
 
     ranges: tuple[int, ...]
     total: Piece | None = None
@@ -32,6 +40,7 @@ class Gathering:
     seqs: dict[PeerId, int] = field(default_factory=dict)
     last: set[PeerId] = field(default_factory=set)
     told: list[Told] = field(default_factory=list)
+    weight: float = 0.0
 
     def add(self, worker: PeerId, seq: int, pushed: Piece, weight: float, *, last: bool) -> None:
         """Add `weight` * `pushed`, the push with number `seq` of `worker`. `last`: the worker takes no more steps.
@@ -44,6 +53,7 @@ class Gathering:
             self.total = self.total.add(pushed, alpha=weight)  # a first push may lie in memory of its message
         else:
             self.total = pushed if weight == 1.0 else pushed * weight
+        self.weight += weight
         self.pushes.append((worker, seq))
         self.seqs[worker] = seq
         if last:
@@ -63,18 +73,23 @@ class Gathering:
             missing = [worker for worker in missing if counted[worker] < step]
         return len(self.pushes) > 0 and algorithm.full(len(self.pushes), len(missing), len(counted))
 
-    def entry(self, algorithm: Rule, counted: Mapping[PeerId, int]) -> Entry:
+    def entry(self, algorithm: Rule, counted: Mapping[PeerId, int], statistics: Tensor | None = None) -> Entry:
         """The entry that updates the ranges by the sum of the gathered pushes, of which there must be one at least,
         divided by the algorithm's divisor. It also sets clocks: of each worker that pushed, to the number of its push
         (FOREVER after its last); in an algorithm by steps, of the workers whose push the step did not wait for, to the
-        step's number. `counted`: as for `due`."""
+        step's number. `counted`: as for `due`; `statistics`: the ranges' present values [m] if they hold averaged
+        buffers; None: they hold others."""
         assert self.total is not None
         clocks = {worker: FOREVER if worker in self.last else seq for worker, seq in self.seqs.items()}
         if algorithm.by_steps:
             step = self._step(counted)
             clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
-        return Entry(self.ranges, _over(self.total, divisor), clocks, pushes=tuple(self.pushes))
+        pushed = _over(self.total, divisor)
+        if statistics is not None:
+            assert isinstance(pushed, Tensor), "no rows are statistics"
+            pushed = pushed - statistics * (self.weight / divisor)
+        return Entry(self.ranges, pushed, clocks, pushes=tuple(self.pushes))
 
     def parted(self, groups: Sequence[tuple[int, ...]], keys: Keys) -> list[Gathering]:
         """Split this gathering into one for each of `groups`, which are groups of its ranges. The functions in `told`

@@ -242,7 +242,7 @@ class Intake:
 
     def _weight(self, number: int, staleness: int, copy: Copy, *, rest: bool) -> float:
         """The weight of a push (`rest`: as in `Push`). In a range of averaged buffers, if updates are not made by steps
-        of all workers, each change is one share of a mean."""
+        of all workers, each push is one share of a mean."""
         left = max(1, len(copy.counted()))
         if not self._algorithm.by_steps and self._store.keys.is_buffer(number):
             return 1.0 / left
@@ -279,7 +279,7 @@ class Intake:
         for gathering in gatherings:
             counted = self._store.copies[gathering.ranges[0]].counted()
             if gathering.due(self._algorithm, counted):
-                entries.append(gathering.entry(self._algorithm, counted))
+                entries.append(gathering.entry(self._algorithm, counted, self._store.statistics(gathering.ranges)))
                 due.append(gathering)
                 for number in gathering.ranges:
                     del self._gathered[number]

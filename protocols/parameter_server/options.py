@@ -11,6 +11,7 @@ from torch import Tensor
 from ...aggregation.consistency import Consistency
 from ...aggregation.rows import Table
 from ...aggregation.server.function import ServerFunction
+from ..work import Update
 from .algorithms.algorithm import Algorithm
 from .filtering import Filtering
 from .shares import Pushes
@@ -34,17 +35,27 @@ class Options:
     tables: tuple[Table, ...] = ()
     filters: Filtering | None = None
 
-    def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
-        """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,
-        its trained part and its rows divided by -`learning_rate`. Raises ValueError if such a function gets a rate that
-        is not above 0."""
-        if self.function.takes == "change":
-            return change
-        if not learning_rate > 0:
-            raise ValueError("this --server-update takes gradients, and the optimizer tells no learning rate above 0")
-        vector = change.vector.clone()
-        vector[: self.parameters].div_(-learning_rate)
-        return Pushes(vector, {name: rows.over(-learning_rate) for name, rows in change.rows.items()})
+    def pushed(self, change: Pushes, update: Update, pulled: Tensor) -> Pushes:
+        """The push for a `change` that the local steps of `update` have made: of parameters and rows the change itself,
+        or, for a server function that takes gradients, divided by minus the learning rate; of averaged buffers the
+        values (`Algorithm.statistics`). `pulled` [n]: the values that the worker pulled last. Raises ValueError if a
+        function that takes gradients gets a rate that is not above 0."""
+        end, rate = self.parameters, update.learning_rate
+        vector, rows = change.vector, change.rows
+        if self.function.takes == "gradient":
+            if not rate > 0:
+                why = "this --server-update takes gradients, and the optimizer tells no learning rate above 0"
+                raise ValueError(why)
+            vector, rows = vector / -rate, {name: some.over(-rate) for name, some in rows.items()}
+        if end < len(vector):
+            statistics = self.algorithm.statistics(pulled, update.vector)
+            vector = torch.cat((vector[:end], statistics[end:]))
+        return Pushes(vector, rows)
+
+    def unchanged(self, model: Tensor) -> Pushes:
+        """The push of a worker whose `model` [n] has not changed."""
+        end = self.parameters
+        return Pushes(torch.cat((torch.zeros_like(model[:end]), model[end:])), {})
 
     def every_row(self) -> dict[str, Tensor]:
         """For each table, by its name, the numbers of all its rows: [0, 1, ..., rows - 1]."""

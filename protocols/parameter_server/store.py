@@ -123,8 +123,8 @@ class Entry:
 
 
 class Store:
-    """One server's copies of the ranges of `keys`. `function` updates them; but to averaged buffers the pushed changes
-    are added, and, if `coordinated`, a pushed loss replaces the former one. `partitions`: the names of those whose
+    """One server's copies of the ranges of `keys`. `function` updates them; but averaged buffers become a mean with the
+    pushed ones, and, if `coordinated`, a pushed loss replaces the former one. `partitions`: the names of those whose
     pushes make updates, instead of workers' own; empty: workers' own do. `coordinated`: a coordinator orders what
     follows each update (`orders`). `norm_limit`: without partitions, a push to a range may have a norm of at most this
     many times that of the values that it changes (or times 1, if that is more)."""
@@ -154,6 +154,13 @@ class Store:
         state; that is in each copy (`Copy.state`)."""
         of_vector = self._rest if self.keys.is_buffer(range) else self._function
         return self._of_rows if range in self.keys.blocks else of_vector
+
+    def statistics(self, ranges: tuple[int, ...]) -> Tensor | None:
+        """The present values [m] of these ranges, one behind the other, if they hold averaged buffers. None: they hold
+        parameters, rows, or a coordinated run's loss. The tensor is only for reading."""
+        if self.coordinated or not self.keys.is_buffer(ranges[0]):
+            return None
+        return joined_of(ranges, self.copies, "")
 
     def create(self, range: int, initial: Model) -> Copy:
         """A new copy of `range`, with its values in the `initial` model. It is not put into `copies`."""

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...aggregation.codecs.codec import seed_of
@@ -242,7 +241,7 @@ class Worker:
         state.clock, state.step, state.own = state.clock + 1, state.step + update.steps, True
         if options.algorithm.meets:
             witness(Became(state.clock, state.model))
-        pushed, held = self._filtered(options.pushed(moved, update.learning_rate), update.learning_rate)
+        pushed, held = self._filtered(options.pushed(moved, update, self._pulled.vector), update.learning_rate)
         own = options.consistency.own
         reads = own == 0 and not self._is_over and self._pulls_next and not options.tables
         pushes_s, sparse = self._now(), options.filters is not None  # others may go on as soon as the push has gone
@@ -282,7 +281,7 @@ class Worker:
         if filters is None or pulled is None or self._is_over:
             return
         state.clock += 1
-        none = Pushes(torch.zeros_like(state.model), {})
+        none = self._options.unchanged(state.model)
         rest, _ = filters.apply(none, pulled, state.residual, 1.0, 0, seq=state.clock, last=True)
         self._client.push(state.clock, rest, state.read, last=True, rest=True, sparse=True)
 

@@ -20,7 +20,7 @@ import msgpack
 
 from .schema import STR_BYTES_MAX, Fields, fields_of, integer, integers, plain_fields, read_fields
 
-VERSION = 21
+VERSION = 22
 """Version of the protocol. Peers of different versions refuse each other, and tell so."""
 HEADER_BYTES_MAX = 256 * 1024
 """The most bytes of a header: a view of `limits.VIEW_MEMBERS_MAX` members fits."""

@@ -25,6 +25,7 @@ from loops import (  # noqa: F401
 )
 from torch import Tensor, nn
 
+import samovar
 from samovar.peers.records.run import read_run
 from samovar.peers.task.task import load_task
 
@@ -176,3 +177,21 @@ def test_two_peers_that_average_seldom_do_not_equal_sgd_on_the_union_batch(tmp_p
     expected = single_process_on_the_union_batch()
     for found in together(tmp_path, [union, union], period=10):
         assert not torch.allclose(found, expected, atol=1e-5, rtol=0)
+
+
+def test_the_last_record_of_a_script_that_ends_amid_a_round_has_the_steps_that_it_took(tmp_path: Path) -> None:
+    """Two rounds of 4 local steps, then 3 of the third. The other script goes on to the round's end."""
+
+    def loop(run: samovar.Run, steps: int) -> list[tuple[int, float]]:
+        model = network()
+        optimizer = run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        for step in range(steps):
+            optimizer.zero_grad()
+            batch_loss(model, step).backward()
+            optimizer.step()
+        run.leave()
+        return [(record.step, record.details["period"]) for record in run.history]
+
+    early, late = together(tmp_path, [lambda run: loop(run, 11), lambda run: loop(run, 12)], period="4")
+    assert early == [(4, 4), (8, 4), (11, 3)]
+    assert late == [(4, 4), (8, 4), (12, 4)]

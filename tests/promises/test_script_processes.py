@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -254,14 +253,13 @@ def test_ctrl_c_ends_a_script_that_waits_for_others(tmp_path: Path) -> None:
     with Forked([sys.executable, str(path)], cwd=tmp_path, env={**os.environ}, **pipes) as process:
         assert process.stderr is not None
         assert "waiting for 1 more" in process.stderr.readline()
-        said = ""
-        while process.poll() is None:  # Python loses a KeyboardInterrupt raised in the callback of a weak reference
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                _, said = process.communicate(timeout=20)
-    assert process.returncode != 0
-    # After it Python may warn of a coroutine that the signal has kept from its first await.
-    assert "KeyboardInterrupt" in said.splitlines()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode in (130, -signal.SIGINT), "the signal may come before samovar.join has returned"
+    assert said.splitlines()[:1] == [STOPPING] or "KeyboardInterrupt" in said.splitlines()
+
+
+STOPPING = "samovar: stopping after this local step; Ctrl-C again ends the script at once"
 
 
 TASK = """

@@ -19,7 +19,7 @@ from samovar.peers.conversations import local_sgd_schedules as schedules
 from samovar.peers.run_settings.settings import Settings
 from samovar.protocols.collectives.coded import CodedAllreduce
 from samovar.protocols.group import Group
-from samovar.protocols.local_sgd.averagers import averager_for
+from samovar.protocols.local_sgd.averager_choice import averager_for
 from samovar.protocols.local_sgd.rounds import Committed, Contribution
 from samovar.protocols.transfer.chunks import CELL
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario

@@ -70,26 +70,26 @@ MULTIPLE = 10
 
 GOLDEN = [
     (
-        b"\x9e\x15\xcd\x03\xe8\xcd\x07\xd0\x00\x00\x05\xcd\x01\x2c\xce\x00\x08\x00\x00"
+        b"\x9e\x16\xcd\x03\xe8\xcd\x07\xd0\x00\x00\x05\xcd\x01\x2c\xce\x00\x08\x00\x00"
         b"\xcf\x00\x00\x00\x01\x00\x00\x00\x00\xa0\xaalink.Pulse\x07\xcc\xff\xcb\x40\x29\x00\x00\x00\x00\x00\x00",
         0,
         Frame(1000, 2000, Lane.LINK, 0, Pulse(7, 255, 12.5), "", (5, 300, 1 << 19, 1 << 32)),
     ),
     (
-        b"\xdc\x00\x11\x15\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\x01\x02\x03\x04\xa9local_sgd"
+        b"\xdc\x00\x11\x16\xcf\x3f\xff\xff\xff\xff\xff\xff\xff\x2a\x02\xcd\x03\xe7\x01\x02\x03\x04\xa9local_sgd"
         b"\xadvectors.Chunk\x03\x11\x00\x00\xce\x00\x01\x00\x00\xcd\x10\x00",
         65536,
         Frame(2**62 - 1, 42, Lane.DATA, 999, Chunk(3, 17, 0, 0, 65536, 4096), "local_sgd", (1, 2, 3, 4)),
     ),
     (
-        b"\xdc\x00\x12\x15\x01\x02\x02\x03\x00\x00\x00\x00\xa4test\xadtest.Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff"
+        b"\xdc\x00\x12\x16\x01\x02\x02\x03\x00\x00\x00\x00\xa4test\xadtest.Specimen\xcf\x7f\xff\xff\xff\xff\xff\xff\xff"
         b"\xcb\xbf\xe0\x00\x00\x00\x00\x00\x00\xc4\x02\x00\xff\x92\xc3\xa2\xc3\xa9\x90\x92\x92\xc2\xa0\x92\xc3\xa1x"
         b"\x92\x00\xcd\x01\x2c",
         1000,
         Frame(1, 2, Lane.DATA, 3, SPECIMEN, "test"),
     ),
 ]
-"""Frames of protocol version 21, as its peers send them. When one of these must change, so must the version."""
+"""Frames of protocol version 22, as its peers send them. When one of these must change, so must the version."""
 GOLDEN_HEADERS = {header for header, *_ in GOLDEN}
 
 
@@ -145,7 +145,7 @@ def test_every_message_comes_back_as_it_went(name: str, tried: int) -> None:
 
 
 @pytest.mark.parametrize(("header", "payload_bytes", "frame"), GOLDEN, ids=lambda value: "")
-def test_frames_of_version_21_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
+def test_frames_of_version_22_decode_as_before(header: bytes, payload_bytes: int, frame: Frame) -> None:
     assert decode(header, payload_bytes) == frame
     numbers = {"incarnation": frame.incarnation, "towards": frame.towards, "seq": frame.seq}
     again = encode(frame.message, payload_bytes, **numbers, channel=frame.channel, counts=frame.counts)

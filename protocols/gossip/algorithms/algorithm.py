@@ -15,10 +15,12 @@ from .differences import DifferenceCodec
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A peer's own state between two rounds: its `model` [n], and the algorithm's other `tensors` by name."""
+    """A peer's own state between two rounds: its `model` [n], and the algorithm's other `tensors` by name. The first
+    `parameters` elements of the model are parameters; None: all."""
 
     model: Tensor
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    parameters: int | None = None
 
 
 class Algorithm(Protocol):

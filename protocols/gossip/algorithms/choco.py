@@ -26,7 +26,7 @@ from torch import Tensor
 from ....aggregation.codecs.codec import seed_of
 from ...work import Update
 from .algorithm import Held, OfModels
-from .differences import DifferenceCodec, decoded
+from .differences import DifferenceCodec
 
 _SAMPLE = 4096
 
@@ -38,7 +38,7 @@ def step_for(codec: DifferenceCodec | None) -> float:
     if codec is None:
         return 1.0
     x = torch.randn(_SAMPLE, generator=torch.Generator().manual_seed(0))
-    coded = decoded(codec, torch.zeros_like(x), codec.encode(x, seed_of((0,), "")))
+    coded = codec.decode(codec.encode(x, seed_of((0,), "")), x.numel(), x.dtype)
     left = 1.0 - float((coded - x).square().sum() / x.square().sum())
     return max(0.0, left / (1 + 1.4 * (1 - left)))
 

@@ -10,6 +10,10 @@ Source: Assran et al., "Stochastic gradient push for distributed deep learning",
 
 Each x_j is split into shares that sum up to it, so the sums of all x and of all w are conserved over any graph, also
 where transfers break off (`shares`). The vector that a peer gives is x_i [n], followed by w_i: m = n + 1.
+
+A statistic in the model, such as the running variance of batch norm, is no sum of updates: local steps replace a part
+of it, so that x_i plus its change in z_i may be below 0 where w_i < 1. There x_i <- w_i z_i after the local steps, and
+all z_i lie between those of before.
 """
 
 from __future__ import annotations
@@ -33,17 +37,20 @@ class PushSum(Usual):
     splits = True
 
     def begin(self, model: Tensor, parameters: int) -> Held:
-        return Held(model, {_SUM: torch.cat((model, model.new_ones(1)))})
+        return Held(model, {_SUM: torch.cat((model, model.new_ones(1)))}, parameters)
 
     def give(self, held: Held, update: Update) -> Tensor:
         weighted, weight = held.tensors[_SUM][:-1], held.tensors[_SUM][-1:]
-        return torch.cat((update.vector + (weighted - held.model), weight))
+        given, end = update.vector + (weighted - held.model), held.parameters
+        if end is not None:
+            given[end:] = weight * update.vector[end:]
+        return torch.cat((given, weight))
 
     def rest(self, held: Held) -> Tensor:
         return held.tensors[_SUM]
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
-        return Held(self.model(held, mixed), {_SUM: mixed})
+        return Held(self.model(held, mixed), {_SUM: mixed}, held.parameters)
 
     def model(self, held: Held, given: Tensor) -> Tensor:
         return given[:-1] / given[-1]

@@ -8,7 +8,7 @@ taken is its clock. A server gathers the pushes to a range, a slice of the model
 
     step(values, sum of weight * pushed / divisor)
 
-with its server function, which the user chooses.
+with its server function, which the user chooses. Averaged buffers become a mean with the pushed ones (`gathering`).
 """
 
 from __future__ import annotations
@@ -95,6 +95,11 @@ class Algorithm(Rule, Protocol):
         """The change [n] of which a worker makes its push: as it is, or as a gradient (`ServerFunction.takes`), and
         filtered if the run has filters. `pulled` [n]: the values that it pulled last; `begun`, `after` [n]: its model
         before and after the local steps of the turn."""
+        ...
+
+    def statistics(self, pulled: Tensor, after: Tensor) -> Tensor:
+        """The model [n] of which a worker pushes the averaged buffers, such as the running variances of batch norm. The
+        arguments are those of `change`."""
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
@@ -217,6 +222,9 @@ class OfChanges:
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
         return after - begun
+
+    def statistics(self, pulled: Tensor, after: Tensor) -> Tensor:
+        return after
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
         return after

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ....aggregation.consistency import Consistency
@@ -48,6 +49,9 @@ class ElasticAveraging(OnArrival):
 
     def change(self, pulled: Tensor, begun: Tensor, after: Tensor) -> Tensor:
         return self.alpha * (after - pulled)
+
+    def statistics(self, pulled: Tensor, after: Tensor) -> Tensor:
+        return torch.lerp(pulled, after, self.alpha)
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:
         return after - change

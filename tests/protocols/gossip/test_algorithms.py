@@ -16,7 +16,7 @@ from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
 from samovar.protocols.gossip.algorithms.algorithm import Algorithm, Held
 from samovar.protocols.gossip.algorithms.choco import step_for
-from samovar.protocols.gossip.algorithms.differences import encoded
+from samovar.protocols.gossip.algorithms.differences import Differences
 from samovar.protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from samovar.protocols.work import AfterStep, Update
 
@@ -75,7 +75,7 @@ def apart_after(rounds: int, step: str, codec: str) -> float:
     mean, estimates = torch.stack(models).mean(0), [torch.zeros(size, dtype=torch.float64)] * 9
     weights, began = matrix(parse_topology("ring"), 9, 1), float((torch.stack(models) - mean).norm())
     for round in range(1, rounds + 1):
-        estimates = [encoded(coder, *each, round, "a")[0] for each in zip(estimates, models, strict=True)]
+        estimates = [Differences(coder).encoded(*each, round, "a")[0] for each in zip(estimates, models, strict=True)]
         mixed = weights @ torch.stack(estimates)
         models = [
             algorithm.mix(Held(model), Update(vector=model), *each).model

@@ -12,6 +12,7 @@ import torch
 from test_showing import Peer, ring
 
 from samovar.aggregation.codecs.registry import parse_codec
+from samovar.protocols.gossip.algorithms.differences import Differences
 from samovar.protocols.gossip.estimates import Estimate, Estimates
 from samovar.protocols.gossip.messages import NEWEST, Form, Published
 from samovar.protocols.shared_memory.machine import machine
@@ -23,7 +24,7 @@ shares_memory = pytest.mark.skipif(not machine(), reason="this machine has no me
 @asynccontextmanager
 async def two_here_one_elsewhere() -> AsyncIterator[list[Peer]]:
     """Three neighbours, the last of which is on another machine."""
-    async with ring(3, size=SIZE, codec=parse_codec("top_k:0.1")) as peers:
+    async with ring(3, size=SIZE, differences=Differences(parse_codec("top_k:0.1"))) as peers:
         *here, last = (peer.members for peer in peers)
         last.me = replace(last.me, machine="elsewhere")
         for members in here:
@@ -66,7 +67,7 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
 ) -> None:
     """Vectors are so large that they are hashed in threads."""
     givers, size = [f"p{at}" for at in range(8)], 300_000
-    estimates = Estimates(parse_codec("top_k:0.1"), Published(0, 0, torch.zeros(SIZE)))
+    estimates = Estimates(Differences(parse_codec("top_k:0.1")), Published(0, 0, torch.zeros(SIZE)))
     for at, giver in enumerate(givers, 1):
         estimates.took(giver, Published(1, 1, torch.full((size,), float(at))))
     hashed = list[int]()
@@ -83,7 +84,7 @@ async def test_neighbours_that_name_an_unknown_vector_have_each_estimate_hashed_
 
 async def test_a_vector_whose_link_ended_while_it_was_decoded_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The giver may come back under its key from an older checkpoint: its round of that number is then another."""
-    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+    async with ring(2, near=False, size=SIZE, differences=Differences(parse_codec("top_k:0.1"))) as (giver, taker):
         begun, goes_on, decode = asyncio.Event(), asyncio.Event(), taker.exchange.estimates.leads_to
 
         async def slow(before: torch.Tensor, difference: torch.Tensor) -> torch.Tensor:
@@ -105,7 +106,7 @@ async def test_a_vector_whose_link_ended_while_it_was_decoded_is_no_estimate(mon
 
 async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone() -> None:
     chance = torch.Generator().manual_seed(1)
-    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+    async with ring(2, near=False, size=SIZE, differences=Differences(parse_codec("top_k:0.1"))) as (giver, taker):
         mine = [
             (
                 await giver.exchange.publish(Published(number, number, torch.randn(SIZE, generator=chance)), ["p1"])
@@ -124,7 +125,7 @@ async def test_a_vector_for_a_slower_neighbour_is_kept_as_its_difference_alone()
 
 
 async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ring(2, near=False, size=SIZE, codec=parse_codec("top_k:0.1")) as (giver, taker):
+    async with ring(2, near=False, size=SIZE, differences=Differences(parse_codec("top_k:0.1"))) as (giver, taker):
         begun, goes_on = asyncio.Event(), asyncio.Event()
         send = giver.exchange.giving._vectors.send
 

@@ -25,6 +25,7 @@ from samovar.aggregation.mixing.regular import Ring
 from samovar.protocols.collectives.bound import Bound
 from samovar.protocols.endpoint import Endpoint
 from samovar.protocols.gossip import neighbourhood as neighbourhood_module
+from samovar.protocols.gossip.algorithms.differences import Differences
 from samovar.protocols.gossip.board import SLOTS, VectorBoard, VectorWindow
 from samovar.protocols.gossip.exchange import NeighbourExchange
 from samovar.protocols.gossip.graph import OfTopology
@@ -105,7 +106,7 @@ async def ring(count: int, *, near: bool = True, size: int = SIZE, **of_exchange
 
 async def mixes(rounds: int, *, near: bool, size: int = SIZE, codec: str = "") -> tuple[list[Tensor], list[Peer]]:
     """The mixes of all peers in the last of so many rounds."""
-    chosen = {"codec": parse_codec(codec)} if codec else {}
+    chosen = {"differences": Differences(parse_codec(codec))} if codec else {}
     chance = torch.Generator().manual_seed(1)
     async with ring(4, near=near, size=size, **chosen) as peers:
         for number in range(1, rounds + 1):
@@ -130,7 +131,7 @@ async def test_a_mix_in_shared_memory_has_the_bits_of_a_mix_over_links(size: int
 
 async def test_a_neighbour_that_missed_a_round_gets_the_vector_and_no_difference() -> None:
     chance = torch.Generator().manual_seed(1)
-    async with ring(2, near=False, codec=parse_codec("top_k:0.1")) as (giver, taker):
+    async with ring(2, near=False, differences=Differences(parse_codec("top_k:0.1"))) as (giver, taker):
         for number in (1, 2, 3):
             await giver.exchange.publish(Published(number, number, torch.randn(1000, generator=chance)), ["p1"])
             if number != 2:
@@ -142,7 +143,7 @@ async def test_a_neighbour_that_missed_a_round_gets_the_vector_and_no_difference
 
 async def test_no_difference_leads_from_a_vector_that_is_not_finite() -> None:
     """Else a newcomer could break its neighbours, which begin their estimates anew at its vector."""
-    async with ring(3, near=False, codec=parse_codec("top_k:0.1")) as (peer, *_):
+    async with ring(3, near=False, differences=Differences(parse_codec("top_k:0.1"))) as (peer, *_):
         bad = Published(1, 1, torch.full((SIZE,), torch.nan))
         peer.exchange.estimates.took("p1", bad)
         taken = Taken({"p1": bad}, {"p1": 1 / 3, "p2": 1 / 3}, 2 / 3, 0.0, None)

@@ -168,9 +168,9 @@ class Spoiled:
         self.left = 3
         pushed = Worker.bring.__globals__["Options"].pushed
 
-        def spoiled(options: Any, change: Pushes, rate: float) -> Pushes:
+        def spoiled(options: Any, change: Pushes, *others: Any) -> Pushes:
             self.left -= 1
-            found: Pushes = pushed(options, change, rate)
+            found: Pushes = pushed(options, change, *others)
             if self.left == 0:
                 found.rows["words"].values[0, 0] = float("nan")
             return found

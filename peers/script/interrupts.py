@@ -1,0 +1,46 @@
+"""Ctrl-C in a script that is its own peer, without a launcher: the same end as under `samovar train SCRIPT`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from ..cli.command_line import STOPPED
+from ..launch.session import Session
+from ..records.ends import BY_USER
+from ..training.stop import Stopped
+from .loop_thread import Background
+from .main_script import is_script
+
+_LINE = b"samovar: stopping after this local step; Ctrl-C again ends the script at once\n"
+
+
+def stopped(session: Session) -> Stopped:
+    """The exception that tells a script that the user has stopped its peer. A launcher, which ends with its own exit
+    code, would take a script that ends with another one than 0 for failed."""
+    return Stopped(f"{BY_USER}: this script has left the run", STOPPED if session.control is None else 0)
+
+
+def heeding(session: Session, background: Background) -> Callable[[], None]:
+    """From now on have the first Ctrl-C stop the peer of `session` at its next local step, and print a line on stderr;
+    the second one raises KeyboardInterrupt as usual. Returns a function that ends this. Does nothing in a process that
+    has a launcher, in a notebook or a session in which a user types, in another thread than the main one, and where the
+    script has a handler of its own, or ignores the signal."""
+    main = session.control is None and threading.current_thread() is threading.main_thread()
+    if not main or not is_script() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return lambda: None
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.write(2, _LINE)  # sys.stderr may be in the middle of a write
+        background.soon(session.stop.set)
+
+    def end() -> None:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is heed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, heed)
+    return end

@@ -1,0 +1,84 @@
+"""Ctrl-C in a script is samovar.Stopped, whether `samovar train` has started it or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from live import Live
+from loops import nothing_runs_on  # noqa: F401
+from nursery import Forked
+from test_script_processes import STOPPING, TRAIN, script
+
+import samovar
+
+STEPS = """
+try:
+    while True:
+        step()
+        print("stepped", file=sys.stderr, flush=True)
+except samovar.Stopped as stopped:
+    (run.folder / f"saved-{run.part}").write_text(f"{stopped}\\n{stopped!r}\\n")
+    raise
+"""
+SAID = "stopped by its user: this script has left the run"
+
+
+def alone(path: Path) -> Forked:
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    path.write_text(path.read_text().replace("samovar.join()", "samovar.join(run='run', report=False)"))
+    return Forked([sys.executable, str(path)], cwd=path.parent, env={**os.environ}, **pipes)
+
+
+def after_a_step(process: Forked) -> None:
+    assert process.stderr is not None
+    while process.stderr.readline() != "stepped\n":
+        assert process.poll() is None, "it ended before a local step"
+
+
+def test_ctrl_c_in_a_script_raises_stopped_and_its_handler_saves_the_last_state(tmp_path: Path) -> None:
+    with alone(script(tmp_path, STEPS)) as process:
+        after_a_step(process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert {*said.splitlines()} <= {STOPPING, "stepped"}, "and no traceback"
+    assert STOPPING in said
+    assert (tmp_path / "run/saved-0").read_text().splitlines() == [SAID, f"Stopped({SAID!r})"]
+    assert samovar.Result.read(tmp_path / "run").ended_why == "stopped by its user"
+
+
+def test_it_is_the_same_exception_under_the_launcher(tmp_path: Path) -> None:
+    run = Live(tmp_path, "train", script(tmp_path, STEPS), *TRAIN, "--json")
+    run.until(lambda: run.rounds() >= 2, "round 2")
+    run.signal(signal.SIGINT)
+    assert run.end().code == 130
+    for part in "01":
+        assert (tmp_path / f"run/saved-{part}").read_text().splitlines() == [SAID, f"Stopped({SAID!r})"]
+
+
+def test_a_second_ctrl_c_ends_a_script_at_once_that_takes_no_step(tmp_path: Path) -> None:
+    body = "step()\nprint('stepped', file=sys.stderr, flush=True)\ntime.sleep(10_000)"
+    with alone(script(tmp_path, body)) as process:
+        after_a_step(process)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.readline().strip() == STOPPING
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode in (1, -signal.SIGINT)
+    assert "KeyboardInterrupt" in said
+
+
+@pytest.mark.parametrize("own", ["signal.SIG_IGN", "lambda *_: None"])
+def test_a_script_keeps_its_own_handler_of_ctrl_c(own: str, tmp_path: Path) -> None:
+    kept = f"import signal\nown = {own}\nsignal.signal(signal.SIGINT, own)\nrun = samovar.join("
+    path = script(tmp_path, "assert signal.getsignal(signal.SIGINT) is own\nrun.leave()")
+    path.write_text(path.read_text().replace("run = samovar.join(", kept))
+    with alone(path) as process:
+        process.communicate()
+    assert process.returncode == 0
