@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -26,19 +27,28 @@ def stopped(session: Session) -> Stopped:
 
 def heeding(session: Session, background: Background) -> Callable[[], None]:
     """From now on have the first Ctrl-C stop the peer of `session` at its next local step, and print a line on stderr;
-    the second one raises KeyboardInterrupt as usual. Returns a function that ends this. Does nothing in a process that
-    has a launcher, in a notebook or a session in which a user types, in another thread than the main one, and where the
-    script has a handler of its own, or ignores the signal."""
+    the second one raises KeyboardInterrupt as usual. A forked child ignores the first one. Returns a function that ends
+    this, from any thread. Does nothing in a process that has a launcher, in a notebook or a session in which a user
+    types, in another thread than the main one, and where the script has a handler of its own, or ignores the signal."""
     main = session.control is None and threading.current_thread() is threading.main_thread()
     if not main or not is_script() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return lambda: None
 
+    process, over = os.getpid(), False
+
     def heed(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, _LINE)  # sys.stderr may be in the middle of a write
+        if over:
+            signal.default_int_handler(number, frame)
+        if os.getpid() != process:  # a DataLoader's worker: the step that goes on may need its batch
+            return
         background.soon(session.stop.set)
+        with contextlib.suppress(OSError):  # Ctrl-C has also ended the reader of a pipe, such as tee
+            os.write(2, _LINE)  # sys.stderr may be in the middle of a write
 
     def end() -> None:
+        nonlocal over
+        over = True
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is heed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -82,3 +82,48 @@ def test_a_script_keeps_its_own_handler_of_ctrl_c(own: str, tmp_path: Path) -> N
     with alone(path) as process:
         process.communicate()
     assert process.returncode == 0
+
+
+def ended(folder: Path, body: str) -> tuple[int, str]:
+    """The exit code of a script alone with this `body`, and what it has said on stderr."""
+    with alone(script(folder, "import signal, threading\n" + body)) as process:
+        _, said = process.communicate()
+    return process.returncode, said
+
+
+def test_ctrl_c_stops_a_script_whose_stderr_nobody_reads_any_more(tmp_path: Path) -> None:
+    """Ctrl-C also ends the `tee` behind a pipe."""
+    unread = "reads, writes = os.pipe()\nos.dup2(writes, 2)\nos.close(reads)\nsignal.raise_signal(signal.SIGINT)"
+    code, _ = ended(tmp_path, unread + STEPS.replace('print("stepped", file=sys.stderr, flush=True)', "pass"))
+    assert code == 130
+    assert (tmp_path / "run/saved-0").read_text().splitlines()[0] == SAID
+
+
+def test_a_forked_worker_goes_on_after_ctrl_c_and_says_nothing_itself(tmp_path: Path) -> None:
+    """It may load the data of the step after which the script stops."""
+    body = """
+if not (child := os.fork()):
+    signal.raise_signal(signal.SIGINT)
+    os._exit(7)
+_, status = os.waitpid(child, 0)
+step()
+run.leave()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    code, said = ended(tmp_path, body)
+    assert code == 7
+    assert STOPPING not in said
+
+
+def test_ctrl_c_interrupts_a_script_as_usual_whose_other_thread_has_left_the_run(tmp_path: Path) -> None:
+    body = """
+step()
+leaves = threading.Thread(target=run.leave)
+leaves.start()
+leaves.join()
+signal.raise_signal(signal.SIGINT)
+"""
+    code, said = ended(tmp_path, body)
+    assert code in (1, -signal.SIGINT)
+    assert STOPPING not in said
+    assert "KeyboardInterrupt" in said
