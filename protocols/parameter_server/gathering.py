@@ -85,6 +85,8 @@ class Gathering:
             step = self._step(counted)
             clocks |= {worker: step for worker, clock in counted.items() if clock < step and worker not in self.seqs}
         divisor = algorithm.divisor(len(self.pushes))
+        if statistics is not None and not algorithm.by_steps:  # each push is one share of a mean, however many come
+            divisor = max(1.0, self.weight)
         pushed = _over(self.total, divisor)
         if statistics is not None:
             assert isinstance(pushed, Tensor), "no rows are statistics"

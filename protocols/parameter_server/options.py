@@ -48,8 +48,8 @@ class Options:
                 raise ValueError(why)
             vector, rows = vector / -rate, {name: some.over(-rate) for name, some in rows.items()}
         if end < len(vector):
-            statistics = self.algorithm.statistics(pulled, update.vector)
-            vector = torch.cat((vector[:end], statistics[end:]))
+            statistics = self.algorithm.statistics(pulled[end:], update.vector[end:])
+            vector = torch.cat((vector[:end], statistics))
         return Pushes(vector, rows)
 
     def unchanged(self, model: Tensor) -> Pushes:

@@ -98,8 +98,8 @@ class Algorithm(Rule, Protocol):
         ...
 
     def statistics(self, pulled: Tensor, after: Tensor) -> Tensor:
-        """The model [n] of which a worker pushes the averaged buffers, such as the running variances of batch norm. The
-        arguments are those of `change`."""
+        """The averaged buffers [m], such as the running variances of batch norm, that a worker pushes. `pulled` [m]:
+        those of the values that it pulled last; `after` [m]: those of its model after the local steps of the turn."""
         ...
 
     def after(self, pulled: Tensor, after: Tensor, change: Tensor) -> Tensor:

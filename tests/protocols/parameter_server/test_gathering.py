@@ -45,6 +45,19 @@ def test_a_step_with_a_backup_worker_goes_on_without_the_last() -> None:
     assert gathering.due(algorithm, alone.counted())
 
 
+@pytest.mark.parametrize("name", ["softsync:1", "softsync:2", "easgd", "downpour"])
+def test_averaged_buffers_of_several_pushes_are_shares_of_one_mean(name: str) -> None:
+    """However many make an update: four workers, and the values on the server are 1."""
+    gathering, held = Gathering((0,)), torch.ones(3)
+    for many, worker in enumerate("abcd", 1):
+        gathering.add(worker, 5, torch.full((3,), 0.2), 1 / 4, last=False)
+        pushed = gathering.entry(parse_algorithm(name), {}, held).pushed
+        assert (held + pushed).tolist() == pytest.approx([1 - 0.8 * many / 4] * 3)
+    gathering.add("a", 6, torch.zeros(3), 1 / 2, last=False)  # the others have ended since
+    pushed = gathering.entry(parse_algorithm(name), {}, held).pushed
+    assert (held + pushed).tolist() == pytest.approx([0.2 / 1.5] * 3), "a mean of the pushed ones, and never beyond"
+
+
 def test_a_copy_is_unpacked_as_it_was_packed_and_nothing_else() -> None:
     keys = Keys([Part(0, 1), Part(1, 2), Part(2, 3)], 1, torch.float32)
     store = Store(keys, Adam())
