@@ -63,8 +63,10 @@ class Meeting:
 
     def applied(self, vector: Tensor) -> Tensor:
         """`vector` [n] after the average, as a new tensor."""
-        size = self.change.numel()
-        return torch.cat((vector[:size] + self.change, torch.lerp(vector[size:], self.theirs, self.weight)))
+        size, after = self.change.numel(), torch.empty_like(vector)  # no copies: this is a whole model
+        torch.add(vector[:size], self.change, out=after[:size])
+        torch.lerp(vector[size:], self.theirs, self.weight, out=after[size:])
+        return after
 
 
 class PairNeighbourhood(Neighbourhood):

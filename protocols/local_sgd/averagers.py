@@ -192,8 +192,10 @@ class GatherAverager(Remembering):
         if weight == 0:
             coded = torch.zeros(codec.encoded_bytes(anchor.numel()), dtype=torch.uint8)
         else:
-            corrected = feedback.correct(change_of(contribution, anchor))
-            brought_by(contribution, corrected[:0])  # checks signals and weight; encoding checks the vector
+            change, trained = change_of(contribution, anchor), anchor.numel() - contribution.statistics
+            corrected = feedback.correct(change)
+            corrected[trained:] = change[trained:]  # a checkpoint of before may hold a residual of statistics
+            brought_by(contribution, corrected[trained:])  # also checks signals and weight; encoding checks the others
             coded = codec.encode(corrected, seed_of(attempt, self._reducer.group.rank))
             feedback.keep(corrected, codec.decode(coded, anchor.numel(), anchor.dtype))
         tail = (*contribution.signals, weight) if weight else (0.0,) * (len(contribution.signals) + 1)

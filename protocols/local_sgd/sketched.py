@@ -61,18 +61,19 @@ class SketchAverager(Remembering):
             brought = brought_by(contribution, contribution.vector[trained:])
             total = await self._reducer.sum(brought, attempt, stage=sketch.stages, tail=signals + 1)
             statistics = mean_of(self._reducer, total, anchor, signals)
-            assert statistics is not None, "its weights are those of the sketch"
             marks.append(fingerprint(total))
+            if statistics is None:  # some member's weight here is another than in the sketch
+                return None, seed_of(marks)
             exact = statistics.vector
 
         def sent() -> Tensor:
-            return torch.cat((sketch.own(), corrected[trained:]))
+            return _whole(sketch.own(), corrected[trained:])
 
         def ended(agreed: Mean) -> tuple[Mean, SketchState]:
             if contribution.weight:
                 feedback.keep(corrected, sent())
             change = sketch.result()
-            moved = torch.cat((anchor[:trained] + change, exact))
+            moved = _whole(anchor[:trained] + change, exact)
             agreed = agreed._replace(vector=moved, norm=norm_of(change))
             self._reducer.check(agreed, anchor)
             return agreed, sketch.state()
@@ -93,6 +94,11 @@ def _first(layout: Layout, size: int) -> Layout:
     if size == layout.size:
         return layout
     return Layout.stack([(slot.name, slot.shape, slot.dtype) for slot in layout.slots if slot.stop <= size])
+
+
+def _whole(parameters: Tensor, statistics: Tensor) -> Tensor:
+    """The vector [n] of both parts; `parameters` itself, not a copy, if there are no `statistics`."""
+    return torch.cat((parameters, statistics)) if statistics.numel() else parameters
 
 
 def _corrected(feedback: ErrorFeedback, contribution: Contribution, anchor: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Codecs in a run: the same bits on all peers, close to what no codec gives, and nobody trusts a payload."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -195,6 +196,46 @@ async def test_the_residual_of_a_codec_is_sent_although_a_parameter_was_unfrozen
     change = await second_change("top_k:0.1", (1, 2), ("more",))
     assert change[:72].any()
     assert not change[72:].any()
+
+
+@pytest.mark.parametrize("codec", ["int8", "top_k:0.1", "sign", "random_k:0.1"])
+async def test_a_statistic_that_is_not_finite_stops_its_own_peer_also_with_a_codec(codec: str) -> None:
+    averager = averager_for(parse_codec(codec), Alone(), lambda names: Layout.of({"weights": torch.zeros(72)}), seed=3)
+    vector = torch.cat((torch.zeros(72), torch.tensor([1.0, math.nan])))
+    with pytest.raises(ValueError, match="1 numbers of the model are not finite"):
+        await averager.mean(Contribution(vector, 1.0, 1.0, 0.1, 2.0, statistics=2), torch.zeros(74), (1, 1))
+
+
+async def test_the_residual_of_a_statistic_in_an_older_checkpoint_is_dropped() -> None:
+    """Before, statistics were encoded too, and what was left out of a variance may be below 0."""
+    owed, layout = (1, torch.full((74,), -2.0), ()), Layout.of({"weights": torch.zeros(72)})
+    averager = averager_for(parse_codec("top_k:1.0"), Alone(), lambda names: layout, 3, owed)
+    vector = torch.ones(74)
+    mean, _ = await averager.mean(Contribution(vector, 1.0, 1.0, 0.1, 2.0, statistics=2), torch.zeros(74), (1, 2))
+    assert mean is not None
+    assert mean.vector[:72].tolist() == [-1.0] * 72
+    assert mean.vector[72:].tolist() == [1.0, 1.0]
+    averager.committed()
+    assert averager.owed is not None
+    assert not averager.owed[1].any()
+
+
+class Weightless(Alone):
+    """Some member takes back its weight in each sum after the first."""
+
+    sums = 0
+
+    async def sum(self, vector: torch.Tensor, key, **_) -> torch.Tensor:
+        self.sums += 1
+        return vector.clone() if self.sums == 1 else torch.zeros_like(vector)
+
+
+async def test_a_round_whose_weights_add_up_to_nothing_for_its_statistics_has_no_mean() -> None:
+    layout = Layout.of({"weights": torch.zeros(72)})
+    averager = averager_for(parse_codec("random_k:0.1"), Weightless(), lambda names: layout, seed=3)
+    brought = Contribution(torch.ones(74), 1.0, 1.0, 0.1, 2.0, statistics=2)
+    mean, _ = await averager.mean(brought, torch.zeros(74), (1, 1))
+    assert mean is None
 
 
 def test_chunks_follow_a_grid_that_all_ranks_share(monkeypatch) -> None:
