@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import one_line
+from ..whole_file import replaced
 from .invite_request import invitation_of, question
 from .keys import Invite
 from .run_folder import WAYS_IN_FILE
@@ -69,12 +70,13 @@ class WaysIn:
 
     def _written(self) -> str:
         """Write all lines, because the peer of the first one may have left. Only the owner may read the file, because
-        an invite is a password. Returns the reason if it could not be written, else ""."""
-        file = self._folder / WAYS_IN_FILE
+        an invite is a password. Returns the reason if it could not be written, else ""; the lines of before then
+        stay."""
         try:
-            file.touch(0o600)
-            file.chmod(0o600)
-            file.write_text("".join(f"{line}\n" for line in self.lines), encoding="utf-8")
+            with replaced(self._folder / WAYS_IN_FILE) as file:
+                file.touch(0o600)
+                file.chmod(0o600)
+                file.write_text("".join(f"{line}\n" for line in self.lines), encoding="utf-8")
         except OSError as error:
             return f"{one_line(error)}: how to join through the other peers is not written down"
         return ""

@@ -1,5 +1,6 @@
 """``samovar invite``: the run's user shows, ends and renews its invite while it goes on."""
 
+import errno
 import json
 import signal
 from pathlib import Path
@@ -75,6 +76,25 @@ async def test_before_all_peers_are_up_an_invite_is_neither_revoked_nor_told_to_
     ways_in.met([{"id": invite.contact, "address": "tcp://192.0.2.2:41"}])
     assert invite.to_text() in ways_in.lines[0]
     assert (await ways_in.answer(asking(new=new)))["line"]
+
+
+def test_a_full_disk_leaves_the_join_lines_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asks(question: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    invite, write = Invite.to(KeyPair.new().public), Path.write_text
+    ways_in, member = WaysIn(Path("task.py"), tmp_path, invite, asks), {"id": invite.contact, "address": "tcp://a:41"}
+    assert ways_in.met([member]) == ""
+    before = (tmp_path / "join.txt").read_text()
+
+    def full(path: Path, text: str, **way: str) -> int:
+        write(path, text[:100], **way)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert "not written down" in ways_in.met([member, member])
+    assert [file.name for file in tmp_path.iterdir()] == ["join.txt"]
+    assert (tmp_path / "join.txt").read_text() == before
 
 
 def test_a_script_that_founds_a_run_answers_too_and_its_limits_hold(tmp_path: Path) -> None:
