@@ -138,9 +138,7 @@ class ModelCopy:
             weights = f"the model's weights are not finite any more (learning rate {self.learning_rate:g})"
             raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
         self._brought = weakref.ref(vector)
-        if self.rests and self._may_rest:
-            self._wake()
-            self._resting = self._averaged.rest_in(vector)
+        self.rest_in(vector)
         return vector
 
     def _wake(self) -> None:
@@ -231,6 +229,13 @@ class ModelCopy:
             yield
         finally:
             self.load(now)
+
+    def rest_in(self, vector: Tensor) -> None:
+        """Free the memory of the parameters, whose values are those of `vector` [n], until the next begin, if this is a
+        peer with little memory (`rests`) and the last job allows it."""
+        if self.rests and self._may_rest:
+            self._wake()
+            self._resting = self._averaged.rest_in(vector)
 
     def holds(self, vector: Tensor) -> bool:
         """Whether the last begin loaded the very tensor `vector`, so that an evaluation need not load it again. It is

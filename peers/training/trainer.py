@@ -240,6 +240,8 @@ class Trainer:
     def holding(self, vector: Tensor | None) -> Iterator[None]:
         """While in this context, the model is `vector` [n]; None: it stays as it is."""
         if vector is None or self.copy.holds(vector):
+            if vector is not None:
+                self.copy.rest_in(vector)
             yield
             return
         with self.copy.being(vector):

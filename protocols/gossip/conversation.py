@@ -29,12 +29,12 @@ from ..collectives.bound import Bound
 from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
 from ..members.port import RunMembers, Way
-from ..testpoints import Became, sometimes, witness
+from ..testpoints import Became, sometimes, witness, witnessed
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
-from .mixing import CaughtUp, Mixed, Own, Summands, mix
+from .mixing import CaughtUp, Mixed, Own, Summands, distance, mix
 from .neighbourhood import Neighbourhood
 from .periods import Periods
 from .state import State, saved
@@ -235,7 +235,7 @@ class Gossip:
     ) -> Outcome:
         spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
         if moved is None:
-            moved = norm_of(model - update.vector) / max(norm_of(update.vector), torch.finfo(torch.float32).tiny)
+            moved = distance(model, update.vector) / max(norm_of(update.vector), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
@@ -280,7 +280,7 @@ class Gossip:
         step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
-        nothing = Own(torch.zeros_like(held.model), 0.0)
+        nothing = Own(held.model.new_zeros(1).expand_as(held.model), 0.0)
         mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
         witness(CaughtUp(reached))
         await self._becomes(State(reached, step, self._anew(mean.vector, good), self.state.period))
@@ -294,7 +294,8 @@ class Gossip:
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
         rounds = {peer: one.round for peer, one in taken.vectors.items()}
-        witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed))
+        if witnessed():  # the algorithm may write to the mixed vector
+            witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed.clone()))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -31,4 +31,4 @@ def encoded(
 def decoded(codec: DifferenceCodec, before: Tensor, difference: Tensor) -> Tensor:
     """The new estimate [n]: that of the round `before` [n] plus the decoded `difference`, with the same bits on all
     peers. Raises ValueError when the codec cannot decode it."""
-    return before + codec.decode(difference, before.numel(), before.dtype)
+    return codec.decode(difference, before.numel(), before.dtype).add_(before)
