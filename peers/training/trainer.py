@@ -234,7 +234,7 @@ class Trainer:
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
         Chance(derive(self.seed, "evaluate"), self.device).take()
         with self.holding(vector), computing(self.task.precision, self.device):
-            return metrics_of(self.model, self.task)
+            return metrics_of(self.model, self.task, small=self.copy.rests)
 
     @contextmanager
     def holding(self, vector: Tensor | None) -> Iterator[None]:
