@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,8 +143,6 @@ def _read_invite(said: str | None) -> str | None:
 
 async def _join(target: JoinTarget, settings: Settings, entry: Entry, name: str, as_json: bool, quiet: bool) -> int:
     began, stop, task, role = time.monotonic(), Stop(), entry.task, entry.role
-    if settings.edge:  # work on several vectors at a time would take the memory of as many more
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1, thread_name_prefix="off-loop"))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with meanwhile(f"joining at {target.address} ...", sys.stderr):

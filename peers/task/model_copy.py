@@ -171,10 +171,10 @@ class ModelCopy:
         unless this very object was the last one applied. Returns whether it is applied and a new round begins with it:
         with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
         replica steps by itself, and for a vector that does not fit the model."""
+        has_begun, self._begun = self.has_begun(begin), begin  # the former one holds a vector, so it goes first
         self._wake()
-        if self.has_begun(begin):
+        if has_begun:
             return False
-        self._begun = begin
         match begin:
             case Keep():
                 pass

@@ -281,9 +281,12 @@ class Gossip:
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
         nothing = Own(held.model.new_zeros(1).expand_as(held.model), 0.0)
-        mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
+        if len(models) == 1:  # that very one, which nobody writes to: a copy would be one vector more
+            (model,) = models.values()
+        else:
+            model = (await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)).vector
         witness(CaughtUp(reached))
-        await self._becomes(State(reached, step, self._anew(mean.vector, good), self.state.period))
+        await self._becomes(State(reached, step, self._anew(model, good), self.state.period))
         return True
 
     def _anew(self, model: Tensor, good: Mapping[PeerId, Published]) -> Held:
