@@ -42,7 +42,7 @@ from samovar.protocols.budget import Budget
 
 Figures = dict[str, tuple[float, float | None]]
 """What was found, each with its goal, which is an upper bound."""
-SPARE_BYTES, IDLE_CPU, IDLE_S, SAMPLES, FEW = 64 << 20, 0.01, 4.0, 16, 2
+SPARE_BYTES, IDLE_CPU, IDLE_S, SAMPLES, FEW = 64 << 20, 0.01, 4.0, 16, 12
 SETTLE_S, LOOKS, LOOK_S = 5.0, 40, 0.025
 """How long the local steps of an edge may take before it waits. It waits when all its threads sleep at so many looks
 one after another, so many seconds apart."""

@@ -96,7 +96,6 @@ class Neighbourhood:
             await self._look(round, found, came_s)
         if self._awaited:
             await self._pull(round, found, came_s)
-        self._exchange.only(of)  # now that it has an estimate of each, it needs none with which it began
         for done in self.on_round:
             done()
         for peer, one in found.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_models import Model, Running, trainer
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from samovar.peers.training.trainer import Trainer
 from samovar.protocols.conversation import Position
-from samovar.protocols.work import Keep, Load, Steps, Work
+from samovar.protocols.work import Evaluate, Keep, Load, Steps, Work
 
 
 class Tied(nn.Module):
@@ -78,6 +80,21 @@ def test_a_model_at_rest_takes_no_memory_and_one_that_is_trained_has_its_own() -
     one.begin(Load(update.vector))
     assert len(storages(one)) == len(own)
     assert update.vector.untyped_storage().data_ptr() not in storages(one)
+
+
+def test_a_model_lies_in_the_vector_of_the_conversation_while_it_is_evaluated() -> None:
+    one = resting(Model, rests=True)
+    own = storages(one)
+    update = one.do(Work(Keep(), Steps(1, total=1, only_read=True)))
+    assert update is not None
+    found, vector = list[set[int]](), update.vector + 1
+    before, begin = vector.clone(), Load(vector)
+    one.task = replace(one.task, metrics=None, evaluate=lambda model: found.append(storages(one)) or 0.5)
+    one.do(Work(begin, Evaluate(vector)))
+    assert found == [{vector.untyped_storage().data_ptr()}]
+    one.do(Work(begin, Steps(1, total=1, only_read=True)))
+    assert torch.equal(vector, before)
+    assert len(own) > 1
 
 
 @pytest.mark.parametrize(("rests", "only_read"), [(True, False), (False, True)])
