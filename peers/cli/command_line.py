@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..machine.spinning import spinning
-from ..machine.workspaces import unkept
+from ..machine.workspaces import UNKEPT
 
 STOPPED = 130
 """The exit code after Ctrl-C, as in a shell."""
@@ -106,7 +106,7 @@ class CommandLine(click.Group):
                     return args[0], sketch, args[1:]
                 sketch.make_context(args[0], [], parent=ctx)
         if "--edge" in args:  # before PyTorch is imported
-            os.environ.update(unkept(os.environ))
+            os.environ.update(UNKEPT)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
