@@ -230,10 +230,10 @@ class ModelCopy:
         finally:
             self.load(now)
 
-    def rest_in(self, vector: Tensor) -> None:
+    def rest_in(self, vector: Tensor | None) -> None:
         """Free the memory of the parameters, whose values are those of `vector` [n], until the next begin, if this is a
-        peer with little memory (`rests`) and the last job allows it."""
-        if self.rests and self._may_rest:
+        peer with little memory (`rests`) and the last job allows it. None: do nothing."""
+        if vector is not None and self.rests and self._may_rest:
             self._wake()
             self._resting = self._averaged.rest_in(vector)
 

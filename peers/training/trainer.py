@@ -56,7 +56,7 @@ class Trainer:
         state at an average. `steps`: local steps of the whole run, for the task's lr_schedule(); None: not known.
         Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the task's functions do
         not return a model, an optimizer and a schedule."""
-        self.task, self.device, self.seed = task, device, seed
+        self.task, self.device, self.seed, self.steps = task, device, seed, 0
         Chance(derive(seed, "model"), device).take()
         if task.seed_everything is not None:
             task.seed_everything(derive(seed, "model"))
@@ -70,7 +70,6 @@ class Trainer:
         self.batches = Batches(task, seed, data_shard, data_shards, device)
         run = TaskRun("", seed, data_shard, data_shards, steps, device, self.model, self.optimizer)
         self.hooks = Hooks(task, run)
-        self.steps = 0
         self.at = "data()"
         """The function of the task that is running, as text for messages."""
         self._counts = Counts(skips=task.precision == "fp16")
@@ -240,8 +239,7 @@ class Trainer:
     def holding(self, vector: Tensor | None) -> Iterator[None]:
         """While in this context, the model is `vector` [n]; None: it stays as it is."""
         if vector is None or self.copy.holds(vector):
-            if vector is not None:
-                self.copy.rest_in(vector)
+            self.copy.rest_in(vector)
             yield
             return
         with self.copy.being(vector):
