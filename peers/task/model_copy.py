@@ -122,8 +122,7 @@ class ModelCopy:
         )
 
     def restored(self) -> None:
-        """Take the present constants as the ones with which later ones are compared. Called after the model was
-        restored from a checkpoint."""
+        """Take the present constants as those with which later ones are compared: a checkpoint was restored."""
         self._averaged.begin()
 
     def bring(self) -> Tensor:
@@ -151,8 +150,8 @@ class ModelCopy:
         """The update that brings the model to the conversation. `more`: further fields of the update. Raises Diverged
         and ValueError, as `bring` does, and Diverged when a row that was loaded last is not finite."""
         vector, unfrozen = self.bring(), self.unfrozen
-        rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
-        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, rows=self._rows(), **more)
+        more |= {"learning_rate": self.learning_rate, "grown": unfrozen.names, "base": unfrozen.base}
+        return Update(vector=vector, rows=self._rows(), **more)
 
     def needed(self, batches: Iterable[Any]) -> Mapping[str, Tensor]:
         """By table, the numbers [k] of the rows that these batches need; empty for a model without tables. Raises
@@ -171,7 +170,7 @@ class ModelCopy:
         unless this very object was the last one applied. Returns whether it is applied and a new round begins with it:
         with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
         replica steps by itself, and for a vector that does not fit the model."""
-        has_begun, self._begun = self.has_begun(begin), begin  # the former one holds a vector, so it goes first
+        has_begun, self._begun = self.has_begun(begin), begin  # the former one's vector goes first
         self._wake()
         if has_begun:
             return False
@@ -231,8 +230,7 @@ class ModelCopy:
             self.load(now)
 
     def rest_in(self, vector: Tensor | None) -> None:
-        """Free the memory of the parameters, whose values are those of `vector` [n], until the next begin, if this is a
-        peer with little memory (`rests`) and the last job allows it. None: do nothing."""
+        """Free the parameters' memory, if `rests`, until the next begin: `vector` [n] has their values. None: no."""
         if vector is not None and self.rests and self._may_rest:
             self._wake()
             self._resting = self._averaged.rest_in(vector)
