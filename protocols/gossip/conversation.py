@@ -146,8 +146,7 @@ class Gossip:
     def position(self) -> Position:
         state = self.state
         numbers = [state.round, state.step, state.period.to_plain()]
-        own = {"gossip": numbers}
-        return Position(state.round, state.held.model, saved(state), own, self._begin, own_model=True)
+        return Position(state.round, state.held.model, saved(state), {"gossip": numbers}, self._begin, own_model=True)
 
     def close(self) -> None:
         self._neighbours.close()
@@ -196,8 +195,7 @@ class Gossip:
             sometimes("a peer goes on from far newer models")
             return self._evaluated_first(self._outcome_of(update, taken, began_s, caught_up=True))
         taken, mix = await self._neighbours.mix(mine, taken, self._algorithm.rest(held))
-        given = mine.vector
-        self._witness(round, given, taken, mixed := mix.vector)
+        self._witness(round, given := mine.vector, taken, mixed := mix.vector)
         for back in self._neighbours.back():
             mixed = mixed + back
         of = [own, *(one.told for one in taken.vectors.values() if not one.last)]
@@ -281,10 +279,8 @@ class Gossip:
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
         nothing = Own(held.model.new_zeros(1).expand_as(held.model), 0.0)
-        if len(models) == 1:  # that very one, which nobody writes to: a copy would be one vector more
-            (model,) = models.values()
-        else:
-            model = (await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)).vector
+        of = Summands(nothing, 0.0, models, weights)  # nobody writes to a single model: it needs no copy
+        model = models.popitem()[1] if len(models) == 1 else (await mix(of, held.model, anyhow)).vector
         witness(CaughtUp(reached))
         await self._becomes(State(reached, step, self._anew(model, good), self.state.period))
         return True
@@ -296,8 +292,8 @@ class Gossip:
         return self._algorithm.begin(model, self._options.parameters)
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
-        rounds = {peer: one.round for peer, one in taken.vectors.items()}
         if witnessed():  # the algorithm may write to the mixed vector
+            rounds = {peer: one.round for peer, one in taken.vectors.items()}
             witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed.clone()))
 
     def _now(self) -> float:
