@@ -37,7 +37,7 @@ SLACK_MAX = 1_000_000
 class Consistency:
     """One consistency model of a parameter server: how many updates a read at clock c may lack. `slack`: of the first c
     updates of each other worker; `own`: of the reader's own c updates. None: any number. Raises ValueError on a bound
-    out of range."""
+    other than 0 to `SLACK_MAX`."""
 
     slack: int | None
     own: int | None
@@ -60,7 +60,8 @@ class Consistency:
 
     def least_resumed(self, furthest: int) -> int:
         """The least clock from which a worker of a resumed run may go on beside one that is at clock `furthest`: the
-        clocks of two workers differ by at most slack + 1, and not at all where all step together."""
+        clocks of two workers differ by at most slack + 1, and not at all where all step together. 0 where the slack is
+        None."""
         if self.slack is None:
             return 0
         return furthest if self.steps_together else max(0, furthest - self.slack - 1)
@@ -93,5 +94,6 @@ CONSISTENCIES: Mapping[str, tuple[Callable[..., Consistency], int]] = {
 
 
 def parse_consistency(text: str) -> Consistency:
-    """The consistency that a user asks for, as in ``ssp:3``. Raises ValueError, in one line, on anything else."""
+    """The consistency that a user asks for: ``bsp``, ``ssp:3``, ``bounded:8`` or ``async``. Raises ValueError, in one
+    line, on anything else."""
     return made_of(text, CONSISTENCIES, "consistency")

@@ -24,9 +24,10 @@ FIELDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """One rank's contribution to the sum, by its witnesses' statements. ``norm``: Euclidean norm of its model, which is
-    that of the message divided by the weight; inf if the message holds numbers but no positive weight. ``peak``:
-    largest magnitude in its message; ``weight``: its weight, 0 if no witness saw one."""
+    """The contribution of one rank, that is its message, by its witnesses' statements. ``norm``: Euclidean norm of its
+    model, which is that of the message's model elements divided by the weight; without a positive weight inf, or 0 if
+    these elements are all 0. ``peak``: largest magnitude in its message; ``weight``: its weight, 0 if no witness saw
+    one."""
 
     norm: float
     peak: float
@@ -34,15 +35,16 @@ class Brought:
 
 
 def shifts(world: int) -> int:
-    """The number of ranks that see each part of a message among ``world`` ranks. The sender may be one of them."""
+    """The number of witnesses of each part of a message among ``world`` ranks: 3, or all of fewer ranks. The sender may
+    be one of them."""
     return min(WITNESSES, world)
 
 
 def brought(statements: Tensor) -> list[Brought]:
     """The contribution of each rank, in the order of ranks, from the witnesses' statements. ``statements``: [witness,
-    shift, sender, `FIELDS`], float64; the witness w states at shift s what it saw of the sender's part w - s.
-    Statements of a rank on itself do not count, nor those whose first field is NaN, which means that the witness saw
-    nothing."""
+    shift, sender, `FIELDS`], float64; the witness w states at shift s what it saw of the sender's part w - s, modulo
+    the number of ranks. Statements of a rank on itself do not count, nor those whose first field is NaN, which means
+    that the witness saw nothing. A part without a statement that counts is taken for zeros."""
     told = statements.tolist()
     return [_of_sender(told, sender) for sender in range(len(told))]
 
@@ -67,11 +69,13 @@ def _of_sender(told: Sequence[Sequence[Sequence[Sequence[float]]]], sender: int)
 
 
 def guilty(all_brought: Sequence[Brought], *, norm_max: float, dtype: torch.dtype) -> dict[int, str]:
-    """The ranks whose numbers cannot be right, each with the reason in words. A rank whose numbers are merely too large
-    is not guilty if more than half of the ranks have too large ones.
+    """The ranks whose numbers cannot be right, each with the reason in words; empty: there are none. A rank with
+    numbers that are not finite or a negative weight is always guilty. A rank whose numbers are merely too large is not
+    if more than half of the ranks have too large ones.
 
-    ``all_brought``: by rank, what it contributed. ``norm_max``: the largest norm that a model may have. ``dtype``: that
-    of the sum; a message must not be so large that the sum of as many messages as there are ranks could overflow it.
+    ``all_brought``: the contributions, by rank. ``norm_max``: the largest norm that a model may have. ``dtype``: that
+    in which messages are summed; a message must not be so large that the sum of as many messages as there are ranks
+    could overflow it.
     """
     broken, large = dict[int, str](), dict[int, str]()
     peak_max = torch.finfo(dtype).max / len(all_brought)

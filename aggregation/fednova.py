@@ -56,7 +56,8 @@ UNKNOWN_SPEEDS = Speeds()
 def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
     """The number of local steps (tau_i) that a peer takes in a round of ``period`` steps, in proportion to its own
     ``steps_per_s`` over the ``mean`` of all. It is the nearest whole number, or one less where the others would wait
-    for this peer more than 5 % longer (`HELD`); at least 1. Returns ``period`` where a speed is 0, that is unknown."""
+    for this peer more than 5 % longer (`HELD`); at least 1. Returns ``period`` itself where it is 0, or a speed is 0,
+    that is unknown."""
     if not (period and steps_per_s and mean.steps_per_s):
         return period
     fits = period * steps_per_s / mean.steps_per_s
@@ -66,8 +67,8 @@ def own_steps(period: int, steps_per_s: float, mean: Speeds) -> int:
 
 def effective(period: int, mean: Speeds) -> float:
     """The effective number of steps (tau_eff) of a round of ``period`` steps: the period, or less where the peers'
-    speeds differ so much that x would oscillate. ``mean``: of the peers' speeds. With unknown speeds it is the
-    period."""
+    speeds differ so much that x would oscillate: where s = ``steps_per_s * step_s`` of the ``mean`` speeds is above
+    `FAR`, it is period * FAR / s. With unknown speeds it is the period."""
     swings = mean.steps_per_s * mean.step_s
     return period if swings <= FAR else period * FAR / swings
 

@@ -33,8 +33,8 @@ class Fragments:
 
     @classmethod
     def of(cls, size: int, count: int) -> "Fragments":
-        """Cut a vector of ``size`` elements into ``count`` fragments, or into ``size`` ones where there are fewer
-        elements."""
+        """Cut a vector of ``size`` elements into ``count`` fragments, equal up to one element, or into ``size`` ones of
+        one element where ``count`` is larger. Raises ValueError unless both are at least 1."""
         return cls(parts(size, min(size, count)))
 
     def of_size(self, size: int) -> "Fragments":
@@ -47,7 +47,7 @@ class Fragments:
         return (round - 1) % len(self.parts)
 
     def at(self, round: int) -> Part:
-        """The fragment that is averaged in that round."""
+        """The fragment that is averaged in that round; rounds count from 1."""
         return self.parts[self.index(round)]
 
     def mixed(self, before: Tensor, after: Tensor, round: int) -> Tensor:

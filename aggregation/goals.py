@@ -33,7 +33,7 @@ class Goal:
         return self.told(self.percent)
 
     def told(self, share: bool) -> str:
-        """The goal as text, its number in percent if it is a ``share``."""
+        """The goal as text, as in ``accuracy >= 0.97``. ``share``: write its number in percent instead, as ``97%``."""
         number = f"{100 * self.value:.10g}%" if share else f"{self.value:g}"
         return f"{self.metric} {self.sign} {number}"
 

@@ -78,8 +78,8 @@ def to_bits(layout: Layout, names: Collection[str]) -> bytes:
 
 
 def from_bits(layout: Layout, bits: bytes) -> tuple[str, ...]:
-    """The names whose bits `to_bits` set, in the model's order. Raises ValueError for a bit that stands for no
-    parameter."""
+    """The names whose bits `to_bits` set, in the model's order. Raises ValueError for bits beyond the model's frozen
+    parameters."""
     frozen = () if layout.later is None else layout.later.frozen
     if len(bits) > -(-len(frozen) // 8) or int.from_bytes(bits, "little") >> len(frozen):
         raise ValueError("it names a frozen parameter that this model has not")

@@ -36,8 +36,8 @@ _LEAST_CURVATURE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The state of the line search from x0 along d. `alpha`: the next trial point is x0 + `alpha` d; 0: once `begun`,
-    there is none. `low`, `high`: the bounds of alpha; `high` 0: there is no upper bound yet. `loss0`, `slope0`: the
+    """The state of the line search from x0 along d. `alpha`: the next trial point is x0 + `alpha` d; 0 once `begun`: no
+    trial follows. `low`, `high`: the bounds of alpha; `high` 0: there is no upper bound yet. `loss0`, `slope0`: the
     loss at x0, and its derivative along d there. `begun`: False before the first trial, which is the initial point."""
 
     alpha: float = 0.0
@@ -61,7 +61,8 @@ class Order:
     direction: tuple[float, ...] = (0.0,) * BASIS
 
     def to_plain(self) -> tuple[float, ...]:
-        """The order as `ORDER` numbers."""
+        """The order as `ORDER` floats, for a message: the fields of `search`, then `tried`, `accept`, `pair` and the
+        numbers of `direction`."""
         return (*map(float, (*astuple(self.search), self.tried, self.accept, self.pair)), *self.direction)
 
     @classmethod
@@ -80,9 +81,14 @@ ORDER = 9 + BASIS
 
 def decide(gram: Tensor, loss: float, search: Search, *, last: bool = False) -> Order:
     """The order that follows a trial. `gram` [2 m + 3, 2 m + 3], float64: dot products of the basis; `loss`: that of
-    the trial point. A trial with a loss or product that is infinite or NaN is rejected, and the order's numbers are
-    finite. `search`: the state in which the trial was made. `last`: no trial follows, so the values are to become the
-    best accepted point. Where no direction leads downhill, the next alpha is 0, and x0 stays."""
+    the trial point; `search`: the state in which the trial was made.
+
+    The initial point is accepted, and a trial that meets the weak Wolfe conditions. After any other, the next alpha is
+    halfway between its bounds, or twice the lower one while there is no upper one. A trial with a loss or product that
+    is infinite or NaN is rejected (at the initial point the order then changes nothing), and the order's numbers are
+    finite. Where no direction leads downhill from the accepted point, the next alpha is 0. `last`: no trial follows:
+    the next alpha is 0, so that the values become the best accepted point, and a loss that is low enough suffices to
+    accept."""
     slope = float(gram[_D, _G])
     finite = math.isfinite(loss) and bool(torch.isfinite(gram).all())
     if not search.begun and not finite:
@@ -123,7 +129,7 @@ def _unit(place: int, value: float = 1.0) -> Tensor:
 
 def rolled(alpha: float) -> Tensor:
     """The matrix [2 m + 3, 2 m + 3] by which the basis is multiplied from the left after an accepted trial whose pair
-    is kept: the oldest pair is dropped. ``alpha``: the step of that trial."""
+    is kept: the oldest pair is dropped. ``alpha``: that of the trial, x0 + alpha d."""
     rows = [*(_unit(place + 1) for place in range(HISTORY - 1)), _unit(_D, alpha)]
     rows += [*(_unit(HISTORY + place + 1) for place in range(HISTORY - 1)), _unit(_G) - _unit(_G0)]
     return torch.stack([*rows, _unit(_D), _unit(_G), _unit(_G)])

@@ -59,8 +59,8 @@ def contribute(
     for all rows, or [...]; ``signals``: the same for all rows, or [..., signals].
 
     Weight 0 contributes exact zeros, whatever ``vector`` and ``signals`` hold: so a peer without a result, or with NaN
-    in it, can still be in the sum. Raises ValueError on a weight that is negative, not finite, or beyond the dtype's
-    range, and on a ``vector`` that is not floating.
+    in it, can still be in the sum. Raises ValueError on a weight that is negative, not finite, or too large or too
+    small for a normal number of the dtype, and on a ``vector`` that is not floating.
     """
     if not vector.ndim or not vector.is_floating_point():
         raise ValueError(f"only floating vectors can be averaged, got {vector.dtype} of {tuple(vector.shape)}")

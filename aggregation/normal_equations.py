@@ -45,8 +45,8 @@ def unpacked(vector: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def solution(a: Tensor, b: Tensor, ridge: float = 0.0) -> Tensor:
-    """theta [n] with (`a` + `ridge` I) theta = `b`, by Cholesky. Raises ValueError when that matrix is not positive
-    definite, as with columns that depend on each other."""
+    """The solution theta [n] of (`a` + `ridge` I) theta = `b`, with `a` [n, n] and `b` [n], by Cholesky. Raises
+    ValueError when that matrix is not positive definite, as with columns that depend on each other."""
     factor, failed = torch.linalg.cholesky_ex(a + ridge * torch.eye(b.numel(), dtype=a.dtype))
     if int(failed):
         raise ValueError("A is not positive definite: the rows' columns depend on each other; give a ridge above 0")

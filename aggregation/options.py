@@ -13,7 +13,7 @@ TEXT_MAX = 60
 
 
 class UnknownName(ValueError):
-    """Raised for an unknown `name`. `known`: the names that there are."""
+    """Raised for an unknown `name`. `known`: the names that there are; `said`: the message, one line."""
 
     def __init__(self, said: str, name: str, known: tuple[str, ...]) -> None:
         super().__init__(said)

@@ -51,7 +51,8 @@ class Plain:
         return ()
 
     def step(self, anchor: Tensor, mean: Tensor, state: OuterState) -> tuple[Tensor, OuterState]:
-        """Returns ``mean`` itself, not a copy."""
+        """Returns ``mean`` itself, not a copy, and the empty state. Raises ValueError where ``mean`` has another shape
+        or dtype than ``anchor``, or the state is not empty."""
         check_step(anchor, mean, state, tensors=self.tensors)
         return mean, ()
 

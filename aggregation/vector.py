@@ -97,7 +97,7 @@ class Layout:
 
     @classmethod
     def from_plain(cls, plain: object) -> "Layout":
-        """The layout that `to_plain` wrote. Raises ValueError on anything else: ``plain`` comes off the wire."""
+        """The layout that `to_plain` wrote, without `later`. Raises ValueError on anything else, and on no tensors."""
         if not isinstance(plain, list | tuple):
             raise ValueError(f"a layout must be a list of [name, shape, dtype], got {type(plain).__name__}")
         return cls.stack([_parse_row(index, row) for index, row in enumerate(plain)])
@@ -201,7 +201,7 @@ class Layout:
 
 def all_finite(vector: Tensor) -> bool:
     """Whether no element, of any row [..., n], is infinite or NaN. Checks the sum, which is far faster than checking
-    each element; checks the elements only if the sum overflows."""
+    each element; checks the elements only if the sum is not finite."""
     return math.isfinite(vector.sum().item()) or bool(torch.isfinite(vector).all())
 
 
@@ -217,7 +217,7 @@ def norms(vectors: Tensor) -> Tensor:
 
 
 def norm_of(vector: Tensor) -> float:
-    """The norm (`norms`) of one vector [n]."""
+    """The Euclidean norm of one vector [n], with the exceptions of `norms`."""
     vector = vector.detach()
     square: float = vector.dot(vector).item()
     return math.sqrt(square) if math.isfinite(square) else float(norms(vector))

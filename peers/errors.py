@@ -24,7 +24,7 @@ _PLAIN = (ValueError, OSError, *_CUT_OFF)
 
 class RunFailed(Exception):
     """A run that was begun on this machine has failed. The text is one line for the user. `result`: the
-    `samovar.Result` so far, where the run has one."""
+    `samovar.Result` of the run so far; None: there is none."""
 
     def __init__(self, why: str, result: Any = None) -> None:
         super().__init__(why)
@@ -37,9 +37,10 @@ class EvaluationFailed(ValueError):
 
 
 def is_plain(error: BaseException) -> bool:
-    """Whether the text of `error` alone tells a user what to mend: it is a ValueError, an OSError or a loss of contact,
-    has a text, and does not come from a call by the user's code. Any other error is a defect in the library or in the
-    user's code: it is reported with its type, and a defect in the user's code also with file and line number."""
+    """Whether the text of `error` alone tells a user what to mend: it is a ValueError, an OSError, or an error that
+    ends this peer's membership or contact, has a text, and does not come from a call by the user's code (`users_line`
+    is None). Any other error is a defect in the library or in the user's code: it is reported with its type, and a
+    defect in the user's code also with file and line number."""
     return isinstance(error, _PLAIN) and users_line(error) is None and bool(str(error).strip())
 
 
@@ -51,7 +52,8 @@ def is_cut_off(error: BaseException) -> bool:
 
 def users_line(error: BaseException) -> str | None:
     """File and line in a task file or script from which the failing call was made, directly or through torch. None when
-    the library made the call, or when a user's own conversation reports that this peer cannot continue."""
+    the library made the call, and for any error that ends this peer's membership or contact, which a user's own
+    conversation may raise too."""
     if isinstance(error, _CUT_OFF):
         return None
     place = None
@@ -65,7 +67,8 @@ def users_line(error: BaseException) -> str | None:
 
 
 def place_in_main(error: BaseException) -> str:
-    """File and line of the running script from which the failing call was made; "": none of its frames is there."""
+    """The place, "FILE, line N", in the running script (`__main__`) from which the failing call was made, the innermost
+    one; "": no frame of `error` is in the script."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "__main__":

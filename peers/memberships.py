@@ -38,9 +38,9 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class BySwim:
-    """The membership by SWIM. `wished`: the number of links of each peer; None: in a small run each peer knows all
-    others, and in a large one each has six links. Raises ValueError for fewer than 3, which do not hold a run together,
-    or more than 32."""
+    """The membership by SWIM. `wished`: the number of links of each peer; None: in a run of at most `WHOLE_PEERS_MAX`
+    peers each knows all others, and in a larger one each has six links. Raises ValueError for fewer than 3, which do
+    not hold a run together, or more than 32."""
 
     wished: int | None = None
     peers_max: ClassVar[int] = SWIM_PEERS_MAX
@@ -73,8 +73,9 @@ def made(
     kind: Kind, endpoint: Endpoint, me: Member, terms: Terms, store: Store | None, invitation: Invitation | None
 ) -> tuple[RunMembers, Way]:
     """One peer's membership, and the object that takes the peer into the run. `me`: the peer as a member; `terms`: the
-    run's; `store`: keeps the peer's votes on views across restarts, of which SWIM has none; None: they are not kept;
-    `invitation`: with which a founder begins the run; None: it has none, or this peer is no founder."""
+    run's; `store`: keeps the peer's votes on views across restarts; None: they are not kept. SWIM has no votes, and
+    ignores it. `invitation`: the one with which a founder begins the run; None: it has none, or this peer is no
+    founder."""
     if isinstance(kind, BySwim):  # imported here: other peers do without the memory of its modules, 1 MB
         from ..protocols.swim.entry import SwimEntry
         from ..protocols.swim.membership import SwimMembership

@@ -103,17 +103,18 @@ class Peer:
         return noun(conversation(self.settings).columns)
 
     def came(self, how: Came) -> None:
-        """Write the event `how`, such as "joined", by which this peer has entered the run, events that name the
-        members, if its place wants these, and events about other members from now on. Called once, when it has entered
-        for the first time."""
+        """Write the event `how`, such as "joined", by which this peer has entered the run. If its place wants that
+        (`Place.names_members`), write then an event "present" for each other member. From now on events about other
+        members are written, too. To be called once, when this peer has entered for the first time."""
         self._comings.begin()
         self.tell(how, why=f"its connection is shaped to {self._place.link}" if self._place.link else "")
         if self._place.names_members:
             self._comings.name_members()
 
     def note(self, outcome: Outcome) -> ExchangeRecord:
-        """Write the record of a finished exchange, with the bytes that this peer sent and received since the last
-        record of one. Returns it. Also writes an event if this peer is the only member that is left."""
+        """Write the record of a finished exchange, with the bytes that this peer sent and received since its last
+        record of one, and return it. Also writes an event if this peer was the only one in this exchange and not in the
+        one before, and no other member is there."""
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.version, outcome.waited_for, outcome.wait_s)
         now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
         sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
@@ -152,8 +153,8 @@ class Peer:
         return record
 
     def budget_left(self) -> dict[str, float]:
-        """The entry of a checkpoint that tells how many bytes are left of this peer's day; empty for a peer without a
-        limit a day."""
+        """The entry of a checkpoint with the number of bytes that are left of this peer's daily budget; empty for a
+        peer without one."""
         budget = self.endpoint.budget
         left = None if budget is None else budget.day_bytes_left
         return {} if left is None else {BUDGET_LEFT: left}
@@ -165,8 +166,8 @@ class Peer:
         return dict(found)
 
     def scales(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """By name, the scale of each of `metrics` as the task declares it, e.g. "higher %"; "": it declares none. The
-        values do not matter."""
+        """By name, the scale of each of `metrics` as the task declares it, e.g. "higher %"; where it declares none,
+        that is "higher %" for the accuracy and "" for any other. The values of `metrics` do not matter."""
         return scales_told(metrics, self._facts.scales)
 
     def tell(

@@ -17,8 +17,9 @@ class Place:
     `run`: name of the run. `link`: the link to which its connection is slowed down, as text for the records; "": it is
     not. `site`: name of its site; "": none. `role`: its role in the run, as "server"; "": it trains. `invitation`: the
     run's, given by a founding peer; None: there is none, or the peer joins later. `store`: keeps the peer's Paxos votes
-    on disk; None: they are not kept. `names_members`: the peer records which members it finds, because their own
-    records are not where its are. `former_s`: as in `RunClock`. `memories`: opens memory that it shares with other
+    on disk; None: they are not kept. `names_members`: the peer writes an event for each member that it finds, because
+    their records are on other machines than its own. `former_s`: seconds since the run began up to which earlier
+    processes of this peer have recorded it; 0: there were none. `memories`: opens memory that it shares with other
     peers of its machine.
     """
 

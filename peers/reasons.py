@@ -9,7 +9,9 @@ def article(name: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The cause of `error`, without the error number and the path, which the line around it has already."""
+    """The cause of `error` in words, with a small first letter; of most errors their text, cut to 300 characters, or
+    the type's name if they have none. Of an OSError it lacks the error number and the path, which the line around it
+    has already."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     if isinstance(error, MemoryError):

@@ -30,7 +30,9 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def dialable(address: str) -> str:
-    """Returns `address` unchanged. Raises ValueError if it does not name one host and one port to connect to."""
+    """Returns `address` unchanged. Raises ValueError if it does not name one host and one port to connect to (``*``,
+    0.0.0.0, [::] and port 0 do not), or its host has a character that no host name or IP address has. The host is not
+    looked up."""
     host, port = split_address(address)
     if port == 0 or host in ("*", _ALL_V4, _ALL_V6):
         raise ValueError(f"{address!r} names no one machine and port to call")
@@ -60,7 +62,8 @@ class Elsewhere:
     other hosts are allowed only so many times in any `within_s` seconds, for all peers together."""
 
     def __init__(self, most: int, within_s: float) -> None:
-        """`most`: the largest `most` that is passed to `allows`. `within_s`: the window, in seconds."""
+        """`most`: how many dials are remembered, so the largest `most` that is passed to `allows`. `within_s`: the
+        window, in seconds."""
         self._within_s = within_s
         self._called = deque[tuple[float, str, str]](maxlen=most)
         """The last dials of other hosts: time on the loop's clock, the peer that is dialled, and the address."""

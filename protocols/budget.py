@@ -52,16 +52,16 @@ class Day:
     """The allowance of bytes, sent and received together, of at most `bytes_a_day` in any 24 hours.
 
     It is a token bucket. The bucket holds half of `bytes_a_day` and is full at the beginning; the other half flows in
-    evenly over the day. When little is left, the peer has to sleep until the bucket is half full again. A process that
-    is started again begins with the `left_bytes` of the process before it (None: with a full bucket): no clock tells
-    for how long the peer was away.
+    evenly over the day. When less than `reserve_bytes` are left, the peer has to sleep until the bucket is half full
+    again. A process that is started again begins with the `left_bytes` of the process before it (None: with a full
+    bucket; more than a full bucket counts as that): no clock tells for how long the peer was away.
     """
 
     def __init__(self, bytes_a_day: int, left_bytes: float | None = None) -> None:
         self.bytes_a_day = bytes_a_day
         self.on_spent: list[Callable[[], None]] = []
         """Functions without arguments. They are called, within `charge`, each time that the peer comes to have to
-        sleep: when less than `reserve_bytes` are left. These are for the messages with which it leaves the run."""
+        sleep: when less than `reserve_bytes` are left."""
         self._most = bytes_a_day / 2
         self._left = self._most if left_bytes is None else min(self._most, left_bytes)
         self._at: float | None = None
@@ -151,17 +151,17 @@ class Budget:
         return day is not None and (day.asleep or day.left_bytes(asyncio.get_running_loop().time()) <= 0)
 
     def sent(self, size: int) -> None:
-        """Charge `size` bytes of a connection that leave now, and the acknowledgements of the other side's kernel for
-        them."""
+        """Charge `size` bytes of a connection that leave now, the headers of their packets, and the acknowledgements of
+        the other side's kernel for them."""
         self._charge(link_bytes(size), acknowledgement_bytes(size))
 
     def received(self, size: int) -> None:
-        """Charge `size` bytes of a connection that have arrived, and the acknowledgements of this side's kernel for
-        them."""
+        """Charge `size` bytes of a connection that have arrived, the headers of their packets, and the acknowledgements
+        of this side's kernel for them."""
         self._charge(acknowledgement_bytes(size), link_bytes(size))
 
     def connected(self) -> None:
-        """Charge the bytes that it takes to make a connection."""
+        """Charge the bytes that it takes to make a connection: 1500 in each direction."""
         self._charge(CONNECTION_BYTES, CONNECTION_BYTES)
 
     def _charge(self, up: int, down: int) -> None:

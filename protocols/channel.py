@@ -66,8 +66,8 @@ class Channel:
 
     def close(self) -> None:
         """Remove this channel's handlers and watch no peer. Another conversation may then use the name. Until it sets
-        its first handler, questions that arrive are refused, and other messages are kept for it, as far as there is
-        room. This peer's own open questions stay open."""
+        its first handler, questions that arrive, or were kept for want of a handler, are refused, and other messages
+        are kept for it, as far as there is room. This peer's own open questions stay open."""
         self.endpoint.reception.off(self.name)
         self.watch(set())
 

@@ -64,12 +64,12 @@ class Outcome:
     parameter server the worker that was waited for last; None: no such peer. `details`: the conversation's own numbers,
     by the names of its record columns. `received_from`: bytes of models, as encoded, that came from each peer since the
     last outcome; empty: none, or the conversation does not report it. `counts`: the conversation's own counts since the
-    last outcome, by name and key. `metrics`: of the model after this exchange, if this peer has evaluated it.
-    `steps_left`: local steps of each peer until the run ends, as far as is known; None: unknown, or the same for the
-    whole run. `at_s`: when it was made, on the loop's clock, if its record may be written much later; None: with its
-    record. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the values that this peer
-    exchanged, before a codec, or that it holds as a server; 0: none, or the conversation does not report it. `last`: no
-    exchange follows. `note`: for the user, reported once in a run."""
+    last outcome, by name and key. `metrics`: of the model after this exchange; empty: this peer has not evaluated it.
+    `steps_left`: local steps of each peer until the run ends, as far as is known; None: unknown, or the conversation
+    does not report it. `at_s`: when it was made, on the loop's clock, if its record may be written much later; None:
+    with its record. `caught_up`: this peer's update was not in the exchange. `model_bytes`: size of the values that
+    this peer exchanged, before a codec, or that it holds as a server; 0: none, or the conversation does not report it.
+    `last`: no exchange follows. `note`: for the user, reported once in a run."""
 
     version: int
     step: int
@@ -121,7 +121,8 @@ class End:
 
     @classmethod
     def by_steps(cls, step: int, steps: int | None) -> End | None:
-        """The end after `step` local steps of a run of `steps`; None: it is not over by them."""
+        """The end, by the setting "steps", after `step` local steps of a run of `steps`; None: the run is not over by
+        them, or has no such end (`steps` is None)."""
         over = steps is not None and step >= steps
         return cls("steps", f"the run has come to local step {step:,}") if over else None
 
@@ -136,13 +137,15 @@ class Conversation(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The kinds of work that a replica must be able to do for this conversation: some of "steps", "gradients",
-        "queries", "evaluation"."""
+        """The kinds of work that a replica must be able to do, or the peer is refused before the start: some of
+        "steps", "gradients", "queries", "evaluation". Kinds that are checked where the conversation is made need not be
+        among them."""
         ...
 
     @property
     def version(self) -> int:
-        """The number of exchanges that are over on this peer."""
+        """The number of the last exchange that is over on this peer; 0: none is. Where exchanges are common rounds,
+        those that this peer has missed count too."""
         ...
 
     @property

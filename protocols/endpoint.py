@@ -35,7 +35,8 @@ class Endpoint:
     """Sends and receives all messages of one peer. `on_lost`: functions called with each lost peer and the reason."""
 
     def __init__(self, transport: Transport, *, patience_s: float, rng: random.Random) -> None:
-        """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws incarnations."""
+        """`patience_s`: seconds that a peer may be silent before it is lost. `rng` draws numbers of links and
+        questions."""
         self.patience_s = patience_s
         self.bytes_received = 0
         self.on_lost: list[Callable[[PeerId, str], None]] = []
@@ -69,7 +70,7 @@ class Endpoint:
 
     @property
     def pipes(self) -> Pipes | None:
-        """The pipes of a peer that cannot be dialled; None: this one can."""
+        """The pipes, streams of bytes through a relay, of a peer that cannot be dialled; None: this one can."""
         return self._transport.pipes
 
     @property
@@ -129,7 +130,8 @@ class Endpoint:
         self.links.dial(peer, address)
 
     def post(self, channel: str, to: PeerId, message: object) -> None:
-        """Send a CONTROL message on a channel without waiting (`Channel.post`)."""
+        """Send a CONTROL message on a channel without waiting. Does nothing for a lost peer, or once this endpoint is
+        closed. A peer for which 4096 messages wait is given up. Raises ValueError and PeerLost as `Channel.post`."""
         if lane_of(message) is not Lane.CONTROL:
             raise ValueError(f"{type(message).__name__} is no control message: await send()")
         if self.links.closed or (link := self.links.known(to)).lost is not None:
@@ -140,21 +142,21 @@ class Endpoint:
             self.lose(to, lost.why)
 
     def tell(self, channel: str, to: PeerId, message: object) -> None:
-        """Send a LOOSE message on a channel once, as a datagram (`Channel.tell`)."""
+        """Send a LOOSE message on a channel once, as a datagram, which may be lost. ValueError as `Channel.tell`."""
         if lane_of(message) is not Lane.LOOSE:
             raise ValueError(f"{type(message).__name__} is to arrive for certain: post or send it")
         self.links.tell(channel, to, message)
 
     def chunk_bytes(self, to: PeerId) -> int:
-        """The payload size in bytes that chunks to `to` should have now, by the link's measured speed."""
+        """The payload bytes that chunks to `to` should have now, by the link's speed. PeerLost as for `Links.known`."""
         return SMALLEST_CHUNK_BYTES if buggify("the smallest chunk") else self.links.known(to).chunk_bytes
 
     def bandwidth_Bps(self, to: PeerId) -> float | None:
-        """Measured bandwidth towards `to`, in bytes a second; None: not measured yet."""
+        """Measured bandwidth towards `to`, in bytes a second; None: not measured yet, or there is no link."""
         return None if (link := self.links.get(to)) is None else link.bandwidth_Bps
 
     def round_trip_s(self, to: PeerId) -> float | None:
-        """Measured round-trip time to `to`, in seconds; None: not measured yet."""
+        """The shortest recent round-trip time to `to`, in seconds; None: not measured yet, or there is no link."""
         return None if (link := self.links.get(to)) is None else link.round_trip_s
 
     def is_lost(self, peer: PeerId) -> str | None:
@@ -170,7 +172,7 @@ class Endpoint:
         return peer in self._ended
 
     def draw(self) -> int:
-        """A random number of 62 bits, not 0, different from other peers' draws."""
+        """A random number of 62 bits, not 0, almost surely different from all other peers' draws."""
         return self._rng.randrange(1, 2**62)
 
     def retry(self, peer: PeerId) -> None:
@@ -189,7 +191,7 @@ class Endpoint:
         self._trust.refuse(peer, why)
 
     def forget(self, peer: PeerId) -> None:
-        """End the link to `peer` and questions to it, and forget its address; no `on_lost`. It may connect again."""
+        """End the link to `peer` (with `on_ended`, not `on_lost`) and forget its address. It may connect again."""
         self.links.forget(peer, "it was given up as none of ours")
 
     async def drain(self) -> None:
@@ -279,7 +281,8 @@ class Endpoint:
             self.lose(link.peer, why)
 
     def lose(self, peer: PeerId, why: str) -> None:
-        """For a link that was given up: end open questions to `peer`, drop its kept messages, and call `on_lost`."""
+        """For a link that was given up: end open questions to `peer`, drop its messages without a handler, and call the
+        functions in `on_ended` and `on_lost`."""
         self.reception.ended(peer, why)
         tell_all(f"telling that peer {peer:.12} is lost", self.on_lost, peer, why)
 

@@ -88,8 +88,9 @@ class Group:
 
     @cached_property
     def shares(self) -> tuple[float, ...] | None:
-        """The share of a vector, by rank, that each member sums in a sharded allreduce: by `levels_Bps`, together 1.
-        None: equal shares, also where no bandwidth is known."""
+        """The share of a vector, by rank, that each member sums in a sharded allreduce: larger for faster members by
+        `levels_Bps`, but not in proportion, and perhaps 0; together 1. None: equal shares, also where no bandwidth is
+        known."""
         return None if self.levels_Bps is None else by_bandwidth(self.levels_Bps)
 
 

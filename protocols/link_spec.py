@@ -28,13 +28,14 @@ class LinkSpec:
 
 
 def link_bytes(size: int) -> int:
-    """Bytes of a link's bandwidth that `size` bytes of a TCP connection take. Acknowledgements are not counted: they
-    take at most 2.3 % as much in the other direction, and far less on fast links, where one acknowledges many segments.
+    """Bytes of a link's bandwidth that `size` bytes of a TCP connection take: these, and 66 bytes of headers for each
+    packet of up to 1448 of them. Acknowledgements are not counted: they take at most 2.3 % as much in the other
+    direction, and far less on fast links, where one acknowledges many segments.
     """
     return size - size // -_SEGMENT_BYTES * _SEGMENT_HEADERS_BYTES
 
 
 def acknowledgement_bytes(size: int) -> int:
     """The most bytes that the receiver's acknowledgements take in the other direction when `size` bytes of a TCP
-    connection arrive: a packet without a payload for each packet."""
+    connection arrive: a packet without a payload, 66 bytes, for each packet of up to 1448."""
     return -(size // -_SEGMENT_BYTES) * _SEGMENT_HEADERS_BYTES

@@ -39,8 +39,9 @@ class Meter:
         return asyncio.get_running_loop().time
 
     def begin(self, *, computing: bool, goes_on: bool = False) -> Callable[[], None]:
-        """Begin a round. `computing`: this peer's contribution is not complete yet; the caller calls the returned
-        function when it is. `goes_on`: the round began with an earlier call, and its seconds so far are kept; else they
+        """Begin a round: time counts from now on, and the time since the last `read` counts nowhere. `computing`: this
+        peer's contribution is not complete yet; the caller calls the returned function when it is, and a call after the
+        round does nothing. `goes_on`: the round began with an earlier call, and its seconds so far are kept; else they
         are set to 0."""
         if not goes_on:
             self.compute_s = self.wait_s = self.transfer_s = self.hidden_s = 0.0
@@ -57,7 +58,8 @@ class Meter:
         return ready
 
     def read(self) -> None:
-        """Add the seconds since the last call to compute, wait, transfer or hidden."""
+        """Add the seconds since the last call of `read` or `begin` to `compute_s`, `wait_s`, `transfer_s` or
+        `hidden_s`, and, if they count as wait, to the time that each peer in `late` was waited for."""
         now = self._now()
         spent_s, self._at = now - self._at, now
         if not spent_s:

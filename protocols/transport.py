@@ -148,7 +148,8 @@ class Transport(Protocol):
         ...
 
     def whence(self, peer: PeerId) -> str:
-        """The host, or else the address, from which `peer` is known to send; "": unknown."""
+        """The host from which `peer` has connected to this one, or else the address at which this one dials it; "":
+        neither is known."""
         ...
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:

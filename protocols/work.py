@@ -28,8 +28,8 @@ class Load:
     """The replica goes on from `vector` [n]; if it has just brought this very tensor, it need not copy it.
     `fresh_optimizer`: the optimizer's state is cleared. `amid`: the round goes on, and the replica keeps counting its
     samples and losses. `grown`: the names of parameters that are in the vectors of this beginning and were frozen when
-    the run began (`aggregation.growth`). `rows`: by table, the rows that the replica goes on from too; the others are
-    of no use to it before a beginning that has them."""
+    the run began (`aggregation.growth`). `rows`: by table of a sparse embedding, rows that the replica loads too; it
+    must not use the other rows of these tables, whose values are old, before a later beginning loads them."""
 
     vector: Tensor
     fresh_optimizer: bool = False
@@ -105,12 +105,12 @@ Correction = AfterStep | OnGradient
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The job of `count` local steps; 0: none, only bring the model. `taken`: earlier steps of the same round, whose
-    samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round. `step`: local
-    steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken. `halfway`: the
-    update also carries the model after half of the steps. `correction`: applied in each step. `unfreeze`: names
-    of frozen parameters that the replica trains from now on, and it may unfreeze others by itself (`Update.grown`);
-    None: parameters that were frozen when the run began stay frozen. `only_read`: the conversation does not write to
-    the update's vector, so the replica's model may lie in it until the next work."""
+    samples and losses the update counts too; 0: a new round begins. `total`: all steps of the round, 0: not told.
+    `step`: local steps of a peer in the run before these, for the learning rate; None: as many as this peer has taken.
+    `halfway`: the update also carries the model after half of `count` steps. `correction`: applied in each step; None:
+    none. `unfreeze`: names of frozen parameters that the replica trains from now on, and it may unfreeze others by
+    itself (`Update.grown`); None: parameters that were frozen when the run began stay frozen. `only_read`: the
+    conversation does not write to the update's vector, so the replica's model may lie in it until the next work."""
 
     count: int
     taken: int = 0
@@ -130,9 +130,10 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The job of a task's statistical query over all rows of one `partition`, from 0 to `partitions` - 1. The update's
-    vector [k] holds the elements of its sums, one sum after another; `loss` and `weight` are those of the rows.
-    `of_loss`: the sums are the gradient [n] of the rows' summed loss, and that loss; no query is asked."""
+    """The job of a task's statistical query over all data of one `partition`, from 0 to `partitions` - 1. The update's
+    vector [k] holds the elements of its sums, one sum after another; its `loss` is the mean over the partition's
+    samples, its `weight` their number. `of_loss`: the task's query is not called, and the vector is [n + 1]: the
+    gradient of the samples' summed loss, then that loss."""
 
     partition: int
     partitions: int
@@ -149,7 +150,8 @@ class Evaluate:
 @dataclass(frozen=True, slots=True)
 class Foresee:
     """The job of telling which rows of its tables the replica needs for its next `count` local steps (`Update.needed`),
-    so that the next work can begin from these rows. The model does not change, and no beginning is applied."""
+    so that the next work can begin from these rows. The model does not change, and the work's `begin` is not
+    applied."""
 
     count: int
 
@@ -169,15 +171,17 @@ class Work:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """The result of a work. `vector` [n]: the model (of `Evaluate` the one that it was given), or the gradient, or the
-    sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it; `loss`: their mean loss,
-    NaN: not reported; `learning_rate`: the optimizer's; `steps`: local steps since the round began, 1 of a query;
-    `seconds`: of this work alone, set by the training loop. `halfway` [n]: the model after half of the steps; None: the
-    job did not ask for it. `filling`: tracks a vector that is still being written; None: it is complete. `metrics`: the
-    values of an evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the data since the
-    round began, with the fraction where the number of batches is known. `grown`: names of the parameters in `vector`
-    that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it was frozen,
-    for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as they are
-    now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none twice."""
+    sums [k] of a query; empty [0] of a `Foresee`. `weight`: the number of samples behind it, or of local steps where a
+    script brings a model; `loss`: their mean loss, 0 without a step, NaN: not reported; `learning_rate`: the
+    optimizer's; `steps`: local steps since the round began, 1 of a query; `seconds`: of this work alone, set by the
+    training loop. `halfway` [n]: the model after half of the job's steps, rounded down; None: the job did not ask for
+    it, or has fewer than 2 steps. `filling`: tracks a vector that is still being written; None: it is complete.
+    `metrics`: the values of an evaluation, by name. `final`: the replica takes no more steps. `epochs`: passes over the
+    data since the round began, with the fraction where the number of batches is known. `grown`: names of the parameters
+    in `vector` that were frozen when the run began. `base`: by name, the values [k] that such a parameter had while it
+    was frozen, for those that no work has listed as grown yet. `rows`: by table, the rows from which the work began, as
+    they are now. `needed`: by table, the numbers [k] of the rows that a `Foresee` asks for, ascending and none
+    twice."""
 
     vector: Tensor
     weight: float = 0.0

@@ -62,10 +62,11 @@ def simulate(
     `task`: the path of a task file, but not of a script; a module; a class or namespace with the task's functions;
     None: the functions of the running script or notebook. `scenario`: TOML file with peers, links and faults, and
     perhaps a task, which `task` replaces; with it promises are checked, and `result.broken` names the first that did
-    not hold. `config`: TOML file with settings. `arguments`: the words that the task finds in ``sys.argv``, as a list.
-    `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``, ``link="10mbit,40ms"``). The same
-    seed gives the same run, to the last bit; `result.digest` is then equal. The caller's random generators are not
-    changed.
+    not hold (None: all held). `config`: TOML file with settings. `arguments`: the words that the task finds in
+    ``sys.argv``, as a list. `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``,
+    ``link="10mbit,40ms"``). A scenario's file gives `config`, `peers`, `link`, `site` and `step_time` itself: given
+    beside it they are refused by a SettingsError. The same seed gives the same run, to the last bit; `result.digest` is
+    then equal. The caller's random generators are not changed.
 
     Raises TaskError, SettingsError and other ValueErrors before anything starts; then the errors of the task and,
     without a scenario, those of a peer; RunFailed when the result cannot be written; Stopped on Ctrl-C.

@@ -12,7 +12,8 @@ _BEFORE_KIND = 10
 
 
 def kind_of(header: bytes) -> str:
-    """The name of the message in a frame with that `header`; "" if it has none."""
+    """The name of the message's type in a frame with that `header`, without its channel; "" if it has none, or is
+    malformed."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(header))
     unpacker.feed(header)
     try:

@@ -95,7 +95,7 @@ class Play:
 
     @property
     def columns(self) -> Columns:
-        """The columns of the conversation that the scenario's settings choose."""
+        """The columns that the scenario's conversation adds to records and to the live table."""
         return conversation(self.scenario.settings).columns
 
     @property
@@ -124,10 +124,11 @@ def play_of_task(task: Path, settings: Settings, command: str | None = None) -> 
 def play_of_scenario(
     file: Path, task: Path | None, given: Mapping[str, object], tell: Tell, command: str | None = None
 ) -> Play:
-    """The simulation in a scenario's file. Imports the task, and makes the run's folder. `task`: in place of the file's
-    task; `given`: settings over those of the file; `tell` is called with a line for each setting given by its former
-    name; `command`: how the simulation was started, for its report; None: by this process's command line. Raises
-    TaskError, SettingsError and other ValueErrors."""
+    """The simulation in a scenario's file, whose promises are to be checked. Imports the task, and makes the run's
+    folder. The virtual time is limited only for the toy task. `task`: in place of the file's task; `given`: settings
+    over those of the file; `tell` is called with a line for each setting given by its former name; `command`: how the
+    simulation was started, for its report; None: by this process's command line. Raises TaskError, SettingsError and
+    other ValueErrors."""
     found = read_scenario(file, given, tell)
     task = task or found.task
     # The toy task has a known bound on its duration; a user's own task has none.

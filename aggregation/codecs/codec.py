@@ -46,7 +46,8 @@ class HopCodec(Protocol):
     def align(self) -> int: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """The exact number of bytes of ``count`` >= 1 encoded elements, whatever their values are."""
+        """The exact number of bytes of ``count`` encoded elements, whatever their values are. Raises ValueError on a
+        count below 1."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
@@ -58,9 +59,11 @@ class HopCodec(Protocol):
         ...
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """Decode ``count`` finite elements in ``dtype`` (float32 or float64), with the same bits on every peer.
+        """Decode ``payload``, uint8 [encoded_bytes(count)], to ``count`` finite elements [count] in ``dtype``, with the
+        same bits on every peer.
 
-        Raises ValueError on a payload that does not fit this codec and count, because it comes off the wire.
+        Raises ValueError on a payload of another size, or with bytes that `encode` does not make, because it comes off
+        the wire; and on a dtype other than float32 and float64.
         """
         ...
 
@@ -82,7 +85,7 @@ class GatherCodec(Protocol):
     def name(self) -> str: ...
 
     def encoded_bytes(self, count: int) -> int:
-        """The exact number of bytes of ``count`` >= 1 encoded elements, whatever their values are (as `HopCodec`)."""
+        """The exact number of bytes of ``count`` encoded elements, as `HopCodec.encoded_bytes`."""
         ...
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
@@ -91,8 +94,8 @@ class GatherCodec(Protocol):
         ...
 
     def decode(self, payload: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """Decode ``count`` elements in ``dtype``, with the same bits on every peer; ValueError as in
-        `HopCodec.decode`."""
+        """Decode a payload to ``count`` elements [count] in ``dtype``, float32 or float64, with the same bits on every
+        peer. Raises ValueError on any other payload or dtype, as `HopCodec.decode`."""
         ...
 
     def round_trip(self, values: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -129,7 +132,8 @@ class Sketch(Protocol):
         ...
 
     def own(self) -> Tensor:
-        """This peer's share [..., n] of the `result`: the mean of all shares is the result, up to rounding.
+        """This peer's share [..., n] of the `result`: the mean of all shares is the result, up to rounding. To be
+        called after the last stage.
 
         Error feedback keeps the difference between this peer's values and its share.
         """
@@ -137,7 +141,7 @@ class Sketch(Protocol):
 
     def state(self) -> SketchState:
         """The codec's state after this round, for `SketchCodec.begin` of the next round, with the leading axes of the
-        means: the same bits on every peer."""
+        means: the same bits on every peer. To be called after the last stage. Empty for a codec without state."""
         ...
 
 
@@ -155,7 +159,8 @@ class SketchCodec(Protocol):
         ...
 
     def start(self, layout: Layout, seed: int) -> SketchState:
-        """The codec's state before the first round; ``seed`` must be the same on every peer."""
+        """The codec's state before the first round, empty for a codec without state. ``seed`` must be the same on every
+        peer."""
         ...
 
     def begin(self, values: Tensor, layout: Layout, seed: int, state: SketchState) -> Sketch:
@@ -170,8 +175,8 @@ Codec = HopCodec | GatherCodec | SketchCodec
 
 def allreduce_bytes(codec: Codec | None, layout: Layout, fragments: int, world: int) -> int:
     """The size in bytes, rounded down, of an uncompressed vector that costs as much: its plain allreduce sends as many
-    bytes as a round among ``world`` peers sends with this codec (None: no codec) and this number of ``fragments``.
-    Schedules are chosen for this size.
+    bytes as a round among ``world`` peers sends with this codec (None: no codec). ``fragments``: the number of equal
+    parts into which the vector is cut, of which each round sends one. Schedules are chosen for this size.
 
     For n bytes among p peers, an allreduce sends 2 (p-1)/p n from each peer, an all-gather (p-1) n.
     """
@@ -217,7 +222,8 @@ def check_values(values: Tensor) -> None:
 
 
 def check_payload(payload: Tensor, nbytes: int, dtype: torch.dtype) -> None:
-    """Raises ValueError unless ``payload`` has ``nbytes`` bytes and is to be decoded to float32 or float64."""
+    """Raises ValueError unless ``payload`` is uint8 [nbytes], and ``dtype``, to which it is to be decoded, is float32
+    or float64."""
     if dtype not in FLOATS:
         raise ValueError(f"a payload is decoded to float32 or float64, not {dtype}")
     if payload.dtype != torch.uint8 or payload.shape != (nbytes,):
@@ -239,12 +245,14 @@ def check_scales(scales: Tensor, levels: int) -> None:
 
 
 def scale_max(levels: int) -> float:
-    """The largest scale that stays a float32 when multiplied by ``levels``, with a margin."""
+    """The largest scale that can be multiplied by ``levels`` without leaving the range of float32, less a margin of
+    2**-20 of it."""
     return FLOAT32_MAX / levels * (1 - 2**-20)
 
 
 def narrow(values: Tensor) -> Tensor:
-    """The values [..., n] as float32, detached. Numbers beyond its range become its largest number."""
+    """The float32 or float64 values [..., n] as float32, detached. Numbers beyond its range become its largest finite
+    number of the same sign. Float32 values are not copied."""
     values = values.detach()
     if values.dtype == torch.float64:
         return values.clamp(-FLOAT32_MAX, FLOAT32_MAX).to(torch.float32)

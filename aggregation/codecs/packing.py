@@ -47,8 +47,9 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Pack codes ([n], uint8, below 2**bits) into bytes. With c codes to a byte and m bytes, byte j has codes j, j+m,
-    j+2m, ..., lowest bits first; in this order whole stretches of memory are shifted at once."""
+    """Pack codes ([n], uint8, below 2**bits) into uint8 [packed_bytes(n, bits)]. With c codes to a byte and m bytes,
+    byte j has codes j, j+m, j+2m, ..., lowest bits first; bits for codes beyond the last one are 0. In this order whole
+    stretches of memory are shifted at once."""
     count, in_byte = codes.numel(), 8 // bits
     rows = pad(codes, (0, -count % in_byte)).view(in_byte, -1)
     packed = rows[0].clone()

@@ -56,9 +56,10 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """A sketch codec with two stages. Its state is every Q [columns, rank], row by row, one after another: [k] or,
-    where each row of values [..., n] has means of its own, [..., k]. Products of matrices, M Q and M^T P, are rounded
-    otherwise for many rows than for one; all else is the same to the bit."""
+    """A sketch codec with two stages. Its state is one tensor of every Q [columns, rank], row by row, one after
+    another: [k] or, where each row of values [..., n] has means of its own, [..., k]. Raises ValueError on a ``rank``
+    other than 1 to 64. Products of matrices, M Q and M^T P, are rounded otherwise for many rows than for one; all else
+    is the same to the bit."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "power_sgd"
@@ -164,9 +165,9 @@ class PowerSGDRound(Stages):
 
 
 def orthonormal(p: Tensor) -> Tensor:
-    """Orthonormal columns [..., n, r] that span the same space as the columns of ``p`` [..., n, r]. A column that
-    depends on earlier ones becomes 0. Gram-Schmidt in float64, elementwise: a library's QR has other bits on other
-    processors."""
+    """Orthonormal columns [..., n, r] that span the same space as the columns of ``p`` [..., n, r], in its dtype. A
+    column that depends on earlier ones, up to `DEPENDENT`, becomes 0. Gram-Schmidt in float64, elementwise: a library's
+    QR has other bits on other processors."""
     left = p.mT.to(torch.float64, memory_format=torch.contiguous_format)
     left = left / _above_zero(left.abs().amax(dim=-1, keepdim=True))
     before = _sum(left * left)

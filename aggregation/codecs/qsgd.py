@@ -66,7 +66,7 @@ class QSGD:
 
     @property
     def bits(self) -> int:
-        """Bits of one code."""
+        """Bits of one code: 2 for one level, 4 for up to 7, else 8."""
         return 2 if self.levels == 1 else 4 if self.levels <= 7 else 8
 
     def encoded_bytes(self, count: int) -> int:

@@ -33,7 +33,7 @@ from .top_k import check_fraction
 @dataclass(frozen=True, slots=True)
 class RandomK:
     """A sketch codec with one stage, in which the chosen elements are averaged. The choice is the same for all rows of
-    [..., n]. It keeps no state between rounds."""
+    [..., n]. It keeps no state between rounds. Raises ValueError on a ``fraction`` other than 1e-6 to 1."""
 
     family: ClassVar[Literal["sketch"]] = "sketch"
     name: ClassVar[str] = "random_k"

@@ -52,8 +52,8 @@ class Stages(ABC):
 
 
 def check_round(values: Tensor, layout: Layout, state: SketchState, tensors: int) -> None:
-    """Raises ValueError unless the values [..., n] can be encoded and fit the layout, and the state has ``tensors``
-    tensors."""
+    """Raises ValueError unless the values [..., n] are finite and have the layout's size and dtype, and the state has
+    ``tensors`` tensors."""
     check_values(values)
     if values.shape[-1] != layout.size or values.dtype != layout.dtype:
         got, want = f"{values.dtype} of shape {tuple(values.shape)}", f"{layout.dtype} of shape ({layout.size},)"

@@ -41,7 +41,7 @@ SAMPLED = 64
 @dataclass(frozen=True, slots=True)
 class TopK:
     """The gather codec of the largest elements. Its payload is the count of each block (int32), the values, and their
-    indices within their blocks (uint16), ascending."""
+    indices within their blocks (uint16), ascending. Raises ValueError on a ``fraction`` other than 1e-6 to 1."""
 
     family: ClassVar[Literal["gather"]] = "gather"
     name: ClassVar[str] = "top_k"
@@ -55,7 +55,7 @@ class TopK:
         check_fraction(self.fraction)
 
     def kept(self, count: int) -> int:
-        """The number of elements that are sent of a vector of ``count`` elements."""
+        """The number of elements that are sent of a vector of ``count`` elements: ``fraction * count``, rounded up."""
         return math.ceil(self.fraction * count)
 
     def encoded_bytes(self, count: int) -> int:

@@ -42,7 +42,8 @@ class Push:
 
 
 class Filter(Protocol):
-    """The port of filters. A filter holds no state."""
+    """The port of filters: a filter chooses the elements of a push that are sent now. It holds no state, and its random
+    choices are those of `Push.seed`."""
 
     forgets: ClassVar[bool]
     """Whether an element that does not pass is dropped; False: it is added to the next push."""
@@ -64,8 +65,9 @@ PartCodec = HopCodec | GatherCodec
 
 class Filtered(NamedTuple):
     """The result of `Filters.apply`. `sent` [n]: the elements that the server gets; `residual` [n]: those to give to
-    the next call; `held`: the number of elements that were kept back or forgotten. `coded`: index of a part -> the
-    bytes that the codec made of it; the receiver decodes them to the elements in `sent`. Empty: there is no codec."""
+    the next call; `held`: the number of elements, those of 0 aside, that were kept back or forgotten. `coded`: index of
+    a part -> the bytes that the codec made of it; the receiver decodes them to the elements in `sent`. Empty: there is
+    no codec."""
 
     sent: Tensor
     residual: Tensor
@@ -99,7 +101,8 @@ class Filters:
 
     def passed(self, corrected: Tensor, push: Push) -> tuple[Tensor, Tensor | None]:
         """Apply all filters, but no codec, to `corrected`: [n], or rows [k, width]. Returns two tensors of its shape:
-        what passes, and what is forgotten (None: nothing). Raises ValueError as `apply`."""
+        what passes, and what is forgotten (None: no filter forgets). Raises ValueError if a number is not finite and
+        one of the filters is `Largest`."""
         passed, forgotten = corrected, None
         for number, one in enumerate(self.chain):
             before, drawn = passed, replace(push, seed=seed_of(push.seed, number))
@@ -110,8 +113,9 @@ class Filters:
 
     def encoded(self, passed: Tensor, push: Push) -> tuple[Tensor, Mapping[int, Tensor]]:
         """Encode each of `push.parts` of what the filters have let `passed`, [n], or rows [k, width], of which a part
-        is some rows. Returns the decoded values, of its shape, and the bytes by the part's index; none for a part
-        without rows. Without a codec that is `passed` itself, and no bytes. Raises ValueError as `apply`."""
+        is some rows. Returns the decoded values, of its shape, and the bytes (uint8) by the part's index; none for an
+        empty part. Without a codec that is `passed` itself, and no bytes. Raises ValueError if there is a codec and a
+        number to encode is not finite."""
         if self.codec is None:
             return passed, {}
         coded, sent = dict[int, Tensor](), torch.empty_like(passed)
@@ -125,6 +129,7 @@ class Filters:
 
 
 def where(keeps: Tensor, values: Tensor) -> Tensor:
-    """The `values` [n] that are marked in `keeps` [n], and 0 elsewhere; of rows [k, width] those marked in [k]."""
+    """The `values` [n] where the booleans `keeps` [n] are true, and 0 elsewhere. For rows [k, width], `keeps` [k] marks
+    whole rows."""
     marks = keeps if keeps.dim() == values.dim() else keeps[:, None]
     return torch.where(marks, values, torch.zeros((), dtype=values.dtype))

@@ -23,8 +23,9 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class KKT:
-    """The KKT filter. `threshold`: an element of a weight that is 0 passes if its gradient's magnitude is above this, 0
-    < `threshold` <= 1e6, else ValueError; the paper takes lambda or a little less."""
+    """The KKT filter: elements of weights that are not 0 pass. `threshold`: an element of a weight that is 0 passes if
+    its gradient's magnitude is above this, 0 < `threshold` <= 1e6, else ValueError; the paper takes lambda or a little
+    less."""
 
     threshold: float = 0.001
     forgets: ClassVar[bool] = True

@@ -20,7 +20,8 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The filter of the largest elements. `codec`: gives their number and precision."""
+    """The filter of the largest elements, or rows. `codec`: its fraction of them passes, as float32 or rounded to fp16.
+    Raises ValueError on elements that are not finite."""
 
     codec: TopK
     forgets: ClassVar[bool] = False

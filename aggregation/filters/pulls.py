@@ -30,8 +30,8 @@ ROUNDS = ("fp16", "bf16", "int8")
 @dataclass(frozen=True, slots=True)
 class PullFilters:
     """The filters of pulls. `threshold`: a value is shown anew once it differs by more than this share from the shown
-    one, 0 to 1e6, else ValueError; 0: at each change. `codec`: encodes a range of which much travels; None: none
-    does."""
+    one, 0 to 1e6, else ValueError; 0: at each change. `codec`: encodes a range of which much travels; None: values
+    travel as they are."""
 
     threshold: float = 0.0
     codec: HopCodec | None = None
@@ -42,15 +42,16 @@ class PullFilters:
 
 
 def shown(values: Tensor, before: Tensor, threshold: float) -> Tensor:
-    """The values [n] that are shown to readers, where those `before` [n] were shown and the exact ones are `values`
-    [n]. Numbers that are not finite are shown, and what follows on them."""
+    """The values [n] that readers are shown next, where they were shown those `before` [n] and the exact ones are
+    `values` [n]: the exact one where it differs from the former by more than `threshold` times the former's magnitude,
+    or where either is not finite; elsewhere the former."""
     most = threshold * before.abs()
     return torch.where(((values - before).abs() <= most) & most.isfinite(), before, values)
 
 
 def parse_pull_filters(text: str) -> PullFilters:
-    """The filters of pulls that a user asks for: ``changed`` or ``significant:0.01``, and last a codec of `ROUNDS`, or
-    such a codec alone. Raises ValueError, in one line, on any others."""
+    """The filters of pulls that a user asks for: ``changed`` or ``significant:0.01``, then perhaps, after a comma, a
+    codec of `ROUNDS`; or such a codec alone, with the threshold 0. Raises ValueError, in one line, on any others."""
     names = [spelled(one.strip()) for one in text.split(",")]
     of = [name.partition(":")[0] for name in names]
     codec: HopCodec | None = None

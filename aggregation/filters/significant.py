@@ -22,8 +22,8 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class Significant:
-    """The filter of significant changes. `threshold`: a change passes if it is above this share of the value, 0 <
-    `threshold` <= 1e6, else ValueError."""
+    """The filter of significant changes. `threshold`: an element passes if the magnitude of its change, which is the
+    element times `Push.rate`, is above this share of the value's, 0 < `threshold` <= 1e6, else ValueError."""
 
     threshold: float = 0.01
     forgets: ClassVar[bool] = False

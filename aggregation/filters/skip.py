@@ -18,8 +18,8 @@ from .filter import Push, where
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The filter that keeps elements back at random. `probability`: that of each element to be kept back, from 0 to
-    below 1, else ValueError."""
+    """The filter that keeps elements back at random. `probability`: that of each element, or of each row, to be kept
+    back, from 0 to below 1, else ValueError."""
 
     probability: float = 0.5
     forgets: ClassVar[bool] = False

@@ -62,8 +62,9 @@ class EdgeList(Static):
 
     @classmethod
     def parsed(cls, text: str) -> EdgeList:
-        """The topology of a list in one line: ``0-1,1-2,0-2``, or with weights ``0-1*0.5,1-2*2``. Raises ValueError on
-        any other text, on an edge that `add` refuses, and on a graph that is not connected."""
+        """The topology of a list in one line: ``0-1,1-2,0-2``, or with weights ``0-1*0.5,1-2*2``; an edge without one
+        has the weight 1. Raises ValueError on any other text, on an edge that is repeated or leads from a peer to
+        itself, on a number above 99,999, on a weight outside of 1e-6 to 1e6, and on a graph that is not connected."""
         found: dict[Edge, float] = {}
         for one in text.split(","):
             ends, star, weight = one.strip().partition("*")
@@ -97,8 +98,9 @@ class EdgeList(Static):
 
 
 def add(found: dict[Edge, float], one: int, other: int, weight: float) -> None:
-    """Add the edge between the peers numbered `one` and `other` to `found`, a weight by edge. Raises ValueError on an
-    edge from a peer to itself, on one that is there already, and on a number or weight out of range."""
+    """Add the edge between the peers numbered `one` and `other`, with its `weight`, to `found`: (lower number, higher
+    number) -> weight. Raises ValueError on an edge from a peer to itself, on one that is there already, on a number
+    above 99,999, and on a weight outside of 1e-6 to 1e6."""
     edge = min(one, other), max(one, other)
     if one == other:
         raise ValueError(f"peer {one} cannot be its own neighbour")

@@ -27,7 +27,8 @@ class Grid:
             raise ValueError("a grid has 1 to 16 axes")
 
     def side(self, count: int) -> int:
-        """The side of the grid: the least number whose power `axes` is at least `count`."""
+        """The number of vertices along each side of a grid for `count` vertices (at least 1): the least whole number
+        with ``side ** axes >= count``."""
         return next(side for side in range(1, count + 1) if side**self.axes >= count)
 
     def neighbours(self, count: int, round: int) -> Neighbours:

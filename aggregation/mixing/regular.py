@@ -1,4 +1,5 @@
-"""Topologies that are given by a rule: ring, wheel, torus, star, complete, and the two exponential graphs.
+"""Topologies that are given by a rule: ring, wheel, torus, star, complete, and the two exponential graphs. All but the
+exponential ones are undirected, and all but the one-peer graph are the same in every round.
 
 Source of the exponential graphs: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019,
 arXiv 1811.10792, and Ying et al., "Exponential graph is provably efficient for decentralized deep training", NeurIPS
@@ -81,7 +82,8 @@ def _hops(count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Vertex v takes from the vertices v - 1, v - 2, v - 4, ..., modulo the number of vertices, in every round."""
+    """Vertex v takes from the vertices v - 1, v - 2, v - 4, ..., for all powers of 2 below the number of vertices and
+    modulo it, in every round."""
 
     directed = True
     varies = False
@@ -92,8 +94,9 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class OnePeerExponential:
-    """Each vertex takes from one other in a round: vertex v from v - 1 in one round, then from v - 2, v - 4, and so on,
-    modulo the number of vertices, and from v - 1 again."""
+    """Each vertex takes from one other in a round: vertex v from v - 1 in round 0, then from v - 2, v - 4, and so on
+    for all powers of 2 below the number of vertices and modulo it, then from v - 1 again. A single vertex takes from
+    none."""
 
     directed = True
     varies = True

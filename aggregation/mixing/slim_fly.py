@@ -24,8 +24,8 @@ def is_prime(number: int) -> bool:
 
 
 def core(count: int) -> int | None:
-    """The largest odd prime q whose graph has at most `count` vertices. None below 18 vertices, which the smallest
-    has."""
+    """The largest odd prime q whose Slim Fly, of 2 q^2 vertices, has at most `count` vertices. None below 18 vertices,
+    which the smallest has."""
     found = [q for q in range(3, int((count / 2) ** 0.5) + 2) if is_prime(q) and 2 * q * q <= count]
     return max(found, default=None)
 

@@ -34,9 +34,9 @@ def rho(topology: Topology, count: int) -> float:
 
 
 def rounds_to(topology: Topology, count: int, share: float) -> float:
-    """Rounds until the distance of `count` peers' models from their mean has fallen to `share` of its beginning, if
-    each multiplies it by `rho`; not rounded. 1 where rho is 0, also where it takes a few rounds; infinite where rho is
-    1 or more."""
+    """Rounds until the distance of `count` peers' models from their mean has fallen to `share` (above 0, below 1) of
+    its beginning, if each multiplies it by `rho`; not rounded. 1 where rho is 0, even if the topology varies and it
+    takes several rounds; infinite where rho is 1 or more."""
     factor = rho(topology, count)
     if factor <= 0 or factor >= 1:
         return 1.0 if factor <= 0 else math.inf

@@ -79,7 +79,7 @@ def among(topology: Topology, peers: Iterable[Vertex]) -> Topology:
 
 
 def numbered(count: int) -> Iterable[Vertex]:
-    """`count` vertices, numbered from 0, of unknown capacity."""
+    """`count` vertices, numbered from 0, of unknown capacity: an iterator, to be read once."""
     return map(Vertex, range(count))
 
 

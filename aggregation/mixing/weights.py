@@ -38,7 +38,7 @@ def _neighbours(topology: Topology, count: int, round: int) -> Neighbours:
 
 def row(topology: Topology, count: int, vertex: int, round: int) -> Mapping[int, float]:
     """The weights with which `vertex` mixes in `round`, among `count` vertices: by vertex, for itself and its
-    in-neighbours. They sum to 1."""
+    in-neighbours. They sum to 1. A topology `OfPeers` is that of peers numbered from 0, of unknown capacity."""
     topology = among(topology, numbered(count))
     return _row(topology, _neighbours(topology, count, round if topology.varies else 0), vertex)
 
@@ -52,8 +52,8 @@ def takers(topology: Topology, count: int, vertex: int, round: int) -> tuple[int
 
 
 def matrix(topology: Topology, count: int, round: int) -> Tensor:
-    """The matrix W [count, count], float64, of all vertices' weights in `round`: the values x [count] become W x in one
-    mix."""
+    """The matrix W [count, count], float64, of all vertices' weights in `round` (`row`): the values x [count] become W
+    x in one mix."""
     topology = among(topology, numbered(count))
     found, neighbours = torch.zeros((count, count), dtype=torch.float64), topology.neighbours(count, round)
     for vertex in range(count):

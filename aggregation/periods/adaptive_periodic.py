@@ -11,9 +11,11 @@ _LEARNING = 20
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """Keeps the variance between the peers' models, divided by the learning rate, at its mean of the first 20 rounds.
-    The period begins at ``steps``; it grows by one when the variance is below 0.7 of that mean, and shrinks by one when
-    it is above 1.3 of it (Jiang and Agrawal, "Adaptive periodic averaging", arXiv 2007.06134)."""
+    """Keeps the variance between the peers' models, divided by the learning rate, at its mean of the first 20 rounds in
+    which both are known. The period begins at ``steps``, 1 to `PERIOD_LIMIT`, else ValueError. After these 20 rounds it
+    grows by one when the quotient is below 0.7 of that mean, and shrinks by one, to 1 at least, when it is above 1.3 of
+    it. A round in which either is unknown changes nothing (Jiang and Agrawal, "Adaptive periodic averaging", arXiv
+    2007.06134)."""
 
     steps: int
     watches: ClassVar[bool] = True

@@ -8,8 +8,8 @@ from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Average every ``steps`` local steps, 1 to `PERIOD_LIMIT`; 1 is synchronous SGD. Uses none of the round's
-    numbers."""
+    """Average every ``steps`` local steps, 1 to `PERIOD_LIMIT`, else ValueError; 1 is synchronous SGD. Uses none of the
+    round's numbers."""
 
     steps: int
     watches: ClassVar[bool] = False

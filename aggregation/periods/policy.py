@@ -42,8 +42,9 @@ STILL = Motion()
 
 
 class Numbers(NamedTuple):
-    """The averaged numbers of a round. ``loss``: mean training loss over the round's local steps of all peers;
-    ``elapsed_s``: seconds since training began; ``learning_rate``: of the local optimizer, in the round's last step."""
+    """The numbers of a round, averaged over the peers. ``loss``: mean training loss over the round's local steps, 0 if
+    no peer reported one; ``elapsed_s``: seconds since training began; ``learning_rate``: of the local optimizer, in the
+    round's last step, 0 if unknown; ``motion``: of the round before (`Motion`)."""
 
     loss: float
     elapsed_s: float

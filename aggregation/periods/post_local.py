@@ -10,7 +10,8 @@ from .policy import PERIOD_LIMIT, Numbers, PeriodState, check_whole, recall
 class PostLocal:
     """The period is 1 until the learning rate falls below the highest value so far, then ``steps`` to the end (Lin et
     al., "Don't use large mini-batches, use local SGD", ICLR 2020). With ``after`` above 0 it is 1 for the first
-    ``after`` steps and then ``steps``, whatever the learning rate is."""
+    ``after`` steps and then ``steps``, whatever the learning rate is. Raises ValueError unless ``steps`` is 1 to
+    `PERIOD_LIMIT` and ``after`` 0 to 10**12."""
 
     steps: int
     after: int = 0

@@ -32,7 +32,8 @@ class LinkCosts(NamedTuple):
 
     @property
     def bandwidth_Bps(self) -> float | None:
-        """Bytes a second of a mean link, over the peers with measurements; None: no peer has any."""
+        """Bytes a second of a mean link, over the peers with measurements. None: no peer has any, or `s_per_byte` is
+        0."""
         return self.known / self.s_per_byte if self.known and self.s_per_byte else None
 
 
@@ -53,7 +54,7 @@ def fastest(
     The first of ``schedules`` is returned unless another takes a tenth less time, and where no costs are known or the
     world is larger than `CHOSEN_MEMBERS_MAX`. Costs are rounded to powers of the square root of 2, so that the choice
     does not change from round to round."""
-    if not costs.known or world > CHOSEN_MEMBERS_MAX:
+    if costs.bandwidth_Bps is None or world > CHOSEN_MEMBERS_MAX:
         return schedules[0]
     alpha_s, s_per_byte = _coarse(costs.alpha_s / costs.known), _coarse(costs.s_per_byte / costs.known)
     rates = (1 / s_per_byte,) * world if bandwidths_Bps is None else bandwidths_Bps
@@ -77,8 +78,9 @@ def seconds_of(
     bandwidths_Bps: tuple[float, ...] | None = None,
     shares: tuple[float, ...] | None = None,
 ) -> float | None:
-    """Predicted seconds of an allreduce of ``size_bytes`` by ``schedule``; None: no costs are known. ``bandwidths_Bps``
-    as in `fastest`, ``shares`` as for `vector.parts`. Cost: linear in the schedule's messages."""
+    """Predicted seconds of an allreduce of ``size_bytes`` by ``schedule``; None: no costs are known.
+    ``bandwidths_Bps``: by rank, bytes a second each way; None: all have the mean of ``costs``. ``shares``: relative
+    sizes of the vector's parts; None: equal. Cost: linear in the schedule's messages."""
     Bps = costs.bandwidth_Bps
     if Bps is None:
         return None

@@ -38,7 +38,8 @@ from .sharded import Sharded
 class Links:
     """The links of all ranks, and the costs that are equal for all of them: the letters are those of the module.
     `alpha_s`, `up_Bps`, `down_Bps`: by rank, its latency in seconds, and the bytes a second that it can send and
-    receive. Raises ValueError unless times are finite and not negative, and rates positive and finite."""
+    receive. Raises ValueError unless each rank, one at least, has one of each, times are finite and not negative, and
+    rates positive and finite."""
 
     alpha_s: tuple[float, ...]
     up_Bps: tuple[float, ...]
@@ -112,8 +113,9 @@ class Choice:
 def predict(
     schedule: Schedule, links: Links, size_bytes: int, chunk_bytes: int, shares: Sequence[float] | None = None
 ) -> float:
-    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``; ``shares`` as
-    for `vector.parts`."""
+    """Seconds that an allreduce of ``size_bytes`` by ``schedule`` takes, in chunks of ``chunk_bytes``: until the last
+    message has arrived and been added; 0 if there is none. ``shares``: relative sizes of the vector's parts; None:
+    equal. Raises ValueError as `timeline`, on a negative size and on chunks below 1 byte."""
     return max((sent.end_s for sent in timeline(schedule, links, size_bytes, chunk_bytes, shares)), default=0.0)
 
 

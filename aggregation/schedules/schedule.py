@@ -51,8 +51,8 @@ class Step:
 
 
 class Schedule(Protocol):
-    """One way to run an allreduce. The vector's parts are `vector.parts(size, schedule.parts(world))`. A schedule can
-    be hashed; two that are equal have the same parts and steps."""
+    """One way to run an allreduce. The vector's parts are `vector.parts(size, schedule.parts(world))`, equal up to one
+    element, or of given shares. A schedule can be hashed; two that are equal have the same parts and steps."""
 
     @property
     def name(self) -> str: ...

@@ -18,7 +18,8 @@ _NAMES = tuple(f"basis {place:02}" for place in range(BASIS))
 
 @dataclass(frozen=True, slots=True)
 class KeepBasis:
-    """The server function of a range of parameters. A push stores its gradient as the last vector of the basis."""
+    """The server function of a range of parameters. A push replaces the last vector of the basis by its gradient, and
+    leaves the values as they are."""
 
     takes: ClassVar[Takes] = "gradient"
 
@@ -53,13 +54,14 @@ def gram(state: State) -> Tensor:
 
 
 def last_order(state: State) -> Order:
-    """The last order that was applied to this `KeepBasis` state."""
+    """The last order that was applied to this `KeepBasis` state; ``Order()`` before the first."""
     return Order.from_plain(state["order"].tolist())
 
 
 def obeyed(values: Tensor, state: State, order: Order) -> tuple[Tensor, State]:
-    """The values and the state after `order`, new ones; neither argument is changed. For `KeepLast`, whose state is
-    empty, both are returned as they are."""
+    """Apply `order` to a range. `values` [n]: its trial point; `state`: that of `KeepBasis`. Returns the next trial
+    point [n] and the new state; no argument is changed. For `KeepLast`, whose state is empty, both are returned as they
+    are."""
     if not state:
         return values, state
     basis, x0 = _basis(state), state["x0"]

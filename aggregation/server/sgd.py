@@ -12,7 +12,7 @@ from .function import State, Takes, check_rate, check_step
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """The server function of plain SGD. `rate`: above 0, at most 100, else ValueError."""
+    """The server function of plain SGD. `rate`: the learning rate, above 0, at most 100, else ValueError."""
 
     rate: float = 0.1
     takes: ClassVar[Takes] = "gradient"

@@ -18,7 +18,8 @@ SHOWN = "pulls/shown"
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """The server function `function`, with the shown values in its state. `threshold`: see `PullFilters`."""
+    """The server function `function`, with the shown values [..., n] in its state beside its own tensors. A value is
+    shown anew once it differs from the shown one by more than the share `threshold` of it (`PullFilters`)."""
 
     function: ServerFunction
     threshold: float
@@ -39,5 +40,6 @@ class Showing:
 
 
 def showing(function: ServerFunction, pulls: PullFilters | None) -> ServerFunction:
-    """`function`, with shown values if `pulls` have a threshold; else these are the exact ones, and none are kept."""
+    """The server function that a server with these filters of pulls uses: `Showing` if `pulls` have a threshold above
+    0; else `function` itself, and readers are shown the exact values."""
     return Showing(function, pulls.threshold) if pulls is not None and pulls.threshold else function

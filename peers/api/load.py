@@ -38,11 +38,11 @@ def load(
     peer whose file is loaded, e.g. 0; None: the peer that took the most local steps, which matters for a run that was
     stopped or lost a peer.
 
-    With ``--protocol gossip`` each peer has a model of its own, so one must be chosen: `peer`, or `mean`: the mean of
-    the parameters and floating-point buffers of all peers' models in the folder, but for those of peers that were lost
-    and did not come back, whose models are older, unless all were; integer buffers are then those of `peer`. Models of
-    peers on other machines count where their checkpoints were copied to the folder; of those that are not there a line
-    on stderr tells.
+    With ``--protocol gossip`` each peer has a model of its own, so of several one must be chosen: `peer`, or `mean`:
+    the mean of the parameters and floating-point buffers of all peers' models in the folder, but for those of peers
+    that were lost and did not come back, whose models are older, unless all were; integer buffers are then those of
+    `peer`. Models of peers on other machines count where their checkpoints were copied to the folder; of those that are
+    not there a line on stderr tells.
 
     `best`: load the best evaluated model of the run in place of the last one.
 

@@ -68,8 +68,9 @@ class Result(written.Result):
     def columns(self) -> dict[str, list[Any]]:
         """The records as columns of equal length, a row for each record, as ``pandas.DataFrame`` takes them. Each
         metric, and each of the conversation's own numbers (`details`), has a column of its own, with NaN where a record
-        has none. A metric that is called like a field of a record (`loss`) has the column ``metrics.loss``. `missing`
-        holds lists of peers' names. The other fields with several values by name are left out."""
+        has none. A metric that is called like a field of a record (`loss`) or one of these numbers has the column
+        ``metrics.loss``. `missing` holds lists of peers' names. The other fields with several values by name are left
+        out."""
         fields = [one.name for one in dataclasses.fields(ExchangeRecord) if one.name not in _NESTED]
         records = self._run.exchanges
         found = {name: [getattr(record, name) for record in records] for name in fields}

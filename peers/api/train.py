@@ -36,9 +36,10 @@ def train(
     """Train `task` with peers on this machine, which peers of other machines may join, and return the result.
 
     `task`: the path of a task file or of a script that calls `samovar.join`; a module; a class or namespace with the
-    task's functions; None: the functions of the running script or notebook. A script is sent as its file, so the call
-    must stand under ``if __name__ == "__main__":``. Classes, namespaces and notebooks are sent as source, with
-    everything of the main module that they use: functions, classes, imports and plain values.
+    task's functions; None: the functions of the running script or notebook. Each peer imports the file of a module or
+    of the running script; where that is the task, the call must stand under ``if __name__ == "__main__":``. Classes,
+    namespaces and notebooks are sent as source, with everything of the main module that they use: functions, classes,
+    imports and plain values.
 
     `arguments`: the words that the task or script finds in ``sys.argv``, as a list. `resume`: folder of a stopped run
     that is to go on, or its result. `config`: TOML file with settings. `quiet`: show nothing. `settings` are fields of

@@ -71,9 +71,9 @@ class BestModel:
         return kept is None or kept.metric != self._headline or self._better(value, kept.value)
 
     def write(self, model: Snapshot, metrics: Mapping[str, float], version: int, peer: str = "") -> None:
-        """Write the tensors of `model`, the model after exchange `version`, unless the file holds one that is as good
-        or better when the writing is done. `metrics` must hold the headline; `peer`: whose model it is, "": that of
-        all. Raises CheckpointError, OSError."""
+        """Write the tensors of `model`, the model after exchange `version`, to `own`, and put that file in the place of
+        the one at `path` if the model is still an improvement then (`improved`); else remove it. `metrics` must hold
+        the headline; `peer`: whose model it is, "": that of all. Raises CheckpointError, OSError."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         numbers: dict[str, Any] = {"metric": self._headline, "value": metrics[self._headline], "version": version}
         numbers |= {"peer": peer} if peer else {}

@@ -36,10 +36,10 @@ class Votes:
         return None
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; then either the previous
-        entry is there or the new one, and after a power failure it may be the other one. The peer may answer on neither
-        before `clear` has removed both (`Ledger`). When `clear` is called before the write begins, nothing is written
-        and no error raised."""
+        """Write an entry to the disk under `name`, and wait until it is there. Raises OSError; the entry on the disk is
+        then the previous one or the new one, and after a power failure perhaps the other of these. The peer may answer
+        by neither before `clear` has removed both (`Ledger`). When `clear` is called before the write begins, nothing
+        is written and no error raised."""
         await asyncio.get_running_loop().run_in_executor(None, self._save, name, entry, self._cleared)
 
     def _save(self, name: str, entry: bytes, cleared: int) -> None:

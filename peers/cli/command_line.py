@@ -60,7 +60,8 @@ def between_words(line: str, stream: TextIO, indent: int = 0) -> str:
 
 
 def columns_of(stream: TextIO) -> int:
-    """The width of the terminal that shows `stream`, which need not be that of stdout."""
+    """The width, in columns, of the terminal that shows `stream`, which need not be that of stdout; if the variable
+    COLUMNS is set, its value."""
     with contextlib.suppress(OSError, ValueError):
         if "COLUMNS" not in os.environ:
             return os.get_terminal_size(stream.fileno()).columns

@@ -39,7 +39,8 @@ def final_table(result: Result) -> RenderableType:
 
 
 def headline(result: Result) -> list[str]:
-    """The result in a few phrases: metrics, loss, rounds, peers, seconds."""
+    """The result in a few phrases: metrics, loss, rounds, peers, seconds, and why the run ended, unless that is as
+    usual."""
     return [
         *metric_texts(result.metrics, result.metric_scales, result.metrics_at, result.exchanges, result.noun),
         *whose_model(result.metrics_of),

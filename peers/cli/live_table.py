@@ -83,7 +83,8 @@ class Board:
         self._begins = "joining the run"
 
     def gathers(self, here: str) -> None:
-        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        """Note how many peers have come (`here`, as text: "2 of 4 peers") of those for which the run waits before it
+        begins. Does nothing once it has begun."""
         if self._begins.startswith(_GATHERS):  # else a peer tells of it late
             self._begins = f"{_GATHERS}: {here}"
 

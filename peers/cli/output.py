@@ -112,12 +112,13 @@ class Output:
         self._progress.joins()
 
     def gathers(self, here: str) -> None:
-        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        """Note how many peers have come (`here`, as text: "2 of 4 peers") of those for which the run waits before it
+        begins."""
         self._progress.gathers(here)
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed, whose last record was of `recorded_s`. `before`: the totals of its peers so
-        far."""
+        """Note that the run is resumed, if it has records. `recorded_s`: the time of the last one, in seconds since the
+        run began; 0: there is none. `before`: the totals of its peers so far."""
         self._progress.goes_on(recorded_s, before)
 
     def put(self, record: Record) -> None:

@@ -249,7 +249,8 @@ def _loads(servers: int, copies: int, parts: Sequence[Part], names: Sequence[Seq
 
 
 def notes(plans: Sequence[ServerPlan], size: int) -> list[str]:
-    """Remarks for the user, below the table."""
+    """Remarks for the user, below the table: how many servers help and what then bounds an exchange, what `memory`
+    counts, and, for a model of few ranges, how to get more. `size`: bytes of the model."""
     best, one = enough(plans), plans[0]
     if best.servers == one.servers:
         told = "more servers than one do not make an exchange faster"

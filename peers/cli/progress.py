@@ -101,8 +101,8 @@ class Progress:
         self._board.joins()
 
     def gathers(self, here: str) -> None:
-        """Note how many peers have come of those for which the run waits before it begins, as text, and show it when it
-        is due."""
+        """Note how many peers have come (`here`, as text: "2 of 4 peers") of those for which the run waits before it
+        begins, and show it when it is due."""
         with self._lock:
             self._board.gathers(here)
             if self._clock() - self._shown.zero_s >= LINE_EVERY_S:  # the peers of one machine are together before
@@ -113,8 +113,9 @@ class Progress:
         self._board.watched = metric
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note, in the context of this object and before the first `update`, that the run is resumed, whose last record
-        was of `recorded_s`. `before`: the totals of its peers so far."""
+        """Note, in the context of this object and before the first `update`, that the run is resumed, if it has
+        records. `recorded_s`: the time of the last one, in seconds since the run began, which is shown until a peer
+        enters the run; 0: there is none. `before`: the totals of its peers so far."""
         self._shown = replace(self._shown, stands_s=recorded_s or None)
         self._board.goes_on(before)
 

@@ -46,7 +46,8 @@ def _membership() -> Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GossipSettings(PeriodSettings):
-    """The settings of gossip (``--protocol gossip``). `period` has another default here than in `PeriodSettings`."""
+    """The settings of gossip (``--protocol gossip``). `period` is 8 by default, and not adaptive as in
+    `PeriodSettings`."""
 
     first: ClassVar[tuple[str, ...]] = ("algorithm", "topology", "period")
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -64,8 +65,9 @@ class GossipSettings(PeriodSettings):
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def goes_on_from(self, before: OwnSettings) -> str:
-        """See `OwnSettings`. A peer's model is all that most algorithms keep. `conversations.gossip.build` refuses a
-        checkpoint of one that keeps more, or less."""
+        """A line for the user if a run of the gossip settings `before` goes on with these by another algorithm; "": the
+        algorithm is the same. Refuses nothing: most algorithms keep a peer's model alone, and
+        `conversations.gossip.build` refuses a checkpoint of one that keeps more, or less."""
         assert isinstance(before, GossipSettings)
         return another_algorithm(before.algorithm.text, self.algorithm.text)
 

@@ -117,7 +117,7 @@ def _meanwhile(wished: LocalSGDSettings) -> int | None:
 
 def why_period_stays(wished: LocalSGDSettings, loss: float, learning_rate: float) -> str:
     """The message for the user when the period policy cannot use a round's `loss` or `learning_rate`, and the period
-    therefore stays as it is; "" when the policy can use them."""
+    therefore stays as it is; "" when the policy can use them, or does not go by them."""
     if not isinstance(wished.period.value, AdaComm) or telling(loss, learning_rate):
         return ""
     what = f"the loss is {loss:.3g}" if loss < 0 else f"the learning rate is {learning_rate:.3g}"

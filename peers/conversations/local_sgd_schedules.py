@@ -26,7 +26,8 @@ def schedule_for(wished: LocalSGDSettings, size_bytes: int, group: Group, costs:
     ``auto`` chooses. On one machine it is the sharded schedule, in shared memory, or the naive one for small vectors
     that a codec encodes at each hop. Between machines it is the sharded one for a vector so small that each peer sends
     it whole to all others (`takes_one_hop`), otherwise the fastest by `costs`, the link measurements that the peers
-    have agreed on.
+    have agreed on, and without measurements, or in a group too large for this choice (`fastest`), halving-doubling or
+    the ring (`SMALL_MODEL_BYTES`).
     """
     if wished.schedule.value is not None:
         return wished.schedule.value

@@ -28,7 +28,8 @@ _ENDS = ("samples", "epochs", "stop", "stop_patience")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGDSettings(PeriodSettings):
-    """The settings of local SGD over allreduce (``--protocol allreduce``)."""
+    """The settings of local SGD over allreduce (``--protocol allreduce``). Where gradients are averaged, a period of
+    "adaptive" becomes 1."""
 
     first: ClassVar[tuple[str, ...]] = ("period",)
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -89,9 +89,10 @@ class ParameterServerSettings(OwnSettings):
     norm_limit: float = setting(NORM_LIMIT, rules.times(10, 1e30), "Largest growth of a model's norm.", agreed=True)
 
     def goes_on_from(self, before: OwnSettings) -> str:
-        """See `OwnSettings`. Algorithms whose workers take local steps, and whose servers hold the model, go on from
-        each other's values. Others have no such values: in hogwild there are no servers, and map and reduce holds sums
-        by partitions."""
+        """A line for the user if a run of the settings `before`, which are a parameter server's too, goes on with these
+        by another algorithm; "": the algorithm is the same. Raises SettingsError where one of two different algorithms
+        is hogwild, which has no servers, or map and reduce, whose servers hold sums by partitions. All others go on
+        from each other's values."""
         assert isinstance(before, ParameterServerSettings)
         line = another_algorithm(before.algorithm.text, self.algorithm.text)
         earlier, now = before.algorithm.value, self.algorithm.value

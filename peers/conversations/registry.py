@@ -50,9 +50,10 @@ class Registered:
 
     `settings`: a frozen dataclass of the conversation's own settings, from which flags, TOML keys, help and refusals
     derive. `build`: makes one peer's conversation, or raises ValueError. `ends_together`: the run ends for all peers at
-    once; if False, the end of one peer says nothing about the others. `trains_on`: as in `Terms`. `columns`: name ->
-    title of each number in its records (`Outcome.details`). `simulation`: name of the module with its checkers, rare
-    places and drawing ranges for simulations, which only they import; "": none.
+    once; if False, the end of one peer says nothing about the others. `trains_on`: members train on where too few are
+    left to agree on a list of members; False: they wait. `columns`: name -> title of each number in its records
+    (`Outcome.details`). `simulation`: name of the module with its checkers, rare places and drawing ranges for
+    simulations, which only they import; "": none.
     """
 
     settings: type[OwnSettings]

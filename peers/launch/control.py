@@ -61,7 +61,7 @@ class Control:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Control:
-        """The end of a control line that is the connected socket `end`, which it closes later."""
+        """An end of a control line over the connected socket `end`, which `close` closes too."""
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, kind: str, content: Any = None) -> None:

@@ -23,11 +23,12 @@ class Display(Protocol):
     ) -> None: ...
 
     def goes_on(self, recorded_s: float, before: Iterable[PeerSummary]) -> None:
-        """Note that the run is resumed, whose last record was of `recorded_s`. `before`: the totals of its peers so
-        far."""
+        """Note that the run is resumed, if it has records. `recorded_s`: the time of the last one, in seconds since the
+        run began; 0: there is none. `before`: the totals of its peers so far."""
 
     def gathers(self, here: str) -> None:
-        """Note how many peers have come of those for which the run waits before it begins, as text."""
+        """Note how many peers have come (`here`, as text: "2 of 4 peers") of those for which the run waits before it
+        begins."""
 
     def put(self, record: Record) -> None:
         """Show a record of any peer, and count it in `heard`."""

@@ -110,7 +110,7 @@ class JoinTarget:
         return cls(address, peer_key, own, None)
 
     def lasting(self, settings: Settings) -> KeyPair | None:
-        """This peer's key pair if it is from a file, so that the peer has it in its next life as well; else None."""
+        """This peer's key pair if it is from a file, so that the peer has it after a restart too; else None."""
         return self.own if settings.key else None
 
     async def enter(self, settings: Settings) -> Endpoint:
@@ -146,8 +146,9 @@ class JoinTarget:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def ask_run(self, endpoint: Endpoint) -> RunIs:
-        """Ask the contact about its run, again and again while it is there but busy. `endpoint`: of `enter`. Returns
-        the answer: the run's name and settings. Raises JoinFailed."""
+        """Ask the contact about its run, again and again while it is there but busy, for up to 12 times the patience.
+        `endpoint`: the one that `enter` returned. Returns the answer: the run's name and settings. Raises
+        JoinFailed."""
         return await self._knock(endpoint, lambda: ask_run(endpoint, self.contact))
 
     async def closed(self, lost: PeerLost) -> JoinFailed:

@@ -13,8 +13,10 @@ from .spec import checkpoint_path
 
 
 def wished(given: Mapping[str, object], config: Path | None, resume: Path | None, tell: Tell) -> Settings:
-    """The settings of a run, new or resumed; the arguments are those of `prepared`. Raises SettingsError and
-    CheckpointError."""
+    """The settings of a run, new or resumed. `given`: settings by name (None: not given), which override those of the
+    file `config` or of the resumed run; `config`: None: there is no file; `resume`: the folder of the run to resume,
+    None: a new run; `tell`: called with each remark for the user. Raises SettingsError; and CheckpointError when there
+    is nothing to resume, or the user gives a setting that a resumed run must keep."""
     return Settings.read(config, given, tell) if resume is None else _resumed(resume, config, given, tell)
 
 
@@ -59,5 +61,5 @@ def _lacking(folder: Path, settings: Settings) -> str:
 
 
 def has_checkpoint(folder: Path, peers: int) -> bool:
-    """Whether one of the first `peers` peers of the run in `folder` has left a checkpoint."""
+    """Whether one of the first `peers` founding peers ("0", "1", ...) of the run in `folder` has left a checkpoint."""
     return any(checkpoint_path(folder, str(index)).exists() for index in range(peers))

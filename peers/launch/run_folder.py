@@ -99,14 +99,16 @@ def keep_failure(folder: Path, error: str) -> None:
 
 
 def forget_failure(folder: Path) -> None:
-    """Remove the error of an earlier start, because the run is started again."""
+    """Remove the error of an earlier start from the folder, because the run is started again. Does nothing if there is
+    none, or if that is impossible."""
     with contextlib.suppress(OSError):
         (folder / FAILURE_FILE).unlink(missing_ok=True)
 
 
 def remove_unbegun(folder: Path) -> bool:
     """Remove the folder of a run that never began, with the logs of its peers, and return True. Where it holds more
-    than the files with which a start begins, such as a record, nothing is removed."""
+    than the files with which a start begins, such as a record, nothing is removed. Returns False then, and when a file
+    cannot be removed."""
     written = {COMMAND_FILE, SETTINGS_FILE, TASK_FILE}
     try:
         files = [*folder.iterdir()]
@@ -152,9 +154,9 @@ def _next_free(stem: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has taken since it first began, also in processes before the last resume. `wall_s`: its seconds, as
-    far as its result or its last record tells; `recorded_s`: the time of its last record, in seconds since it began;
-    `peers`: the totals of its peers."""
+    """The time and the work of a run since it first began, also in processes before the last resume. `wall_s`: its
+    seconds, as far as its result or its last record tells; `recorded_s`: the time of its last record, in seconds since
+    it began; `peers`: the totals of its peers."""
 
     wall_s: float = 0.0
     recorded_s: float = 0.0
@@ -162,7 +164,8 @@ class Spent:
 
 
 def spent(folder: Path) -> Spent:
-    """What the run in the folder has taken so far; nothing for a new run, and for a folder that cannot be read."""
+    """The time and the work of the run in the folder so far: zeros and no peers for a new run, and for a folder that
+    cannot be read."""
     try:
         run, ended = read_run(folder), read_result(folder)
     except (OSError, ValueError):

@@ -115,7 +115,8 @@ class Session:
 
     def ready(self, peer: Peer) -> None:
         """Note that `peer` answers other peers from now on, which `reinvited` needs, and tell the launcher so if there
-        is one; tell it later that the peer is a member, and of how many that train until the run begins."""
+        is one. Later, at each new list of members, tell it that the peer is a member, and, until the run begins, how
+        many members train."""
         self._peer = peer
         if (control := self.control) is not None:
 
@@ -237,7 +238,8 @@ async def orders_of_launcher() -> tuple[Control, Orders]:
 
 
 async def open_as(orders: Orders) -> Session:
-    """Open the session, with its endpoint, of the peer that `orders` describe. Raises OSError, RuntimeError,
+    """Open the session of the peer that `orders` describe, and its endpoint, which admits the keys in `orders.admit`.
+    The `contact` of a founder is done, with None; that of another peer the caller sets. Raises OSError, RuntimeError,
     ValueError."""
     settings = Settings.from_json(orders.settings)
     endpoint = open_endpoint(settings, orders.secret)

@@ -215,7 +215,7 @@ class ForkServer:
         return await self._forked
 
     async def close(self) -> None:
-        """Kill the fork server, even a hung one. All its forks must have ended."""
+        """Kill the fork server, even a hung one, and wait for its end. All its forks must have ended."""
         self.kill()
         await self._listening
 

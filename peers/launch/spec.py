@@ -38,8 +38,8 @@ def founding_orders(
     """The orders, with new keys, for the founding peers of the run that begin on this machine, and the invite for all
     other peers; None for an insecure run. `role`: only founding peers with this role begin here; None: all do. The
     first of them has the port of `listen`, and the key of the setting `key`, if that is given. `resumed_s`: the time of
-    the run's last record, if the peers resume from the checkpoints in `folder`; a peer without one fetches the state.
-    Raises KeyFileError for unusable key files."""
+    the run's last record, if the peers resume from the checkpoints in `folder`; a peer without a checkpoint there
+    fetches the run's state from the others. None: the run is new. Raises KeyFileError for unusable key files."""
     places = [one for one in range(settings.founders) if role is None or role_of(settings, one) == role]
     pairs: list[KeyPair | None] = [None] * len(places)
     guest, admit, invite = None, [], None

@@ -46,8 +46,8 @@ class Comers:
     def __init__(self) -> None:
         self._came: dict[str, _Comer] = {}
         self._last: int | None = None
-        """Number of the last exchange in this life of the run, 0: none; None: it began before the records of this
-        life."""
+        """Number of the last exchange since the run was started or resumed last, 0: none; None: it went on from before
+        the records since then."""
         self._lives = Counter[str]()
         """How often each peer has resumed the run."""
 

@@ -108,7 +108,7 @@ class Comings:
     def follow(self, view: View) -> None:
         """Write an event for each member that joined, left, was lost or is back since the view of the last call, for
         each pair of members that can no longer reach each other or can again, and for a change of the run's invite. Of
-        a member that was restarted since then it writes the loss of the former life, and then that it joined. A loss
+        a member that was restarted since then it writes the loss of its former process, and then that it joined. A loss
         that was written before, while too few were left to remove the member, is not written again.
 
         Nothing before `begin`. The first call after it compares with the membership's view at `begin`, and also writes

@@ -27,7 +27,8 @@ FloatOrNaN = Annotated[float, "null in JSON is NaN"]
 
 
 def line(row: Mapping[str, object]) -> str:
-    """One line of ASCII JSON. A number that is not finite becomes null, because JSON cannot express it."""
+    """One line of ASCII JSON, without the newline. A number that is not finite becomes null, because JSON cannot
+    express it."""
     return json.dumps(_finite(row), separators=(",", ":"), allow_nan=False)
 
 

@@ -19,7 +19,7 @@ class Losses:
         self._lost: dict[str, Lost] = {}
 
     def update(self, event: EventRecord) -> None:
-        """Take an event of any peer into account."""
+        """Take an event of any peer into account. Only losses and returns have an effect."""
         peer, known = event.subject, self._lost.get(event.subject)
         if event.event == "lost" and (known is None or known.back or event.time_s < known.when):
             self._lost[peer] = Lost(peer=peer, when=event.time_s, why=event.why)

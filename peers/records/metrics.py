@@ -35,8 +35,8 @@ class Scale:
     unit: str = ""
 
     def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` is better than `best`, the best one so far; None: there is none. False for NaN, and where the
-        task does not say which values are better."""
+        """Whether `value` is better than `best`, the best one so far; None or NaN: there is none, and any number is
+        better. False for a `value` of NaN, and where the task does not say which values are better."""
         if math.isnan(value) or not self.better:
             return False
         return best is None or math.isnan(best) or (value < best if self.better == "lower" else value > best)

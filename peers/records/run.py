@@ -44,7 +44,7 @@ class Run:
     """The exchanges of all peers, in order of time."""
     events: tuple[EventRecord, ...]
     result: Result | None = None
-    """Its result; None while the run goes on, and for a run that was killed, also where an earlier life of it has left
+    """Its result; None while the run goes on, and for a run that was killed, also where an earlier start of it has left
     a result, which knows less than the records."""
     command: str = ""
     """The command line that started it; empty when unknown."""

@@ -96,7 +96,7 @@ class Tally:
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Every lost peer, with the earliest record of its last loss, in order of time."""
+        """Every lost peer, also one that is back, with the earliest record of its last loss, in order of time."""
         return self._losses.lost
 
     @property
@@ -111,7 +111,8 @@ def tally_of(run: Run) -> Tally:
 
 
 def elsewhere_in(run: Run) -> tuple[Elsewhere, ...]:
-    """The peers elsewhere, by the run's result; by its records if it has none, as when it was killed."""
+    """The peers elsewhere, by the run's result; by its records if it has none, as when it was killed. None in a
+    simulation."""
     if run.result is not None:
         return run.result.elsewhere
     return () if run.scene else tally_of(run).elsewhere
@@ -123,12 +124,13 @@ def alike(metrics: Mapping[str, float], others: Mapping[str, float]) -> bool:
 
 
 def of_servers(peers: Sequence[PeerSummary]) -> bool:
-    """Whether these are servers alone. Losses and metrics are in the folders of their workers."""
+    """Whether these are servers alone, at least one. Losses and metrics are then in the folders of their workers."""
     return bool(peers) and all(peer.role for peer in peers)
 
 
 def told_by(measured: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """`Result.metrics_of` of a result that has the metrics of the last of these peers, given as (name, its metrics)."""
+    """The value of `Result.metrics_of` for a result that has the metrics of the last of these peers, given as (name,
+    its metrics): that peer's name if another one has another value of a metric, else ""."""
     name, last = measured[-1] if measured else ("", {})
     return "" if all(alike(metrics, last) for _, metrics in measured) else name
 

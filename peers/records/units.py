@@ -48,7 +48,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """75 -> '1:15', 7300 -> '2:01:40'."""
+    """75 -> '1:15', 7300 -> '2:01:40'. Parts of a second are cut off; a negative time counts as 0."""
     minutes, left = divmod(int(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
@@ -184,9 +184,10 @@ def _left_behind(elsewhere: Iterable[Elsewhere]) -> str:
 
 
 def after_failure_text(elsewhere: Sequence[Elsewhere], saved: str, role: str = "") -> str:
-    """The advice where the part of a run that is on this machine has failed: how it comes back to peers that may train
-    on elsewhere, and if there are none `saved`, how the run is resumed; "": there is none for either. `role`: of all
-    peers here, "server" or "" for peers that train; without any server nobody trains on."""
+    """The advice where the part of a run that is on this machine has failed. If some of the peers `elsewhere` may train
+    on: how one here comes back to them, then `saved`. Else: `saved` alone, the text on how the run is resumed; "": it
+    cannot be. `role`: of all peers here, "server", or "" for peers that train; with "server" only servers elsewhere
+    count, because nobody trains on without any."""
     if not (left := _left_behind(one for one in elsewhere if one.role == role or not role)):
         return saved
     verb = ", with serve in place of join" if role else ""

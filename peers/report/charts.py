@@ -80,8 +80,8 @@ def size_axis(end: float) -> Axis:
 
 
 def curve_chart(quantity: Quantity, axis: Axis, missing: Sequence[Absence]) -> Figure | None:
-    """The chart of a quantity over `axis`, as a plotly figure, with a dotted line where a peer was lost; None when no
-    point has a finite value."""
+    """The chart of a quantity at the points of `axis`, as a plotly figure, with a dotted line where a peer was lost,
+    and for a loss with the band between the peers; None when no point has a finite value."""
     stepped = quantity.kind == "count"
     points = [point for point in axis.points if quantity.of(point) is not None]
     points = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
@@ -168,7 +168,7 @@ def _label(axis: Axis, x: float, peers: Sequence[str]) -> Figure:
 
 
 def differ(points: Sequence[Point]) -> bool:
-    """Whether the peers' losses differ, so that a band is drawn about their mean."""
+    """Whether the peers' losses differ at one of the points, so that a band is drawn about their mean."""
     return any(point.high - point.low > 1e-6 * abs(point.high) for point in points)
 
 

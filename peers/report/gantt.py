@@ -39,8 +39,8 @@ def rows(peers: Sequence[PeerSummary], missing: Sequence[Absence]) -> list[str]:
 
 
 def gantt_chart(run: Run, names: Sequence[str], axis: Axis, missing: Sequence[Absence]) -> Figure:
-    """The timeline of the peers in `names`. A cross marks a peer's loss, a triangle its joining
-    or its return."""
+    """The timeline of the peers in `names`, as a plotly figure with a row for each. A cross marks a peer's loss, a
+    triangle its joining or its return."""
     row = {name: index for index, name in enumerate(names)}
     most = min(MOST_SLOTS, MOST_IN_ROW * len(names))
     drawn = slots((record for record in run.exchanges if record.peer in row), most=most)

@@ -194,7 +194,8 @@ def _returns(run: Run) -> dict[str, list[float]]:
 
 
 def totals(run: Run) -> list[PeerSummary]:
-    """Each peer's totals, from its own records, or from the run's result for a peer whose records are not here."""
+    """Each peer's totals, from its own records, or from the run's result for a peer whose records are not here. All are
+    0, and the loss NaN, for a peer without exchanges."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
     own, roles = Tally(run.exchanges).peers, {event.peer: event.role for event in run.events if event.role}
     found = (own.get(name) or told.get(name) or nothing(name) for name in run.peers)

@@ -45,7 +45,8 @@ def is_wide(values: Iterable[float]) -> bool:
 
 
 def quantities(run: Run, points: Sequence[Point]) -> Mapping[str, Quantity]:
-    """Name of a chart -> the quantity that it draws, for the report of this run."""
+    """Name of a chart -> the quantity that it draws, for the report of this run: the loss, the first metrics, at most
+    `MOST_COLUMNS` columns, and the number of peers ("members"). `points`: of the run's curve."""
     found = {
         "loss": Quantity(
             heading="Loss",
@@ -82,7 +83,7 @@ def metric_title(name: str, scale: Scale) -> str:
 
 
 def metric_kind(scale: Scale) -> Kind:
-    """The kind of a metric as a quantity."""
+    """The kind of a metric as a quantity: "share" for the unit %, else "metric"."""
     return "share" if scale.unit == "%" else "metric"
 
 

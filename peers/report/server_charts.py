@@ -38,8 +38,8 @@ def server_charts(run: Run) -> Mapping[str, tuple[str, Figure]]:
 
 
 def range_table(run: Run) -> str:
-    """The table of the bytes of each range, the most first, in a block that the reader unfolds; "" when no bytes were
-    pushed or pulled."""
+    """The table of the bytes of each range, the most first and at most `MOST_RANGES`, as HTML in a block that the
+    reader unfolds; "" when no bytes were pushed or pulled."""
     pushed, pulled, where = _summed(run, "pushed"), _summed(run, "pulled"), _where(run)
     both = Counter({name: pushed[name] + pulled[name] for name in {*pushed, *pulled}})
     if not both.total():

@@ -187,5 +187,5 @@ def _cut(count: int, most: int, what: str) -> str:
 
 
 def safe(text: str) -> str:
-    """Text from a record, for HTML."""
+    """Text from a record, for HTML: escaped, safe to show (`plain`), and cut to 400 characters."""
     return escape(plain(text, 400))

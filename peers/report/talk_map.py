@@ -56,7 +56,7 @@ def talked(run: Run) -> bool:
 
 def talk_map(run: Run) -> str:
     """The graphs as HTML: one of the whole run, and one each of up to `STRETCHES` stretches of equal time, in each of
-    which most peers make two exchanges or more."""
+    which most peers make two exchanges or more. Only for a run with an exchange."""
     whole, stretches = _talks(run)
     names = _names(whole)
     shown = names[:MOST_DRAWN]
@@ -83,8 +83,8 @@ def talk_map(run: Run) -> str:
 
 
 def edge_table(run: Run) -> str:
-    """The table of the bytes on each edge, the most first and `MOST_EDGES` at most, in a block that the reader
-    unfolds."""
+    """The table of the bytes on each edge, the most first and `MOST_EDGES` at most, as HTML in a block that the reader
+    unfolds. Only for a run with an exchange."""
     ways = _talks(run)[0].ways
     edges = _edges(ways)
     rows = "".join(

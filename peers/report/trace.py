@@ -29,7 +29,7 @@ RUN_PID: Final = 0
 
 def write_trace(run: Run, target: Path) -> Path:
     """Write the trace of a run to `target`, in the JSON format of Chrome's trace viewer and Perfetto, and return
-    `target`. Makes missing folders and overwrites an older file."""
+    `target`. Makes missing folders and overwrites an older file. Raises OSError."""
     trace = {"traceEvents": list(_events(run)), "displayTimeUnit": "ms", "otherData": {"run": run.folder.name}}
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, json.dumps(trace, separators=(",", ":"), allow_nan=False))

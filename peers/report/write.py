@@ -41,7 +41,7 @@ MOST_NAMES: Final = 8
 def write_report(run: Run, target: Path) -> Path:
     """Write the report of a run, finished or not, as an HTML page to `target`, and return `target`. Makes missing
     folders and overwrites an older file. Raises ModuleNotFoundError, with one line for the user, when plotly is not
-    installed."""
+    installed, and OSError."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -52,7 +52,7 @@ def write_report(run: Run, target: Path) -> Path:
 
 
 def page(run: Run, plotly_js: str) -> str:
-    """The report as HTML text, with the given plotly.js inside."""
+    """The report as HTML text. `plotly_js`: the source of plotly.js, which is put into the page."""
     missing, peers, points = absences(run), totals(run), curve(run)
     drawn = quantities(run, points)
     charts = _charts(run, drawn, peers, points, missing)

@@ -8,7 +8,8 @@ from .settings import Settings
 
 
 def role_of(settings: Settings, index: int) -> str:
-    """The role of the founding peer with that number. Peers that train have none ("") and the lowest numbers."""
+    """The role of the founding peer with the number `index`, from 0: "" for the first `peers`, which train, and
+    `SERVER` for the servers, whose numbers follow."""
     return SERVER if settings.peers <= index < settings.founders else ""
 
 

@@ -84,8 +84,8 @@ class Settings(ChosenSettings):
 
     @property
     def steps_max(self) -> int | None:
-        """The number of local steps of each peer after which the run is over: `steps`, or the usual number if no end is
-        given. None: the run ends by another setting alone."""
+        """The number of local steps of each peer after which the run is over at the latest: `steps`, or the usual
+        number if no other setting is sure to end the run; a goal is not. None: another setting alone ends it."""
         return USUAL_STEPS if self.steps is None and not self.own.has_an_end() else self.steps
 
     @property

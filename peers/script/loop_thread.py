@@ -23,16 +23,17 @@ class Background:
         self._loop, self._over = running.result()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result. An exception that interrupts the wait, e.g. Ctrl-C, cancels the
-        work."""
+        """Run `work` on the loop and return its result, or raise its exception. An exception that interrupts the wait,
+        e.g. Ctrl-C, cancels the work."""
         return self.wait(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run `work` on the loop; returns its future."""
+        """Begin to run `work` on the loop. Returns its future at once."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, started: Future[T]) -> T:
-        """Wait for the future `started` and return its result. An exception that interrupts the wait cancels it."""
+        """Wait for the future `started` and return its result, or raise its exception. An exception that interrupts the
+        wait, e.g. Ctrl-C, cancels it."""
         try:
             return started.result()
         except BaseException:

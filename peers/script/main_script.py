@@ -22,8 +22,8 @@ def is_script() -> bool:
 def errors_are_lines() -> None:
     """From now on, if this process runs a script: an uncaught error that a user can mend is printed as one line, with
     the line of the script that made the call; so is RunFailed. Other errors, and those of the script itself, go to the
-    hook before (`sys.excepthook`), and keep their traceback. In a notebook and in a session all are exceptions as
-    usual. A second call does nothing."""
+    former `sys.excepthook`, and keep their traceback. In a notebook and in a session all are exceptions as usual. A
+    second call does nothing."""
     before = sys.excepthook
     if hasattr(before, _MARK) or not is_script():
         return

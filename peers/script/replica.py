@@ -93,8 +93,9 @@ class ScriptReplica:
         no hooks."""
 
     async def save(self, position: Position, write: Write | None, *, failed: bool) -> None:
-        """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, has not failed,
-        and no exchange is under way; else do nothing. Nothing is written: a script saves its own checkpoints."""
+        """Have the script's thread, in `wait`, apply the begin of `position`, if the script is leaving, the training
+        has not `failed`, and no exchange is under way; else do nothing. Nothing is written: a script saves its own
+        checkpoints."""
         if self._final and not failed and not isinstance(position.begin, Update):
             await self._ask(position.begin)
 
@@ -156,7 +157,7 @@ class ScriptReplica:
     def stepped(self) -> bool:
         """Count a local step, and bring the update if it was the work's last one. Called after each step of the
         optimizer. Returns True when the update was brought; the script's thread must then call `wait`. Raises Diverged
-        when the model is not finite then."""
+        when the model that it is to bring is not finite."""
         self._copy.after_step()
         self.steps += 1
         if self._job.halfway and self.steps - self._job.taken == self._job.count // 2:
@@ -168,21 +169,23 @@ class ScriptReplica:
 
     def leave(self) -> None:
         """Bring the steps of the present round as the update of the work under way, marked as the last one (`final`),
-        because the script takes no more. The script's thread must then call `wait`."""
+        because the script takes no more; where gradients are averaged, an empty vector. If no work is under way, only
+        note that. The script's thread must then call `wait`."""
         self._final = True
         if self._asked is not None:
             self._bring(self._update())
 
     def bring_gradient(self, filling: Filling, weight: float) -> None:
         """Bring the conversation the update of a gradient that backward has begun to compute, as the answer to the work
-        under way; `filling` tells when each of its buckets is complete. `weight`: number of samples in the batch."""
+        under way; `filling` tells when each of its buckets is complete. `weight`: number of samples in the batch. The
+        update carries the losses that were reported since the last one."""
         rate, loss = self._copy.learning_rate, self.losses.so_far()
         self.losses.begin()
         self._bring(Update(vector=filling.vector, weight=weight, loss=loss, learning_rate=rate, filling=filling))
 
     def take_mean(self) -> Tensor | None:
-        """Take, once, the mean gradient [n] with which the last work began; None: there is no other peer to average
-        with."""
+        """Take the mean gradient [n] with which the last work began; None: there is no other peer to average with, or
+        it was taken before."""
         mean, self._mean = self._mean, None
         return mean
 

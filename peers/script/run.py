@@ -73,7 +73,7 @@ class Run:
 
     @property
     def parts(self) -> int:
-        """The number of data shards: the number of peers that founded the run."""
+        """The number of data shards: that of the peers that founded the run, without servers."""
         return self._session.settings.peers
 
     @property
@@ -150,7 +150,7 @@ class Run:
     def no_sync(self) -> Iterator[None]:
         """A context for gradient accumulation. Inside it, ``backward()`` adds to the ``.grad`` of this peer's
         parameters and sends nothing. The first ``backward()`` after it averages the accumulated gradients over the
-        peers. Raises ValueError without ``average="gradients"``."""
+        peers. Raises ValueError before `wrap`, and without ``average="gradients"``."""
         if (gradients := self._gradients) is None:
             raise ValueError('run.no_sync is for gradients: samovar.join(average="gradients"), then run.wrap first')
         before, gradients.accumulating = gradients.accumulating, True

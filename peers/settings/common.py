@@ -115,7 +115,8 @@ class CommonSettings(Declared):
 
     @property
     def listens_at(self) -> str:
-        """The address at which a peer listens; `NOWHERE` for one that only dials, as an edge peer does."""
+        """The address at which a peer listens: the setting `listen`, or else `NOWHERE` for an edge peer, which only
+        dials, and any free port (`ANYWHERE`) for any other."""
         return self.listen or (NOWHERE if self.edge else ANYWHERE)
 
     def check(self) -> None:

@@ -29,8 +29,8 @@ _MESSAGES_BYTES: Final = 512
 
 def of_edge(given: Mapping[str, Any]) -> dict[str, Any]:
     """The `given` common settings, by name, for a peer of `samovar join`. If `edge` is among them and True, `threads`
-    becomes 1 unless another number than 0 is given. Raises SettingsError when an address to listen at is given beside
-    `edge`."""
+    becomes 1 unless another number than 0 is given. Raises SettingsError when an address to listen at, other than
+    `NOWHERE`, is given beside `edge`."""
     if given.get("edge") is not True:
         return {**given}
     if given.get("listen") not in (None, NOWHERE):

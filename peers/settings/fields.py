@@ -121,7 +121,8 @@ class OwnSettings(Declared):
 
     def goes_on_from(self, before: OwnSettings) -> str:
         """A line for the user if a run of the settings `before`, of the same class, goes on with these by another
-        algorithm; "": it does not. Raises SettingsError if its checkpoints lack what these settings need."""
+        algorithm; "": the algorithm is the same. Raises SettingsError if its checkpoints lack values that these
+        settings need."""
         return ""
 
     def server_count(self) -> int:
@@ -138,20 +139,21 @@ class OwnSettings(Declared):
         return ""
 
     def has_an_end(self) -> bool:
-        """Whether these settings give the run an end beside a number of local steps."""
+        """Whether these settings are sure to end the run without a number of local steps. A goal, which may never be
+        reached, does not count."""
         return False
 
     def check_metrics(self, names: Collection[str], headline: str, scales: Mapping[str, str]) -> None:
         """Raises SettingsError when these settings go by a metric that is not among the `names` of those that an
-        evaluation gives, or by a number that it cannot have. `headline`: the name of the metric by which the task's
-        models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
+        evaluation gives, or by a value that this metric cannot have. `headline`: the name of the metric by which the
+        task's models are compared; "": the task does not evaluate. `scales`: those that the task declares, by name."""
 
     def goal(self) -> Goal | None:
-        """The value of a metric that ends the run; None: none does."""
+        """The goal that ends the run: a metric, and the value that it has to reach; None: there is none."""
         return None
 
     def watched_metric(self) -> str:
-        """The name of the metric whose value ends the run; "": none does."""
+        """The name of the goal's metric (`goal`); "": there is no goal."""
         goal = self.goal()
         return goal.metric if goal else ""
 
@@ -160,8 +162,8 @@ class OwnSettings(Declared):
         return False
 
     def asks_of_task(self) -> Mapping[str, str]:
-        """The names that these settings take of the task file, beside those of `task.task`, each with the reason in
-        words for the error where a file lacks it."""
+        """Name -> reason, of each further definition that the task file must have for these settings, beside those of
+        `task.task`. The reason is for the error where a file lacks it. Empty: there are none."""
         return {}
 
     def takes_rows(self) -> bool:
@@ -182,14 +184,14 @@ class OwnSettings(Declared):
         return Views()
 
     def idle_here(self, common: CommonSettings) -> str:
-        """What the settings, such as those of sites, ask for in vain while the run has its first peers alone, in one
-        line; "": nothing."""
+        """One line for the user on a setting that has no effect, or not the full one, while only the founding peers are
+        in the run, e.g. a site period where no two of them are at one site; "": there is none."""
         return ""
 
 
 def another_algorithm(before: str, now: str) -> str:
     """The line for a run whose values of ``--algorithm`` were `before` and are `now`, each ``NAME`` or
-    ``NAME:PARAMETERS``: it goes on by another algorithm; "": both name one, perhaps with other parameters."""
+    ``NAME:PARAMETERS``: it goes on by another algorithm; "": both have the same NAME, perhaps with other parameters."""
     earlier, name = (text.partition(":")[0] for text in (before, now))
     return "" if earlier == name else f"the run goes on from the models of {earlier} by another algorithm, {name}"
 
@@ -197,9 +199,9 @@ def another_algorithm(before: str, now: str) -> str:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spoken(Parsed[type[OwnSettings]]):
     """The conversation that ``--protocol`` chooses. `text`: its name, or the absolute path of its file; `value`: the
-    class of its own settings. `digest`: SHA-256 of the source of a user's file or an installed package, of which each
-    peer has its own copy; "": the conversation is the library's. `registered`: its declaration
-    (`peers.conversations.registry`)."""
+    class of its own settings. `digest`: SHA-256 of the user's file, or of the module in an installed package, without
+    the modules that it imports; each peer has its own copy. "": the conversation is the library's. `registered`: its
+    declaration (`peers.conversations.registry`)."""
 
     digest: str = ""
     registered: object = dataclasses.field(default=None, compare=False, repr=False)

@@ -18,7 +18,8 @@ def without_groups(file: TomlFile, flags: Mapping[str, object]) -> list[Entry]:
     Peers that train are numbered before the servers. `flags`: the given flags, by name; None: not given. A file without
     groups gives its entries as they are.
 
-    Raises TableError for an invalid group, and when a flag or another line of the file sets one of these too.
+    Raises TableError for an invalid group, and when a flag or another line of the file sets one of the settings that
+    replace the groups.
     """
     groups = rows(file, "groups", ("peers", "link", "site", "role"))
     groups.sort(key=lambda row: row.take("role", read.role, ""))  # the peers that train are numbered first

@@ -64,7 +64,8 @@ def parse_span(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes in a text such as ``64KiB`` or ``2MB``. Raises ValueError, in one line, for any other text."""
+    """Bytes in a text such as ``64KiB`` or ``2MB``, rounded down to whole ones. Raises ValueError, in one line, for any
+    other text."""
     return int(_quantity(text, _SIZES, "a size", "64KiB"))
 
 

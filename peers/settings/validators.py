@@ -107,7 +107,7 @@ def share() -> Rule:
 
 
 def flag() -> Rule:
-    """The rule for a bool."""
+    """The rule for a bool; a number or a text is invalid."""
 
     def take(value: object) -> bool:
         if not isinstance(value, bool):
@@ -252,21 +252,24 @@ def arguments() -> Rule:
 
 
 def devices() -> Rule:
-    """The rule for one or more PyTorch devices, separated by commas. The value stays text."""
+    """The rule for one or more devices, each ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, separated by commas without
+    spaces. Whether this machine has them isn't checked. The value stays text."""
     one = r"(auto|cpu|cuda(:\d{1,3})?)"
     said = "auto, cpu, cuda or cuda:N, or several with commas and no spaces, which the peers take in turn"
     return text(said, "DEVICE", rf"{one}(,{one})*")
 
 
 def sites() -> Rule:
-    """The rule for one or more names of sites, separated by semicolons. The value stays text."""
+    """The rule for one or more names of sites, of at most 60 characters and without commas, separated by semicolons.
+    The value stays text."""
     said = "the name of a site, without a comma, or several with semicolons, which the peers take in turn"
     one = r"[^;,\s\x00-\x1f][^;,\x00-\x1f]{0,59}"  # no comma, the separator elsewhere: "a,a,b,b" is no site
     return text(said, "SITE", rf"{one}(;{one})*")
 
 
 def shown(value: object) -> str:
-    """An invalid value as text for an error, shortened."""
+    """An invalid value as text for an error: a text in quotes, cut to 60 characters; a bool as in TOML; a number or
+    None as in Python; of any other value, or a huge integer, only its kind, as in "a list"."""
     if isinstance(value, str):
         return repr(value[:60])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**64):

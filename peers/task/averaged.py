@@ -23,7 +23,7 @@ class Averaged:
     that are no constants, then the optimizer's state if that is averaged too (`inner_state`). With `gradients` the
     vector has in place of all these the layout of `summed`: that of the parameters' gradients, and of flags that tell
     which parameters have one. No parameter may be unfrozen where gradients or an optimizer's state are averaged.
-    `tables`: the ids of parameters that are left out, because their rows are exchanged by themselves."""
+    `tables`: the `id()` of each parameter that is left out, because its rows are exchanged by themselves."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Averaged:
 
     def load(self, vector: Tensor, names: tuple[str, ...] | None = None) -> None:
         """Copy `vector` [n] into the model's tensors. `names`: of the parameters that were unfrozen during the run,
-        those that the vector has; None: all. Raises ValueError when the tensors have other shapes than when the run
-        began."""
+        those that the vector has; None: all. Raises ValueError when the vector is not of that layout, or the tensors
+        have other shapes than when the run began."""
         try:
             self.unfrozen.layout(names).load(vector, self._tensors(names))
         except ValueError as error:
@@ -110,8 +110,8 @@ class Averaged:
 
     @property
     def can_lie_in(self) -> bool:
-        """Whether the model can lie in one vector (`lie_in`): it has no constants, and all its tensors are trained
-        parameters of one type on the CPU, but for integer buffers and buffers outside the state_dict."""
+        """Whether the model can lie in one vector (`lie_in`): it has no constants and no `tables`, and all its tensors
+        are trained parameters of one type on the CPU, but for integer buffers and buffers outside the state_dict."""
         tensors, dtype = self._tensors(), self.layout.dtype
         movable = all(one.dtype == dtype and one.device.type == "cpu" for one in tensors.values())
         return movable and self.parameters == self.layout.size and not (self._tables or self._constants.names)

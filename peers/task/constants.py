@@ -24,8 +24,9 @@ _Look = tuple[torch.dtype, torch.Size, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants; `words`:
-    the number of elements, tensors and constants, as text for error messages."""
+    """The properties in which all peers' models must be equal. `digest`: hash of the layout and the constants, and of
+    tables and definitions where it was extended by these; `words`: the number of elements, tensors and constants, as
+    text for error messages."""
 
     digest: str
     words: str
@@ -74,9 +75,9 @@ class Constants:
         return [name for name, parameter in self._frozen if parameter.requires_grad]
 
     def release(self, names: Collection[str]) -> dict[str, Tensor]:
-        """Remove the parameters `names` from the constants; they stay frozen. Returns name -> parameter. Raises
-        ValueError for a parameter that the model lacks, or that was changed while it was frozen, as far as a sample of
-        its elements shows."""
+        """Remove the parameters `names` from the constants, and return name -> parameter; their `requires_grad` is not
+        changed. Raises ValueError for a parameter that the model lacks, or that was changed while it was frozen, as far
+        as a sample of its elements shows."""
         now = dict(self._model.named_parameters())
         for name in names:
             if name not in now or _look(now[name]) != self._looks[name]:

@@ -18,7 +18,7 @@ def metrics_of(model: nn.Module, task: Task, *, small: bool = False) -> dict[str
     """The metrics of `model`, by name: the result of the task's `evaluate`, in the order in which the task declares
     them; empty for a task without `evaluate`. It runs without gradients, on the model in eval mode with copies of its
     buffers. `small`: in little memory (`SmallConvolutions`). Raises EvaluationFailed when `evaluate` raises, or returns
-    other metrics than the task declares."""
+    other metrics than the task declares, or values that are no numbers."""
     if task.evaluate is None:
         return {}
     with torch.no_grad(), untouched(model), SmallConvolutions() if small else nullcontext():

@@ -27,7 +27,7 @@ HAD = "had a gradient."
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
-    """Name -> parameter that gets a gradient, in the model's order."""
+    """Name -> parameter that gets a gradient (`requires_grad`), in the model's order."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 

@@ -18,11 +18,12 @@ class Headline:
 
     @property
     def higher(self) -> bool:
-        """Whether the higher of two values is the better one."""
+        """Whether the higher of two values is the better one; False also where the task does not say it."""
         return self.scale.better == "higher"
 
     def better(self, value: float, than: float) -> bool:
-        """Whether `value` is a better value of the metric than `than`. NaN is never better."""
+        """Whether `value` is a better value of the metric than `than`. NaN is never better, and any other number is
+        better than NaN. False where the task does not say which values are better."""
         return self.scale.improves(value, than)
 
 

@@ -276,7 +276,8 @@ def made_by(task: Task, function: str, kind: type[T], made: object) -> T:
 
 
 def shown(made: object) -> str:
-    """A description of a value that a task's function returned, for an error message."""
+    """A description of a value that a task's function returned, for an error message: its type, or a tensor's shape;
+    with advice for None, and for a tensor that is no scalar."""
     if isinstance(made, Tensor):
         return f"a tensor of shape {tuple(made.shape)}; take its mean()" if made.dim() else "a tensor"
     return "None: is its return missing?" if made is None else article(type(made).__name__)

@@ -53,8 +53,8 @@ class Unfrozen:
             self._take_up(thawed)
 
     def train(self, names: Collection[str]) -> None:
-        """Unfreeze the parameters `names` here, because other peers train them. Raises ValueError for one that this
-        peer has changed while it was frozen."""
+        """Unfreeze the parameters `names` here, but for those that are in the record already, because other peers train
+        them. Raises ValueError for one that this peer has changed while it was frozen."""
         if new := {*names}.difference(self.names):
             self.unchecked |= new
             self._take_up(new)

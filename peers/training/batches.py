@@ -129,7 +129,8 @@ class Batches:
 
     def to_plain(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The generators and the place in the data, for a checkpoint: tensors, and values that JSON carries. Batches
-        that were drawn ahead of their steps count as not drawn. Installs this shard's generators in the process."""
+        that were drawn ahead of their steps count as not drawn. If there are none, this installs the shard's generators
+        in the process."""
         drawn, numbers = self._before if self._ahead else self.chance.to_plain()
         passes, shard = self.passes, {"part": self.data_shard, "parts": self.data_shards}
         place = {"epoch": passes.epoch, "batch": passes.batch, "passes": passes.to_plain()}

@@ -56,7 +56,7 @@ class LocalStep:
 
     def gradient_of(self, batch: Any) -> tuple[float, float]:
         """The loss of one batch, and its samples. Adds the gradient of the loss times the samples to the parameters'
-        gradients. Raises TaskError."""
+        gradients, without a loss scale also in fp16. Raises TaskError, and the errors of the task's functions."""
         loss, samples = self._loss(batch), self._samples(batch)
         (samples * loss).backward()
         return float(loss.detach()), samples

@@ -25,8 +25,8 @@ class Runs(Protocol):
 
 
 class NoModel:
-    """A replica without a model, for a peer that does not train. It answers each work by an empty update. Its
-    checkpoints hold the conversation's position alone."""
+    """A replica without a model, for a peer that does not train. It answers each work without local steps by an empty
+    update, and refuses any other. Its checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
     steps_taken = 0

@@ -70,7 +70,8 @@ def another(what: str, numbers: Mapping[str, Any], task: Task, why: str) -> Chec
 
 
 def whose_checkpoint(numbers: Mapping[str, Any], path: Path) -> str:
-    """'of another task (digits.py)', if the task at `path` has another file name than the one that wrote the checkpoint
-    with these `numbers`; else ''. Checkpoints of earlier versions do not tell."""
+    """'of another task (digits.py)', with the file name of the task that wrote the checkpoint with these `numbers`, if
+    the task at `path` has another one; else '', also for checkpoints of earlier versions, which do not name their
+    task."""
     wrote = numbers.get("task", path.name)
     return "" if wrote == path.name else f"of another task ({wrote})"

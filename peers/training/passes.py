@@ -50,8 +50,8 @@ class Passes:
         return self.epoch + (min(1.0, self.batch / self._batches) if self._batches else 0.0)
 
     def to_plain(self) -> list[float]:
-        """The numbers of a checkpoint, for `restore`: the batches in a pass, 0: unknown; and the passes since the round
-        began."""
+        """Two numbers for a checkpoint, for `restore`: the batches in a pass, 0: unknown; and the passes since the
+        round began. The owner saves `epoch` and `batch` itself."""
         return [self._batches, self.in_round]
 
     def restore(self, plain: list[float] | None) -> None:

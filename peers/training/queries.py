@@ -29,12 +29,12 @@ class Queries:
         """By partition and the number of partitions, its batches, on the device."""
 
     def sums(self, begin: Begin, job: Query) -> Update:
-        """Apply `begin` to the model, call the hooks that wait, and compute the sums of `job` at this model. Returns an
-        update: `vector` [k] holds the sums, on the CPU and in the dtype of the model's vector; `loss` is the mean over
-        the partition's samples (0: all batches have 0 samples), `weight` the number of these, `steps` 1. With
-        `job.of_loss` the sums are the gradient of the summed loss, and then that loss. Raises TaskError when query()
-        returns anything but tensors, or not the same number of elements for each batch, and for a partition without
-        rows; and the errors of the task's functions."""
+        """Apply `begin` to the model, call the task's on_round() for the exchanges that led to it, and compute the sums
+        of `job` at this model. Returns an update: `vector` [k] holds the sums, on the CPU and in the dtype of the
+        model's vector; `loss` is the mean over the partition's samples (0: all batches have 0 samples), `weight` the
+        number of these, `steps` 1. With `job.of_loss` the sums are the gradient of the summed loss, and then that loss.
+        Raises TaskError when query() returns anything but tensors, or not the same number of elements for each batch,
+        and for a partition without rows; and the errors of the task's functions."""
         trainer = self._trainer
         trainer.end_round(begin)
         trainer.at = "data()"

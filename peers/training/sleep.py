@@ -40,8 +40,8 @@ class Sleep:
         """Leave the run, await `left()`, drop the links to all peers, and wait until the peer has bytes for the run
         again, or is to stop. Unless it is to stop, the membership then takes it back (`take_back`): the conversation
         joins the run again at its next work. `contact`: the peer to join through when no other is known; None: there is
-        none. `in_vain`: the peer has made no exchange since it joined or woke, which is told. To be called only when
-        `is_due`."""
+        none. `in_vain`: the peer has made no exchange since it joined or woke; the event about its sleep then advises a
+        larger budget. To be called only when `is_due`."""
         peer, day, now = self._peer, self._day, asyncio.get_running_loop().time
         assert day is not None, "a peer without a budget never has to sleep"
         for_s = max(0.0, day.sleeps_s(now()))

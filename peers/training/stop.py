@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 class Stopped(SystemExit):
     """The run was stopped by its user, e.g. by Ctrl-C. A program that does not catch it ends, with the exit code
-    `code`: 0 in a script that is a peer. `result`: the `samovar.Result` so far, from `samovar.train`; else None."""
+    `code`: 0 in a script that is a peer. `result`: the `samovar.Result` so far, if `samovar.train` raises it and the
+    run had begun; else None."""
 
     def __init__(self, why: str = "the run was stopped", code: int = 0, result: Any = None) -> None:
         super().__init__(code)
@@ -22,7 +23,8 @@ class Stopped(SystemExit):
 
 
 class Stop:
-    """A flag that asks a peer to stop; it is set once. Any thread may read `flag`; `set` belongs to the event loop."""
+    """A flag that asks a peer to stop. Once it is set, it stays set. Any thread may read `flag`; `set` belongs to the
+    event loop."""
 
     def __init__(self) -> None:
         self.flag = False

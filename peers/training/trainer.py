@@ -81,7 +81,7 @@ class Trainer:
 
     @property
     def vector(self) -> Tensor:
-        """The averaged tensors as a new flat vector [n]."""
+        """The averaged tensors as a new flat vector [n]. Raises ValueError as `ModelCopy.vector` does."""
         return self.copy.vector
 
     def facts(self) -> Facts:
@@ -143,9 +143,9 @@ class Trainer:
         halfway: bool = False,
         step: int | None = None,
     ) -> int:
-        """Take `steps` local steps, or fewer once `stopping()` is true. Returns the number taken. `halfway`: keep the
-        model after half of them for the update. `step`: local steps of the run before these, for the learning rate;
-        None: this peer's own. Raises Diverged when a loss is not finite, and as `LocalStep.take`."""
+        """Take `steps` local steps, or fewer once `stopping()` is true. Returns the number taken. `halfway`: the update
+        gets the model after half of them. `step`: earlier steps of the run, for the learning rate; None: this peer's.
+        Raises Diverged if a loss of the round is not finite (fp16: none is), and as `LocalStep.take`."""
         taken, before = 0, self.steps if step is None else step
         self.batches.chance.take()
         self.model.train()

@@ -47,8 +47,8 @@ async def gather(
     *,
     stage_id: StageId,
 ) -> list[tuple[PeerId, Tensor]]:
-    """Send this member's `payload` ([n], uint8, the same n for all) to all, and return every member's payload with its
-    sender's id, in rank order. Raises PeerLost."""
+    """Send this member's `payload` ([n], uint8, the same n for all) to all, and return every member's payload [n], its
+    own too, with its sender's id, in rank order. All give the same `stage_id`. Raises PeerLost as `allreduce`."""
     size, rank = payload.numel(), group.rank
     own = torch.empty(size * len(group.ids), dtype=torch.uint8)
     own[size * rank : size * (rank + 1)] = payload

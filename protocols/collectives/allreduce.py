@@ -54,9 +54,10 @@ class _Way:
 
 
 class Allreduce:
-    """One attempt of this member at summing a vector [n] over a group by `schedule`. `shares`: relative sizes of the
-    vector's parts; None: equal. `guard` checks arriving chunks. The last `tail` elements are no model's (signals and
-    weight)."""
+    """One attempt of this member at summing a vector [n] over a group by `schedule`. `stage_id`: (epoch, round, stage),
+    which names the sum on all members. `shares`: relative sizes of the vector's parts; None: equal. `guard` checks
+    arriving chunks; None: none does. The last `tail` elements are not of the model, but signals and a weight: `guard`
+    does not count them in norms."""
 
     def __init__(
         self,
@@ -78,8 +79,7 @@ class Allreduce:
 
     async def run(self, vector: Tensor) -> Tensor:
         """The sum [n] of all members' vectors, the same bits on each. `vector`: this member's own, on the CPU,
-        contiguous. To be called once. The caller's duties are those of `allreduce`. Raises PeerLost if a peer is lost
-        or breaks the schedule."""
+        contiguous. To be called once. The caller's duties and PeerLost are those of `allreduce`."""
         plan = plan_of(self._schedule, self._rank, len(self._members), vector.numel(), self._shares)
         if not plan.receive and not plan.send:
             return vector.detach().clone()
@@ -290,8 +290,9 @@ async def allreduce(
     `tail`: as for `Allreduce`.
 
     The caller must not write to the sum or to `vector` until all members have a result or have given this attempt up:
-    parts of both can still be in flight. Raises PeerLost if a peer is lost, and ValueError for a `vector` that is not
-    on the CPU or has not one dimension.
+    parts of both can still be in flight. Raises PeerLost if a peer breaks the schedule, or a chunk is to be sent to a
+    lost one; if a lost peer is only waited for, this goes on waiting until the caller cancels it. Raises ValueError for
+    a `vector` that is not on the CPU or has not one dimension.
     """
     if not torch.is_tensor(vector) or vector.device.type != "cpu" or vector.dim() != 1:
         raise ValueError("allreduce takes a flat CPU tensor")

@@ -33,7 +33,8 @@ class Bound:
     limit: float = NORM_LIMIT
 
     def times(self, gain: float) -> Bound:
-        """The bound for vectors that may be ``gain`` times as large as a model."""
+        """The bound for vectors that may be `gain` times as large as a model: its `limit` is `gain` times this
+        one's."""
         return Bound(gain * self.limit)
 
     def of(self, anchor: Tensor) -> float:
@@ -57,19 +58,21 @@ class WrongNumbers(PeerLost):
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Checks every chunk that arrives during a sum by the sharded schedule, in which a part goes directly from each
-    peer to the part's owner, and the sum from there to all. `brings`: by peer, the largest norm of its own
-    contribution."""
+    peer to the part's owner, and the sum from there to all. `brings`: by peer, the largest norm that its own
+    contribution may have."""
 
     brings: Mapping[PeerId, float]
 
     def times(self, gain: float) -> Guard:
-        """The guard for vectors that may be ``gain`` times as large as a model."""
+        """The guard for vectors that may be `gain` times as large as a model: each norm in `brings` is `gain` times
+        this one's."""
         return Guard({peer: gain * norm for peer, norm in self.brings.items()})
 
     def check(self, peer: PeerId, values: npt.NDArray[np.floating[Any]], op: Op, tail: int) -> None:
-        """Check the `values` [count] of a chunk from `peer`: finite, and of a norm within that of its contribution (for
-        ADD), or within the sum over all peers (for COPY, a sum). `tail`: how many elements at the end are no model's
-        and do not count for the norm. Raises WrongNumbers, which names `peer`."""
+        """Check the `values` [count] of a chunk from `peer`: finite, and of a norm of at most `brings` of that peer
+        (`op` ADD: its own numbers), or at most the sum of `brings` of all peers (COPY: the sum of a part). `tail`: how
+        many elements at the end are not of the model and do not count for the norm. Raises WrongNumbers, which names
+        `peer`."""
         with np.errstate(over="ignore", invalid="ignore"):
             body = values[: len(values) - tail].astype(np.float64)
             norm = math.sqrt(body.dot(body))

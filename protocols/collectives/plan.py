@@ -22,8 +22,8 @@ protocol."""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A range of elements, `start` to `stop`, that this rank sends to or receives from the rank `peer` in a step, and
-    the receiver's operation on them.
+    """A range of elements, from `start` up to but not including `stop`, that this rank sends to or receives from the
+    rank `peer` in a step, and the receiver's operation on them.
 
     after: numbers of the runs of this rank that must have processed an element before this run may. fresh: no earlier
     run has written to these elements, so their value is the rank's own contribution. copied: sent from a copy, because
@@ -44,8 +44,9 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All runs of one rank. send, receive: the runs to and from each other rank, by that rank, in the order of the
-    steps. starts, stops: of each run, by the run's number. preset: ranges that must be copied from the rank's own
-    contribution in advance, because a run contains them beside elements that were written before."""
+    steps. starts, stops: the first element of each run and the one behind its last, by the run's number. preset: ranges
+    that must be copied from the rank's own contribution in advance, because a run contains them beside elements that
+    were written before."""
 
     send: dict[int, tuple[Run, ...]]
     receive: dict[int, tuple[Run, ...]]

@@ -50,13 +50,14 @@ agree on the members do not use each other's chunks."""
 
 
 def takes_one_hop(nbytes: int, world: int) -> bool:
-    """Whether a vector of `nbytes` is summed in one hop among `world` peers, where the sharded schedule is chosen."""
+    """Whether a vector of `nbytes` is summed in one hop among `world` peers, where the sharded schedule is chosen: it
+    has at most 8 KiB, and they are 2 to 8."""
     return nbytes <= ONE_HOP_BYTES and 1 < world <= ONE_HOP_MEMBERS_MAX
 
 
 def on_one_machine(nbytes: int) -> Schedule:
-    """The schedule for a vector of `nbytes` that peers on one machine send as messages, because they share no
-    memory."""
+    """The schedule for a vector of `nbytes` that peers on one machine send as messages, because they share no memory:
+    naive up to 2 MiB, else sharded."""
     return Naive() if nbytes <= ONE_MACHINE_BYTES else Sharded()
 
 
@@ -67,7 +68,8 @@ def _number(attempt: AttemptId, stage: int) -> int:
 class Reducer:
     """Sums one peer's vectors with those of the other members, in shared memory or by messages. `schedule` chooses the
     schedule for a group. `present` returns the present group. `bound`: how large a mean may be. `meter` counts the time
-    of the sums; None: a new one."""
+    of the sums; None: a new one. An attempt (epoch, round) is one try at a round of sums; PeerLost of its sums is that
+    of `allreduce`."""
 
     def __init__(
         self,
@@ -129,10 +131,10 @@ class Reducer:
     ) -> Tensor:
         """The sum [n] of every member's `vector` ([n], CPU, contiguous), the same bits on every member. It may lie in
         shared memory: then it is valid until the next sum begins. `stage`: index of the sum in its round, below
-        `STAGES`. `codec` (None: none) encodes all elements but the last `tail`, which are no model's. `gain`: how many
-        times larger than a model's the other elements may be. Raises PeerLost. All members of the group call it for the
-        same attempt and stage, with the same `codec` and `tail`. An attempt of a former group never returns: it is
-        about to be cancelled."""
+        `STAGES`. `codec` (None: none) encodes all elements but the last `tail`, which are not of the model, but signals
+        and a weight. `gain`: how many times larger than a model's the other elements may be. Raises PeerLost. All
+        members of the group call it for the same attempt and stage, with the same `codec` and `tail`. For an attempt
+        whose epoch is not that of the present group it never returns, and waits for the caller to cancel it."""
         guard = None if self.guard is None else self.guard.times(gain)
         group, stage_id = await self._begin(attempt), self._stage_id(attempt, stage)
         if codec is not None:
@@ -160,7 +162,7 @@ class Reducer:
     async def sum_among(self, members: Collection[PeerId], vector: Tensor, attempt: AttemptId, turn: int) -> Tensor:
         """The sum [n] of the `vector` ([n], CPU, contiguous) of each of these `members`, this peer among them, by
         messages. All of them must call it with the same members. `turn`: which of a site's averages within the round it
-        is for, counted from 1. Raises PeerLost. An attempt of a former group never returns (`sum`)."""
+        is for, counted from 1. Raises PeerLost. Never returns for an attempt of another epoch (`sum`)."""
         some = (await self._begin(attempt)).among(members)
         return await self._by_messages(
             some, vector, (*attempt, _AMONG * (1 + some.digest % (1 << _AMONG_BITS)) + turn), 1
@@ -171,8 +173,8 @@ class Reducer:
     ) -> list[Brought]:
         """The norm, largest magnitude and weight of each of these members' contributions to a sum that cannot be right,
         in rank order, as the others saw them (the function `shown`). The sum is that of the round (`turn` 0) or of a
-        site's average within it (`turn` from 1). `message` [n]: this peer's contribution; `tail`: its last elements,
-        which are no model's. Raises PeerLost."""
+        site's average within it (`turn` from 1). `message` [n]: this peer's contribution; `tail`: how many of its last
+        elements are not of the model. Raises PeerLost. Never returns for an attempt of another epoch (`sum`)."""
         some, stage = (await self._begin(attempt)).among(members), _SHOWN + (WITNESSES + 1) * turn
         return await shown(self._channel, self.inbox, some, message, attempt=attempt, stage=stage, tail=tail)
 
@@ -218,7 +220,7 @@ class Reducer:
 
     async def gather(self, payload: Tensor, attempt: AttemptId) -> list[tuple[PeerId, Tensor]]:
         """Send this member's `payload` ([n], uint8, the same n for all) to all members, and return every member's
-        payload with its sender's id, in rank order. Raises PeerLost. An attempt of a former group never returns
+        payload with its sender's id, in rank order. Raises PeerLost. Never returns for an attempt of another epoch
         (`sum`)."""
         return await self._gathered(await self._begin(attempt), payload, self._stage_id(attempt, 0))
 

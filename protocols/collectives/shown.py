@@ -82,9 +82,10 @@ async def shown(
     stage: int,
     tail: int,
 ) -> list[Brought]:
-    """Every member's contribution, in rank order, as its witnesses report it (`aggregation.evidence`): the same on all
-    members. `message` [n + tail]: this peer's contribution, made by `contribute`; `tail`: elements at its end that are
-    no model's; `stage`: the first of the stages of the round that this uses, at most four. Ranks that cannot reach each
+    """The norm, largest magnitude and weight of every member's contribution, in rank order, as the ranks that were
+    shown its parts report them (`aggregation.evidence`): the same list on all members. `message` [n + tail]: this
+    peer's contribution, the model times its weight, and `tail` elements that are not of the model, the last of them the
+    weight; `stage`: the first of the stages of the round that this uses, at most four. Ranks that cannot reach each
     other see nothing of each other. Raises PeerLost."""
     world = len(group.ids)
     statements: Statement = np.zeros((shifts(world), world, FIELDS))

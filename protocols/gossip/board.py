@@ -1,4 +1,5 @@
-"""The boards of gossip: a slot holds a vector, and the facts of its note are those of `messages.Given`.
+"""The boards of gossip: a slot holds a vector. Its note tells the vector's number on the board, its round, the local
+steps that led to it, whether it is its owner's last one, and the numbers that go with it.
 
 A mark is a round: by it the owner tells another peer that it has read that peer's vectors up to the round.
 """
@@ -21,7 +22,9 @@ _ROUND, _STEP, _LAST, _LOSS, _LEARNING_RATE, _LINKS, _MOVES, _MOTION = range(1, 
 
 
 class Note(NamedTuple):
-    """The description of the vector in `slot`, with its `number`. The other fields are those of `messages.Given`."""
+    """The description of the vector in `slot`. `number`: its own on this board, above 0; a later vector has a higher
+    one. `round`, `step`: the exchanges and the local steps of the owner that led to it. `last`: the owner takes no more
+    steps, so that this vector stands for all later rounds too. `told`: the numbers that the owner tells with it."""
 
     slot: int
     number: int
@@ -40,8 +43,8 @@ class VectorBoard(Board):
 
     def show(self, slot: int, round: int, step: int, last: bool, told: Told) -> int:
         """Declare the vector in the slot complete, so that readers find it. The caller has written it to `clear(slot)`
-        and writes no more. `round`, `step`, `last`, `told`: its description, as in `messages.Given`. Returns the
-        vector's number, which no vector on this board has had before."""
+        and writes no more. `round`, `step`, `last`, `told`: its description, as in `Note`. Returns the vector's number,
+        which no vector on this board has had before."""
         words, reals, at = self._here.words, self._here.reals, self._here.notes[slot]
         words[at + _ROUND], words[at + _STEP], words[at + _LAST] = round, step, last
         reals[at + _LOSS], reals[at + _LEARNING_RATE], words[at + _LINKS] = told.loss, told.learning_rate, told.links

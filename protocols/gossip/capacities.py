@@ -33,9 +33,9 @@ class Capacities:
         channel.on(Capable, self._on_capable)
 
     def consider(self) -> None:
-        """At every fifth call, report this peer's capacity to the coordinator; at the coordinator, have a new view
-        decided if capacities have changed by an octave. To be called after each round. Does nothing where the
-        membership knows no coordinator."""
+        """To be called after each round. At every fifth call, report this peer's capacity to the coordinator; at the
+        coordinator, have a new view decided if a known capacity is now another by an octave, and enough rounds have
+        passed since it last did so. Does nothing where the membership knows no coordinator."""
         self._rounds += 1
         leader = next(iter(self._membership.leaders), None)
         if self._rounds % _ROUNDS or leader is None:

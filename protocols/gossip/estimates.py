@@ -52,7 +52,7 @@ class Estimate:
         self._hash = b""
 
     def hash(self) -> bytes:
-        """A hash of the vector's bytes, made once."""
+        """A hash of the vector's bytes, 16 bytes, made at the first call."""
         if not self._hash:
             flat = self.vector.detach().view(torch.uint8).numpy()
             self._hash = blake2b(flat.data, digest_size=_HASH_BYTES).digest()

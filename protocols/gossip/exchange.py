@@ -45,8 +45,8 @@ class NeighbourExchange:
     """One peer's side: publishes its vectors, and takes its neighbours'. `first`: its first vector, published at once;
     all vectors have its size and dtype. `codec` encodes the difference of a vector from an estimate; None: vectors are
     sent as they are. `shares`: if given, each vector after the first is a share that each taker may take once.
-    `by_rounds`: peers take vectors of given rounds; False counts if there are `shares`. `steps`: the local steps of the
-    whole run, beyond which no peer can be; None: unknown."""
+    `by_rounds`: peers ask for the vectors of given rounds, and may read them on each other's boards; with `shares` it
+    counts as False. `steps`: the local steps of the whole run, beyond which no peer can be; None: unknown."""
 
     def __init__(
         self,
@@ -101,9 +101,11 @@ class NeighbourExchange:
         spares: bool = False,
     ) -> Published:
         """Ask the neighbour `peer` for its vector of `round`, and return that, a newer one, or the last one of a peer
-        that takes no more steps; `NEWEST`: the newest. Waits until the neighbour has published it. Calls `given` when
-        the answer is there. `form`, `meets`: as in `Want`. `spares`: raise PeerLost rather than ask for the vector
-        whole. Raises PeerLost, also if `peer` refuses, and WrongNumbers for an answer that cannot be right."""
+        that takes no more steps; `NEWEST` (0): the newest. Waits until the neighbour has published it. Calls `given`
+        when the answer is there. `form`: the form in which this peer wants the vector (`Want`). `meets`: the round of
+        this peer's vector that it averages with the one that it gets; 0: none. `spares`: raise PeerLost rather than ask
+        for the vector whole. A question that was asked ahead of `peer` is withdrawn. Raises PeerLost, also if `peer`
+        refuses, and WrongNumbers for an answer that cannot be right."""
         looks = not self.by_rounds and self.showing.shows(peer)  # else it could be written over
         question = Question(round, form, meets, looks, spares)
         self._give_up_ahead(peer)
@@ -113,7 +115,8 @@ class NeighbourExchange:
         return one
 
     def reach(self, peer: PeerId, round: int, given: Callable[[], None]) -> asyncio.Task[Published | Shown]:
-        """A task that takes the vector of a round as `take` does, by the question that was asked ahead, if any. Its
+        """A task that takes the vector of a round as `take` does, by the question that was asked ahead (`ask_ahead`) if
+        there is one for that round. `given` is called when the answer is there, also within this call. The task's
         result may be the vector's place on the neighbour's board (`Shown`)."""
         question = self._asked_ahead(peer, round)
         if question is None:
@@ -124,8 +127,9 @@ class NeighbourExchange:
         return question.whole or asyncio.create_task(self._answered(peer, question), name="gossip")
 
     def find(self, peer: PeerId, round: int) -> Shown | None:
-        """Look on the neighbour's board for its vector of `round`, or a newer one, without a message. None: it is not
-        there yet. Raises WrongNumbers when the numbers beside it cannot be right."""
+        """Look on the neighbour's board for its vector of `round`, or else a newer one, without a message. None: it is
+        not there yet, or this peer cannot read that board. Raises WrongNumbers when the numbers beside it cannot be
+        right."""
         if (shown := self.showing.find(peer, round)) is not None:
             check_told(peer, shown.told, shown.round, shown.step, self._steps)
         return shown
@@ -159,8 +163,9 @@ class NeighbourExchange:
         self.giving.close()
 
     def gone(self, peer: PeerId, *, anew: bool = False) -> None:
-        """Note that `peer` has left the run: a share that it has not confirmed comes back to this peer. `anew`: a new
-        process with its key is here already, whose questions and link are kept."""
+        """Note that `peer` has left the run or was lost: a share that it has not confirmed comes back to this peer, and
+        its questions and estimates are dropped. `anew`: a new process with its key is here already, whose questions and
+        estimates are kept."""
         if not anew:
             self._forget(peer)
         if self._shares is not None:

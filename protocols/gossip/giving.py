@@ -34,8 +34,10 @@ def stage_of(ask: int) -> StageId:
 
 class Giving:
     """One peer's giving side: keeps the vectors that it has published, and answers other peers' questions for them.
-    `vectors` sends them; the other arguments are those of `exchange.NeighbourExchange`, whose `codec` is in
-    `estimates`."""
+    `vectors` sends them. `first`: the first of them, published at once. `estimates`: those from which encoded
+    differences lead; None: vectors are sent as they are. `shares`: if given, each vector after the first is a share
+    that each taker may take once. `by_rounds`: peers ask for the vectors of given rounds, so each is put on this peer's
+    board when it is published."""
 
     def __init__(
         self,
@@ -70,7 +72,8 @@ class Giving:
     async def publish(self, one: Published, takers: Collection[PeerId], is_taken_by: Callable[[PeerId], bool]) -> Own:
         """Publish `one`, with a codec its estimate, keep it for its `takers`, and answer the questions that wait for
         it. Returns the vector that peers get, with its norm. `is_taken_by` returns, for one taker, whether all other
-        takers take that one's vector too. Raises as `exchange.NeighbourExchange.publish`."""
+        takers take that one's vector too. Raises ValueError for a vector that is not finite, or that the codec does not
+        take."""
         if self._estimates is not None:
             await own(one.vector)
             one = await self._estimates.published(one, self._channel.endpoint.id, takers, is_taken_by)
@@ -101,9 +104,12 @@ class Giving:
 
     def forget(self, peer: PeerId) -> None:
         """Drop everything that concerns `peer`, whose link has ended: its question, what is being sent to it, and the
-        vectors that are kept for it."""
+        vectors that are kept for it. Shares among these come back; a share that it may have taken stays open
+        (`Shares.cut_off`)."""
         self._wanted.pop(peer, None)
         self._kept.forget(peer)
+        if self._shares is not None:
+            self._shares.cut_off(peer)
         self._stop_sending(peer)
         self.showing.forget(peer)
 

@@ -31,7 +31,8 @@ class Kept:
         return self._all[-1][0]
 
     def publish(self, one: Published, takers: Iterable[PeerId] = ()) -> None:
-        """Make `one` the newest vector, and keep it for its `takers`."""
+        """Make `one` the newest vector, and keep it for its `takers`, until each has been given it or it is 4 rounds
+        older than the newest. It ends what `show` has set."""
         witness(one)
         self._shown = None
         self._all.append((one, set(takers)))
@@ -44,8 +45,8 @@ class Kept:
         self._shown = one
 
     def covers(self, round: int) -> bool:
-        """Whether a question for `round` can be answered now: that round is published, or this peer publishes nothing
-        more."""
+        """Whether a question for `round` can be answered now: that round or a later one is published, or this peer
+        publishes nothing more."""
         return round <= self.newest.round or self.newest.last
 
     def for_round(self, round: int, taker: PeerId) -> Published | None:
@@ -60,7 +61,7 @@ class Kept:
         return None if found is None or taker not in found[1] else found[0]
 
     def taken(self, one: Published, taker: PeerId) -> None:
-        """Note that `taker` has been given `one`, which is no longer kept for it."""
+        """Note that `taker` has been given `one`: the vector of that round is no longer kept for it."""
         for each, takers in self._all:
             if each.round == one.round:
                 takers.discard(taker)

@@ -10,7 +10,9 @@ from .periods import Told
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A neighbour's vector of a round in place, on its board. The other fields are those of `messages.Given`."""
+    """A neighbour's vector of a round in place, on its board. `step`: the local steps that led to it; `told`: the
+    numbers that the neighbour tells with it; `last`: the neighbour takes no more steps, so that this vector stands for
+    all later rounds too."""
 
     round: int
     step: int

@@ -61,8 +61,8 @@ class Took:
 @message(GOSSIP)
 @dataclass(frozen=True, slots=True)
 class Capable:
-    """Tells the coordinator the bandwidth at which the sender can send, as a level
-    (`link_quality.bandwidths.level_of`)."""
+    """Tells the coordinator the bandwidth at which the sender can send. `level`: twice the binary logarithm of the
+    bandwidth in bytes a second, rounded (`link_quality.bandwidths.level_of`); 0: unknown."""
 
     level: int
 
@@ -93,10 +93,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A vector [n] that a peer has published for a round, and that is not written to any more. `difference`: its
-    encoded difference from another vector; None: there is none. The other fields are those of `Given`. Of a neighbour
-    that was asked for its numbers only, `vector` is empty [0].
-    It is also the event by which a simulation learns of the publication."""
+    """A vector [n] that a peer has published for a round, and that is not written to any more; also as its taker has
+    it. `step`: the local steps of the run that led to it; `told`: the numbers that the peer tells with it; `last`: the
+    peer takes no more steps, so that this vector stands for all later rounds too. `difference`: its encoded difference
+    from another vector; None: there is none. `before`, `base`: these name the other vector as in `Given`; not set in a
+    taker's copy. `vector` is empty [0] where a neighbour was asked for its numbers only, or where the difference alone
+    is kept. It is also the event by which a simulation learns of the publication."""
 
     round: int
     step: int
@@ -109,5 +111,6 @@ class Published:
 
     @property
     def carried_bytes(self) -> int:
-        """The bytes in which this vector, or its difference, was sent to a peer that took it."""
+        """The bytes in which this vector is sent to a peer that takes it: those of `difference`, or of `vector` if
+        there is no difference."""
         return (self.vector if self.difference is None else self.difference).nbytes

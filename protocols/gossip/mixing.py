@@ -53,8 +53,8 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The result of a mix. `vector` [n]: the weighted sum. `moved`: its distance from the peer's own vector, divided by
-    the norm of that vector."""
+    """The result of a mix. `vector` [n]: the weighted sum. `moved`: its Euclidean distance from the peer's own vector,
+    divided by the norm of that vector."""
 
     vector: Tensor
     moved: float

@@ -68,9 +68,9 @@ class Neighbourhood:
         return self._exchange.showing.bytes_shared
 
     async def publish(self, one: Published) -> Own:
-        """Publish `one` for this peer's takers in its round. Returns the vector that this peer itself mixes: the one
-        that the takers get, or, where vectors are split, what remains after their shares. Raises ValueError for a
-        vector that is not finite."""
+        """Publish `one` for this peer's takers in its round. Returns the vector that this peer itself mixes, with its
+        norm: the one that the takers get, or, where vectors are split, the rest beside their shares. Raises ValueError
+        for a vector that is not finite."""
         of = self._graph.takers(one.round)
         one = replace(one, told=one.told._replace(links=len(of)))
         self._links = len(of)
@@ -188,8 +188,8 @@ class Neighbourhood:
         return found
 
     def begin_anew(self, good: Mapping[PeerId, Published]) -> None:
-        """Note that this peer has replaced its state by the `good` vectors of others (`checked`); none: it keeps its
-        model only. Shares that it has split off before do not come back any more."""
+        """Note that this peer has replaced its state by the `good` vectors of others (`checked`), or, if `good` is
+        empty, goes on from its own model alone. Shares that it has split off before do not come back any more."""
         if self._exchange.estimates is not None:
             for one in good.values():
                 self._exchange.estimates.goes_on_from(one)

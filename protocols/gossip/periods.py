@@ -78,7 +78,7 @@ class Periods:
     def decided(self, state: PeriodState, of: Iterable[Told], exchange_s: float) -> PeriodState:
         """The policy's new state, and with it the next period. `state`: the present one; `of`: the numbers that this
         peer and its neighbours have told in this round, this peer's at least (ValueError without any); `exchange_s`:
-        seconds that the exchange took, which the next `told` tells."""
+        seconds that the exchange took, which go into the motion that the next `told` tells."""
         self._exchange_s = exchange_s
         losses, rates, motions, _ = zip(*of, strict=True)
         motion = Motion(*map(_mean, zip(*(one for one in motions if one), strict=True)))

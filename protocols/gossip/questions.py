@@ -47,10 +47,11 @@ class Question:
 
 
 def checked(answer: Envelope, question: Question, steps: int | None, *, encodes: bool) -> tuple[Given, Told]:
-    """Check an answer to `question`, and return its message and the numbers in it. `steps`: as for `check_told`;
-    `encodes`: whether vectors are sent as encoded differences. Raises WrongNumbers for numbers that cannot be right,
-    for a round before the one asked for unless the peer takes no more steps, and for a form that was not asked for; the
-    answer is then done (`Envelope.done`), otherwise that is left to the caller."""
+    """Check an answer to `question`, and return its message and the numbers in it. `steps`: local steps of the run;
+    None: unknown. `encodes`: whether vectors are sent as encoded differences. Raises WrongNumbers for numbers that
+    cannot be right (`check_told`), for a round before the one asked for unless the peer takes no more steps, and for a
+    form that was not asked for. The answer's payload is then released (`Envelope.done`); otherwise the caller has to
+    release it."""
     found: Given = answer.message
     told = Told(found.loss, found.learning_rate, found.motion, found.links)
     forms: list[Form] = [question.form]

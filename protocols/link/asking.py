@@ -21,7 +21,7 @@ class Asking:
     def __init__(self, told: Told) -> None:
         self._told: Told | None = told
         self.forget: Callable[[], object] = lambda: None
-        """Has nobody look for the answer any more."""
+        """Takes the question off the list of those whose answers are awaited."""
         self.sending: asyncio.Future[None] | None = None
         """Done when the question is sent; None: it is."""
 

@@ -46,8 +46,9 @@ class Rate(NamedTuple):
 
 
 def suiting_chunk(spare_bytes: float, bandwidth_Bps: float) -> int:
-    """The payload bytes of a chunk, a multiple of 2 KiB, that suit a path of that bandwidth whose window exceeds the
-    bandwidth-delay product by `spare_bytes`."""
+    """The payload bytes of a chunk that suit a path of that bandwidth whose window exceeds the bandwidth-delay product
+    by `spare_bytes`: a sixteenth of these, or 8 KiB or 8 ms of the bandwidth if one of them is more, but at most a
+    quarter of `spare_bytes`; in whole multiples of 2 KiB, from 2 KiB to 2 MiB."""
     whole = max(spare_bytes / 16, _CHUNK_BYTES, bandwidth_Bps * _CHUNK_S)
     fitting = int(min(whole, spare_bytes / 4)) // CHUNK_BYTES_MIN * CHUNK_BYTES_MIN
     return max(CHUNK_BYTES_MIN, min(CHUNK_BYTES_MAX, fitting))
@@ -82,7 +83,7 @@ class Pace:
     def limits(self) -> tuple[int, int]:
         """The window in bytes, and the bytes after which the sender asks for an acknowledgement. The latter is an
         eighth of the window, so that the path neither runs empty nor gets large bursts; or, as each request costs a
-        message, `ASK_S` of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
+        message, 0.02 s of bandwidth if that is more, up to a third of the window beyond the bandwidth-delay product.
         """
         window_bytes, bandwidth_Bps = self.window_bytes, self.bandwidth_Bps or 0.0
         spare_bytes = window_bytes - bandwidth_Bps * self._round_trip_s
@@ -134,6 +135,6 @@ class Pace:
             self._most_bytes, self._round_trip_at = min(2 * self.window_bytes, WINDOW_BYTES_MAX), now
 
     def broke(self) -> None:
-        """Forget all measurements, and begin with at most half the window: the link was lost with packets in flight, so
-        the window may have been too large."""
+        """Forget all measurements, and begin with half the window, or with the size of the first one if that is less:
+        the link was lost with packets in flight, so the window may have been too large."""
         self._begin(max(WINDOW_BYTES_MIN, min(self.window_bytes // 2, self._start_bytes)))

@@ -52,9 +52,9 @@ class Reception:
         misbehaved: Callable[[PeerId, str], None],
     ) -> None:
         """`first_ask`: a random number from which questions are counted, so that an answer to another peer, or to a
-        former life of this one, matches none of them. `post` sends a message without waiting; its arguments: channel,
-        receiver, message. `misbehaved` counts a fault of a peer, found in a message that had been kept or put off; its
-        arguments: the peer, and the reason."""
+        former process of this one, matches none of them. `post` sends a message without waiting; its arguments:
+        channel, receiver, message. `misbehaved` counts a fault of a peer, found in a message that had been kept or put
+        off; its arguments: the peer, and the reason."""
         self._first_ask = self._last_ask = first_ask
         self._post, self._misbehaved = post, misbehaved
         self._asks: dict[int, _Question] = {}
@@ -73,12 +73,13 @@ class Reception:
 
     @property
     def asked(self) -> set[PeerId]:
-        """The peers that this endpoint has asked a question and that have not answered it yet, and those `awaited`."""
+        """The peers that have yet to answer a question of this endpoint, and those that the functions in `awaited`
+        return, from which a conversation waits for data."""
         return {question.to for question in self._asks.values()}.union(*(peers() for peers in self.awaited))
 
     def on(self, channel: str, kind: type, handler: Handler) -> None:
         """Set the handler for messages of one class on a channel. Messages of that class that were kept are handed to
-        it soon after. Raises ValueError when there is a handler already."""
+        it in the loop's next iteration. Raises ValueError when there is a handler already."""
         if (channel, kind) in self._handlers:
             raise ValueError(f"{kind.__name__} has a handler on the channel {channel!r}: one conversation, one channel")
         self._handlers[channel, kind] = handler
@@ -176,10 +177,10 @@ class Reception:
 
     def hand_over(self, envelope: Envelope) -> None:
         """Dispatch a message that arrived: to the caller that asked, to its handler, or to the messages kept for later.
-        A loose message without a handler is dropped. So is an `Unopened` one, of which its sender is told. Raises
-        PeerMisbehaved when its sender floods this peer with messages without a handler, when a guest sends a kind that
-        only peers may send, when the answer to a question is of a wrong kind, or when the handler refuses the
-        message."""
+        Dropped are a late answer, a loose message without a handler, and an `Unopened` one, of which its sender is told
+        if it is not loose; a question on a closed channel is refused. Raises PeerMisbehaved when its sender floods this
+        peer with messages without a handler, when a guest sends a kind that only peers may send, when an answer is of a
+        wrong class, or when the handler refuses the message; other errors of a handler are reported (`_call`)."""
         kind = (envelope.channel, type(envelope.message))
         if is_guest(envelope.sender) and kind != self.guests_say:
             envelope.done()

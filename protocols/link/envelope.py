@@ -24,8 +24,8 @@ class Envelope:
     _give_back: Callable[[int], None] | None = None
 
     def done(self) -> None:
-        """Give this message's credit back to its sender, which may then send as much more. A second call does
-        nothing."""
+        """Give this message's credit back to its sender, which may then send as much more. A second call does nothing,
+        nor does any for a message that is not of the lane DATA."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back(self.cost)

@@ -42,7 +42,7 @@ class Receiver(Protocol):
 class Flow:
     """The flow control of all links of one endpoint. `links` returns the number of its links. `budget` bounds the bytes
     that are not consumed yet (`held_bytes`), and the rate at which data comes (`rate_Bps`), if it has one; None: the
-    bound is `INBOUND_BYTES_MAX`, and there is no rate."""
+    bound is 256 MiB, and there is no rate."""
 
     def __init__(self, links: Callable[[], int], budget: Budget | None = None, patience_s: float = math.inf) -> None:
         """`patience_s`: seconds that a peer may be silent before it is lost."""
@@ -71,8 +71,8 @@ class Flow:
 
     def share_bytes(self) -> int:
         """The most bytes that a peer may send on one link beyond those that are consumed here: an equal share of the
-        bound for all links, within `CREDIT_BYTES_MIN` and `WINDOW_BYTES_MAX`. It may overshoot by one message, and
-        keeps credit that it was given while there were fewer links."""
+        bound for all links, but at least 256 KiB and at most 32 MiB. It may overshoot by one message, and keeps credit
+        that it was given while there were fewer links."""
         if buggify("the least credit"):
             return CREDIT_BYTES_MIN
         return max(CREDIT_BYTES_MIN, min(WINDOW_BYTES_MAX, self._held_bytes // (self._links() or 1)))

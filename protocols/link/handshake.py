@@ -20,7 +20,7 @@ _REMEMBERED_S = 30.0
 
 
 class Shortest:
-    """A sliding minimum of trip times in seconds; infinite before the first one."""
+    """The shortest of the trip times, in seconds, of the last 30 to 60 s; infinite before the first one."""
 
     def __init__(self) -> None:
         self.trip_s = math.inf
@@ -28,7 +28,7 @@ class Shortest:
         self._each_s, self._since = [math.inf, math.inf], 0.0
 
     def take(self, trip_s: float, now: float) -> float:
-        """Add a trip. Returns the shortest of the recent ones."""
+        """Add a trip that ended at `now`, in seconds on any one clock. Returns the shortest of the recent ones."""
         if now > self._since + _REMEMBERED_S:
             self._each_s, self._since = [math.inf, self._each_s[0]], now
         self._each_s[0] = min(self._each_s[0], trip_s)
@@ -73,8 +73,9 @@ class Binding:
         return trip_s if trip_s < math.inf else None
 
     def waited_s(self, sent_at_s: float, now: float) -> float:
-        """Seconds that a pulse, which the peer sent at `sent_at_s` on its own clock, has waited in queues: its time on
-        the way beyond the shortest recent one. The offset of the two clocks cancels."""
+        """Seconds that a pulse, which the peer sent at `sent_at_s` on its own clock and which arrived at `now` on this
+        side's, has waited in queues: its time on the way beyond the shortest recent one. The offset of the two clocks
+        cancels. To be called once for each pulse, whose time on the way then counts as a recent one."""
         trip_s = now - sent_at_s  # and how the clocks differ
         return trip_s - self._back.take(trip_s, now)
 

@@ -22,8 +22,8 @@ MESSAGE_COST_BYTES = 256
 
 
 def cost_bytes(header: Buffer, payload: Buffer) -> int:
-    """The bytes that a message counts for in windows and credit: its own, and a fixed overhead for keeping it, so that
-    credit bounds memory however small the messages are."""
+    """The bytes that a message counts for in windows and credit: its own, and 256 for keeping it, so that credit bounds
+    memory however small the messages are."""
     return len(header) + len(payload) + MESSAGE_COST_BYTES
 
 
@@ -58,8 +58,9 @@ class Packet:
     """A message on its way. `posted`: done when it is sent; None: nobody waits for that. `under_way`: it was sent.
     `cost`: its bytes of credit. `after_ping`: number of the last ping sent before this packet; the pong to a later ping
     tells whether it arrived. `acked_bytes`, `acked_at`: bytes acknowledged on the lane when this packet was sent, and
-    when the last of them were; no time if the packet was sent more than once. `since_s`: seconds between sending the
-    newest acknowledged packet and sending this one. What is not given to the constructor is set when it is sent."""
+    when the last of them were; None once the packet was sent more than once. `since_s`: seconds between sending the
+    newest acknowledged packet and sending this one. Fields that the constructor does not take are set when it is
+    sent."""
 
     packed: Packed
     payload: Buffer
@@ -101,13 +102,13 @@ class Outbound:
 
     @property
     def unasked_bytes(self) -> int:
-        """Bytes that were sent since the last ping that asked for an acknowledgement, and have to be asked about."""
+        """Bytes that were sent, that no ping has asked about since, and that no message has acknowledged."""
         return self.posted_bytes - self.asked_bytes
 
     def may_ask(self, *, known: bool, now: float) -> bool:
         """Whether to ping after what is sent now, although the window is not full: the acknowledgement measures the
-        bandwidth. True counts as such a ping, and for 0.02 s no other is due. `known`: a bandwidth was measured before,
-        so only larger amounts are worth a ping."""
+        bandwidth. That takes 2 KiB of `unasked_bytes`, or 32 KiB if a bandwidth was measured before (`known`). True
+        counts as such a ping, and for 0.02 s from `now` no other is due."""
         if self.unasked_bytes < (_ASK_BYTES if known else CHUNK_BYTES_MIN) or now < self.ask_at:
             return False
         self.ask_at = now + ASK_S
@@ -116,9 +117,10 @@ class Outbound:
     def sendable(self, window_bytes: int, now: float, sealed: Callable[[Packed, int], bytes]) -> Packet | None:
         """The packet that the caller sends now, which is in flight from now on. None: the window or the credit is used
         up, or no packet waits. Credit may be overshot by one message, and a window in which nothing is in flight takes
-        any message, so that none is too large for them. `sealed` makes the header of a packed message with its sequence
-        number. The receiver gets the counts in it at once, or, if the window is full, by the ping that is due then:
-        credit in a header that waits for credit itself would stop both sides."""
+        any message, so that none is too large for them. `now`: on the link's clock. `sealed` makes the header of a
+        packed message with its sequence number. The header has the counts of the other direction, which count as told
+        from then on, so it is not made while the message waits for credit: if each side waited for the credit in the
+        other's header, both would stop. While it waits for the window, a ping tells the same counts."""
         if not self.queue or self.posted_bytes >= self.limit_bytes:
             return None
         packet = self.queue[0]
@@ -145,7 +147,7 @@ class Outbound:
         self.first_limit_bytes = self.first_limit_bytes or limit_bytes
 
     def give_up(self, lost: PeerLost) -> None:
-        """Forget all packets. Those who wait until theirs is sent get `lost`."""
+        """Forget all packets. The `posted` of each packet that has not been sent yet fails with `lost`."""
         for packet in self.queue:
             if packet.posted is not None and not packet.posted.done():
                 packet.posted.set_exception(lost)
@@ -153,7 +155,7 @@ class Outbound:
         self.in_flight.clear()
 
     def stalled(self) -> bool:
-        """Whether the oldest packet in flight is the same as at the previous call."""
+        """Whether the oldest packet in flight is the same as at the previous call; False: it is not, or none is."""
         before, self.oldest = self.oldest, self.in_flight[0] if self.in_flight else None
         return self.oldest is not None and self.oldest is before
 
@@ -214,8 +216,8 @@ class Inbound:
         return self.told_received != self.next_seq or limit_bytes > self.told_limit_bytes
 
     def is_short(self) -> bool:
-        """Whether to send the sender a pulse with more credit now: it may soon have to wait for credit, and enough of
-        it can be given."""
+        """Whether to send the sender a pulse with more credit now, as it may soon have to wait for that: less than a
+        quarter of the smaller limit of `room` is left of its credit, and at least as much can be added."""
         left_bytes = self.told_limit_bytes - self.received_bytes
         if left_bytes >= WINDOW_BYTES_MAX // 4:  # as nearly always: no room is larger
             return False
@@ -232,7 +234,7 @@ class Inbound:
 
     def tell_by_message(self) -> None:
         """As `tell`, for a message to the sender, which comes often: the credit stays the same until half of it is
-        used."""
+        used, or, where `room` limits what is ahead (a rate), until a pulse tells of more."""
         if self.told_limit_bytes - self.received_bytes < self.low_bytes:
             self.tell()
         else:

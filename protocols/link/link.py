@@ -65,7 +65,7 @@ class Link:
 
     @property
     def chunk_bytes(self) -> int:
-        """The bytes of a DATA payload that suit this link and its receiver now."""
+        """The bytes of a DATA payload that suit the path now, but at most as many as the receiver takes at once."""
         taken = self._out[Lane.DATA].first_limit_bytes
         return min(self._pace.chunk_bytes, max(taken, CHUNK_BYTES_MIN)) if taken else self._pace.chunk_bytes
 
@@ -108,7 +108,7 @@ class Link:
 
     def post(self, channel: str, body: object) -> None:
         """Queue a control message without waiting. Raises PeerLost when the link is lost, which it is from now on if
-        too many messages wait; ValueError if a receiver would refuse the message."""
+        4096 messages wait; ValueError if a receiver would refuse the message."""
         if len(self._out[Lane.CONTROL].queue) >= CONTROL_QUEUE_MAX:
             self.lose("it has not taken a message for too long")
         self._enqueue(channel, body, b"")

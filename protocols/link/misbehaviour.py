@@ -39,7 +39,7 @@ class Trust:
     """Counts faults. A peer is cut off, which means that its messages are dropped unread, after 16 faults. Every
     heartbeat interval one of its faults is forgiven: so a peer that stops misbehaving is heard again, and of a flood
     only one frame an interval is read. Guests share a key, and a guest may come again over another connection. So all
-    guests together are also cut off, after as many faults as `GUESTS_MAX` of them may make.
+    guests together are also cut off, after as many faults as 64 of them (`GUESTS_MAX`) may make.
 
     A peer is reported at most once in 30 s, and at most four peers in one interval, those with most refusals first.
     """

@@ -20,7 +20,8 @@ class Unanswered:
 @message("link")
 @dataclass(frozen=True, slots=True)
 class NotOpen:
-    """Answers a message on `channel` of a family that the sender does not know (`Unopened`). It has not read whether
-    that was a question: none that the receiver has asked it on this channel gets an answer."""
+    """Sent by a peer that got a message on `channel` of a family that it has not registered (`Unopened`), so it takes
+    no part in that conversation. It cannot tell whether the message was a question: the receiver of NotOpen ends all of
+    its open questions to that peer on the channel."""
 
     channel: str

@@ -76,7 +76,8 @@ class Links:
 
     def answer(self, peer: PeerId) -> Link:
         """Make a new link to `peer`, in place of a lost one, without sending anything: `peer` has sent the first frame.
-        Raises PeerLost when this endpoint is closed, or has too many links that are in use."""
+        If its address is known, it is dialled. Where there are too many links, one that is not in use is ended first.
+        Raises PeerLost when all of these are in use, or this endpoint is closed."""
         if self.closed:
             raise PeerLost(peer, CLOSED)
         if is_guest(peer):
@@ -112,7 +113,8 @@ class Links:
 
     def patience_s(self, link: Link) -> float:
         """Seconds that the peer of `link` may be silent before it counts as lost. They are twice as many for a peer
-        that cannot be dialled and has not been heard of yet: it has to learn of this one first, and then to connect."""
+        that cannot be dialled and has not been heard of yet, if this one can be: that peer has to learn of this one
+        first, and then to connect."""
         calls_first = not link.towards and self._addresses.get(link.peer) == NOWHERE
         return self._patience_s * (2 if calls_first and self._transport.pipes is None else 1)
 
@@ -128,7 +130,7 @@ class Links:
         self.outbox.post(peer, encode(message, 0, incarnation=1, towards=0, seq=0, channel=channel), b"", channel)
 
     def retry(self, peer: PeerId) -> None:
-        """Remove a lost link to `peer`, so that a new one is begun when it is next needed."""
+        """Remove a lost link to `peer`, so that a new one is begun when it is next needed; other links stay."""
         link = self._links.get(peer)
         if link is not None and link.lost is not None:
             del self._links[peer]

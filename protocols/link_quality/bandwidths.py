@@ -55,8 +55,8 @@ class Bandwidths:
         self._counted, self._due = 0, _ROUNDS
 
     def levels(self) -> Levels:
-        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote; 0 at its own
-        rank. Empty where there are more than 64 members, too many to measure."""
+        """The levels of this peer's links to all members, by rank, to tell the coordinator with a vote; 0: not
+        measured, as at its own rank. Empty where there are more than 64 members, too many to measure."""
         ids = self._membership.view.ids
         return (
             tuple(level_of(self._channel.endpoint.bandwidth_Bps(peer)) for peer in ids)
@@ -65,8 +65,8 @@ class Bandwidths:
         )
 
     def told(self, peer: PeerId, levels: Levels) -> None:
-        """For the coordinator: store the levels that the member `peer` has told with its vote. Levels that cannot be
-        right are ignored."""
+        """For the coordinator: store the levels that the member `peer` has told with its vote; of each member the last
+        5 are kept, those of a former view not. Levels that cannot be right (`make_sense`) are ignored."""
         view = self._membership.view
         if self._generation != view.generation:
             self._generation, self._counted = view.generation, 0
@@ -76,8 +76,9 @@ class Bandwidths:
 
     def consider(self) -> None:
         """For the coordinator, after each round: have a new view with the measured bandwidths decided if sums become a
-        tenth faster by it. Looks at that every 5 rounds at most, and more seldom after each such view. Does nothing
-        before all members have told their levels in the present view, or if they are on one machine."""
+        tenth faster by it. Looks at that in every fifth round of a view, from the 5th on; each view that it has had
+        decided doubles the rounds of the next view that pass first. Does nothing before all members have told their
+        levels in the present view, while a member's bandwidth is unknown, or if all are on one machine."""
         view = self._membership.view
         self._counted += 1
         if self._counted < self._due or self._counted % _ROUNDS or view.one_machine or len(self._told) < len(view.ids):
@@ -117,10 +118,12 @@ def slower_ends(ways: Sequence[Levels]) -> list[int]:
 
 
 def in_Bps(level: int) -> float:
-    """The bandwidth in bytes a second that a level stands for; 0.0 for the level 0, unknown."""
+    """The bandwidth in bytes a second that a level stands for: 2 to the power of `level` / 2; 0.0 for the level 0,
+    unknown."""
     return 2.0 ** (level / 2) if level else 0.0
 
 
 def level_of(bandwidth_Bps: float | None) -> int:
-    """The level, from 1 to `LEVEL_MAX`, nearest to a bandwidth in bytes a second; 0 for None or 0, unknown."""
+    """The level, from 1 to `LEVEL_MAX` (127), nearest to a bandwidth in bytes a second (`in_Bps`); 0 for None or 0,
+    unknown."""
     return min(LEVEL_MAX, max(1, round(2 * math.log2(bandwidth_Bps)))) if bandwidth_Bps else 0

@@ -59,8 +59,9 @@ class Dispersion:
         channel.on(Probe, self._on_packet)
 
     def send(self, nbytes: int) -> None:
-        """Send a train of about `nbytes`, at most 256 KiB, to each of the 4 members that follow this one by rank, or to
-        all others if they are fewer. Raises ValueError when this peer is no member of the view."""
+        """Send a train of about `nbytes`, at most 256 KiB, to each of the 4 members that follow this one by rank (the
+        first rank follows the last), or to all others if they are fewer. Raises ValueError when this peer is no member
+        of the view."""
         view, me = self._membership.view, self._channel.endpoint.id
         count = max(1, min(_MESSAGES_MAX, round(nbytes / _FILLING_BYTES)))
         filling = bytes(max(1, min(_FILLING_BYTES, nbytes // count)))
@@ -72,7 +73,7 @@ class Dispersion:
 
     def levels(self) -> Levels:
         """By rank, the level (`bandwidths`) of the bandwidth from each member to this peer, as last measured in the
-        present view; 0: unknown. Empty where there are too many members to measure."""
+        present view; 0: unknown. Empty where there are more than 64 members, too many to measure."""
         view = self._membership.view
         known = self._levels if self._generation == view.generation else {}
         return tuple(known.get(peer, 0) for peer in view.ids) if len(view.ids) <= MEASURED_MEMBERS_MAX else ()

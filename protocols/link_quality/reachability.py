@@ -33,7 +33,7 @@ _LOAD_BYTES, _UNDER_WAY, _SMALL = 8 << 20, 64, 640
 @message("reach")
 @dataclass(frozen=True, slots=True)
 class AskReach:
-    """Asks a peer to open a TCP connection to each of these addresses."""
+    """Asks a peer to open a TCP connection to each of these addresses, at most 16."""
 
     ask: int
     addresses: tuple[str, ...]
@@ -130,7 +130,8 @@ async def ask_reach(endpoint: Endpoint, peer: PeerId, addresses: Sequence[str]) 
 async def measure(endpoint: Endpoint, peer: PeerId, *, loads: int = 1) -> tuple[float, float]:
     """Measure the link to `peer`. Returns the round-trip time in seconds, and the bandwidth towards `peer` in bytes a
     second. The time is the shortest of ten, because the longer ones have waited for a processor. The bandwidth is the
-    median of `loads` transfers (1 or more), each of 8 MiB, or on a slow link of one second. Raises PeerLost."""
+    median of `loads` transfers (1 or more), each of 8 MiB, or on a slow link of one second. Raises PeerLost when `peer`
+    is lost, or does not answer."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     trips = []
     for _ in range(10):
@@ -162,7 +163,7 @@ async def _load(endpoint: Endpoint, peer: PeerId, rtt_s: float) -> float:
 
 async def measure_overhead(endpoint: Endpoint, peer: PeerId) -> float:
     """The seconds of sender's and receiver's time that one small message costs, as a mean over many that are in flight
-    together. Raises PeerLost."""
+    together. Raises PeerLost as `measure`."""
     loop, channel = asyncio.get_running_loop(), Channel(endpoint, _REACH)
     began = loop.time()
     for _ in range(_SMALL // _UNDER_WAY):

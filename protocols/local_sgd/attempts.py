@@ -58,9 +58,10 @@ class Attempts:
         )
 
     async def next(self, before: State) -> AttemptId | None:
-        """Wait until the next attempt at the round after `before` can begin, and return its id. None: that round is
-        committed already (`state` is another one), or the run is over. A peer that is behind first catches up, and
-        one that the members have given up joins again. Raises MembershipError when this peer cannot go on."""
+        """Wait until the next attempt at the round after `before` can begin, and return its id, (generation, round):
+        the generation is the number of the view. None: that round is committed already (`state` is another one), or the
+        run is over. A peer that is behind first catches up, and one that the members have given up joins again. Raises
+        MembershipError when this peer cannot go on."""
         while True:
             await self._until(lambda: self._membership.settled or self._over())
             if self._lag.behind is not None:

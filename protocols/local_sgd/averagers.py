@@ -83,17 +83,17 @@ def averager_for(
 
 
 def brought_by(contribution: Contribution, vector: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The message [n + signals + 1] of a contribution whose vector is replaced by `vector` [n]: all elements times the
-    weight, then the weight. `out` is filled and returned in place of a new tensor. With a weight of 0 the message is
-    zeros. Raises ValueError when any of its elements is not finite."""
+    """The message [n + signals + 1] of a contribution whose vector is replaced by `vector` [n]: vector and signals
+    times the weight, then the weight. `out` is filled and returned in place of a new tensor. With a weight of 0 the
+    message is zeros. Raises ValueError when any of its elements is not finite."""
     message = contribute(vector, contribution.weight, contribution.signals, out=out)
     contribution.check(message)
     return message
 
 
 def mean_of(reducer: Reducer, total: Tensor, anchor: Tensor, signals: int, *, gain: float = 1.0) -> Mean | None:
-    """The mean of a summed message [n + signals + 1]. None: no contribution had a weight above 0. `anchor`, `gain`: as
-    for `Reducer.check`. Raises BadSum when the mean cannot be right."""
+    """The mean of `total` [n + signals + 1], the sum of the members' messages, with so many `signals`. None: the summed
+    weight is 0. `anchor`, `gain`: as for `Reducer.check`. Raises BadSum when the mean cannot be right."""
     if total[-1].item() == 0:
         return None
     mean = combine(total, signals)

@@ -66,9 +66,9 @@ class Behind:
         return self._meanwhile
 
     async def end(self) -> Done:
-        """Wait until the round is over, after the local steps that hid it. Returns its outcome and period. The caller
-        then calls `merge` or `drop`. Raises as the averaging does. To be called only while a round is under way
-        (`brought`)."""
+        """Wait until the round is over, after the local steps that hid it; this time is not counted as hidden. Returns
+        its outcome and period. The caller then calls `merge` or `drop`. Raises as the averaging does. To be called only
+        while a round is under way (`brought`)."""
         self._meter.hide(False)
         assert self._averaging is not None
         return await self._averaging

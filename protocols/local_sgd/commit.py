@@ -79,8 +79,8 @@ class Verdicts:
         channel.on(Commit, self._on_commit)
 
     def on(self, attempt: AttemptId) -> int | None:
-        """The fingerprint that the members have committed in this attempt, or BAD if they found the sum bad. If there
-        is a verdict on a second sum, that one. None: there is no verdict yet."""
+        """The fingerprint that the members have committed in this attempt, or `BAD` (2**63 - 1) if they found the sum
+        bad. After a verdict on a second sum of the attempt, that verdict. None: there is none yet."""
         return self._commits.get((*attempt, 1), self._commits.get((*attempt, 0)))
 
     async def reach(self, attempt: AttemptId, fingerprint: int, again: int = 0) -> None:

@@ -62,12 +62,14 @@ class Contributions:
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
         """Note the metrics of the agreed model that this peer has evaluated. Its contributions from now on tell them to
-        the others, until a round with one of these is committed."""
+        the others, until one of these, with a weight above 0, is in a committed round."""
         self._news = metrics
 
     def of(self, update: Update, began_s: float, *, bystander: bool) -> Contribution:
         """The contribution made from `update`, before it is normalised. `began_s`: when the round's local steps began,
-        on the run's clock. `bystander`: this peer takes no local steps in this round, so its motion is not sampled."""
+        in seconds on the run's clock. `bystander`: this peer takes no local steps in this round, so its motion is not
+        sampled. A loss that was not reported (NaN) becomes 0, and so does `steps` of a replica that has ended before
+        the round's last step."""
         motion = STILL
         if self._sampler is not None and not bystander and update.grown == self._grown:
             if update.halfway is not None and len(update.halfway) == len(update.vector):

@@ -89,9 +89,11 @@ class LocalSGDConversation:
     # Coming and going
 
     async def enter(self, contact: PeerId | None, steps: int) -> Came:
-        """Found the run, or join it through `contact`; wait until enough peers have gathered, and start the clock.
-        `steps`: local steps that the replica has taken since the position it was resumed from. Raises JoinRefused,
-        NoQuorum, PeerLost and CatchUpFailed, and ValueError in a run that averages gradients if others have begun."""
+        """Found the run (None), or join it through `contact`; wait until enough peers have gathered, and start the
+        clock. `steps`: local steps that the replica has taken since the position it was resumed from. Returns "resumed"
+        if the run was resumed, else "joined" if it has committed rounds without this peer and is not over, else
+        "started". Raises MembershipError, PeerLost and CatchUpFailed, and ValueError in a run that averages gradients
+        if others have begun."""
         if contact is None:
             self.membership.found()
         else:

@@ -40,7 +40,7 @@ _SHOWN = 4
 
 class Counts(NamedTuple):
     """The counts since the run began, equal on all peers. `samples`: of all peers together; `epochs`: passes of a peer
-    over its data, a mean over the peers; both are `NOT_COUNTED` where no setting needs them. `samples_a_step`,
+    over its data, a mean over the peers; both are `NOT_COUNTED` (-1) where no setting needs them. `samples_a_step`,
     `epochs_a_step`: how much of each one local step added in the last round. `told`: the last round whose model was
     evaluated, 0: none; `goal`, `headline`: that model's values of the metrics by which the run may end. `best`: the
     best headline so far, that of round `best_round`. `about`: a checksum of these metrics' names."""
@@ -124,7 +124,8 @@ class Ends:
     def brought(
         self, *, samples: float, weight: float, epochs: float, metrics: Mapping[str, float] | None
     ) -> tuple[float, ...]:
-        """The signals about the end that a peer adds to its contribution. `samples`, `epochs`: its own in the round;
+        """The signals about the end that a peer adds to its contribution, of those above the ones that this run needs:
+        samples over weight; epochs; and 1 and two metrics, or three zeros. `samples`, `epochs`: its own in the round;
         `weight`: that of the contribution; `metrics`: the values from an evaluation that the others do not know yet;
         None: there is none."""
         signals = list[float]()

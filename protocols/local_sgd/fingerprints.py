@@ -53,9 +53,9 @@ class Fingerprints:
         channel.on(HasState, self._on_state)
 
     async def of_most(self, round: int) -> int | None:
-        """The fingerprint of the state after `round` that more than half of the view have; None: too few have told it
-        within a heartbeat interval, and the caller may call this again: later answers count then. Raises as
-        `Membership.until`."""
+        """The fingerprint of the state after `round` that more than half of the view have, this peer's own not counted;
+        None: too few have told it within a heartbeat interval, and the caller may call this again: later answers count
+        then. Raises as `Membership.until`."""
         membership, endpoint = self._membership, self._channel.endpoint
         if round != self._round:
             self._round, self._told = round, {}

@@ -15,6 +15,8 @@ which its task would have done so. Fewer members cannot make the others train wh
 Cost: nothing in a round without a wish; otherwise 2 n (n - 1) messages of a bit for each frozen parameter, and two
 trips.
 On failure: the view changes, and the members tell their wishes anew. A grant counts only with the round's commit.
+Members that find that they have granted different sets have the view renewed, and tell no wish in the next 2 rounds;
+each further time in twice as many, up to 1024.
 """
 
 from __future__ import annotations
@@ -151,8 +153,8 @@ class Growth:
 
     async def agreed(self, attempt: AttemptId, contribution: Contribution, state: State) -> tuple[Contribution, State]:
         """At the beginning of an attempt: agree with all members on the layout, and return the contribution and the
-        state before the round in that layout. It waits for the others only if this peer has a wish. Raises what
-        `Membership.until` raises."""
+        state before the round in that layout. It waits for the others only if this peer has a wish. Both are returned
+        as they are where the model has no frozen parameters. Raises what `Membership.until` raises."""
         if self._first.later is None:
             return contribution, state
         silent = state.round < self._silent_to

@@ -61,9 +61,9 @@ class Lag:
 
     async def catch_up(self) -> None:
         """Try once to fetch the state that the others continue from, while it is still the one needed. After a failed
-        try wait for a heartbeat interval and return, so that the caller tries again. A member that has failed for
-        `TRY_FOR` times the endpoint's patience raises Expelled, to join anew, because all members wait for it. Raises
-        MembershipError. To be called only while `behind` is not None."""
+        try wait for a heartbeat interval and return, so that the caller tries again. A member that has failed for 4
+        times (`TRY_FOR`) the endpoint's patience raises Expelled, to join anew, because all members wait for it. Raises
+        MembershipError as `Membership.until`. To be called only while `behind` is not None."""
         assert self.behind is not None
         version, donors = self.behind
         others = dict.fromkeys((*donors, *self._membership.view.ids))

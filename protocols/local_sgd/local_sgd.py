@@ -94,8 +94,8 @@ class LocalSGD:
     ) -> None:
         """Attaches itself to `membership`. `layout`: the one with which the run begins. `schedule` is called with a
         group. `ends`: when the run is over. `codec` encodes vectors; `residual`: its compression residual at `state`,
-        None: zeros; `buckets`: the order in which contributions are filled; `fragments`: how many, averaged one a
-        round; `seed`: the run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
+        None: zeros; `buckets`: parts averaged as they are filled; `fragments`: how many, averaged one a round; `seed`:
+        the run's; `uneven`: parts are cut by the members' bandwidths; `norm_limit`: see `Bound`."""
         self.channel, self.state, self.ends = channel, state, ends
         self.watches = period.watches
         """Whether the period policy needs each `Contribution.motion`."""

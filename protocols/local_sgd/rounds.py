@@ -31,14 +31,15 @@ turns, count from 1."""
 
 
 class Contribution(NamedTuple):
-    """A peer's contribution to a round. `vector` [n]: its model after the local steps; `weight`: the number of samples
-    it trained on, scaled where each peer has its own pace (`Pace.brought`), 0: it takes no local steps in this round;
-    `loss`: their mean loss, 0: not reported; `learning_rate`: of the optimizer's first parameter group; `elapsed_s`:
-    seconds from the beginning of the run to that of the round's local steps on this peer. `filling`: tracks the vector
-    while it is still being written. `motion`: the movement of the models in earlier rounds, as far as this peer saw it.
-    `links`: measured costs of the links to the others. `steps`: local steps that led to the model, 0: not counted.
-    `speeds`: how fast these steps were, where each peer has its own pace. `epochs`: passes over the data in the round.
-    `counts`: the signals by which the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
+    """A peer's contribution to a round. `vector` [n]: its model after the local steps, or its gradient; `weight`: the
+    number of samples behind it (of local steps where a script brings a model), scaled where each peer has its own pace
+    (`Pace.brought`), 0: it takes no local steps in this round; `loss`: their mean loss, 0: not reported;
+    `learning_rate`: of the optimizer's first parameter group; `elapsed_s`: seconds from the beginning of the run to
+    that of the round's local steps on this peer. `filling`: tracks the vector while it is still being written.
+    `motion`: the movement of the models in earlier rounds, as far as this peer saw it. `links`: measured costs of the
+    links to the others. `steps`: local steps that led to the model, 0: not counted. `speeds`: how fast these steps
+    were, where each peer has its own pace. `epochs`: passes over the data in the round. `counts`: the signals by which
+    the run may end (`ends`). `grown`, `base`: of `vector`, see `Update`."""
 
     vector: Tensor
     weight: float
@@ -105,12 +106,14 @@ def told(signals: Sequence[float]) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A round that is over on this peer. `loss`, `elapsed_s`: the agreed means of training loss and time. `vector` [n]:
-    the model from which this peer continues; it is the agreed one, unless only the fragment `part` was averaged.
-    `caught_up`: this peer did not average but fetched the result; then loss and time are its own. `compute_s`: seconds
-    until its contribution was complete. `hidden_s`: seconds of the averaging during which local steps went on.
-    `waited_for`: the peer whose contribution was waited for most of `wait_s`; None: none was. `model_bytes`: bytes of
-    the vector that this peer averaged with others, before a codec."""
+    """A round that is over on this peer. `state`: the agreed state after it. `loss`, `elapsed_s`: the agreed means of
+    the training loss, and of the time when the peers' local steps began (`Contribution.elapsed_s`). `vector` [n]: the
+    model from which this peer continues, or the mean gradient; it is the agreed one, unless only the fragment `part`
+    was averaged. `generation`, `members`: number of the view, and of its members. `caught_up`: this peer did not
+    average but fetched the result; then loss and time are its own. `compute_s`: seconds until its contribution was
+    complete. `hidden_s`: seconds of the averaging during which local steps went on. `waited_for`: the peer whose
+    contribution was waited for most of `wait_s`; None: none was. `model_bytes`: bytes of the vector that this peer
+    averaged with others, before a codec; 0: it caught up, or is alone."""
 
     state: State
     vector: Tensor
@@ -170,8 +173,9 @@ class Computed:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Event for a simulation's checkers: a peer has made this model its own. `attempt`: the attempt that led to it;
-    None: the peer fetched it from another peer. `elapsed_s`: the agreed mean time of the round; `period`: local steps
-    of the next one, by the run's policy; 0: not told."""
+    None: the peer fetched it from another peer. `weight`: the sum of all contributions' weights. `elapsed_s`: the mean
+    of `Contribution.elapsed_s`, or this peer's own if the weight is 0. `period`: local steps of the next round, by the
+    run's policy. These three are 0 if the model was fetched."""
 
     round: int
     vector: Tensor

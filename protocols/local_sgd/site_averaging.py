@@ -251,7 +251,7 @@ class SiteRounds:
         return not self._mine.mark and any(replace(one, peers=mine.peers) == mine != one for one in others)
 
     def _gone_on(self, attempt: SiteAttemptId, members: tuple[PeerId, ...]) -> list[Stand]:
-        """What the members of this attempt tell that are at a later turn."""
+        """The messages of those members of this attempt that are at a later turn."""
         generation, *turn = attempt
         told = (stand for peer in members for stand in self._stands.get(peer, ()))
         return [stand for stand in told if stand.generation == generation and _place(stand) > tuple(turn)]

@@ -24,7 +24,7 @@ class Versions:
 
     def of(self, state: State) -> Version:
         """The version of `state`: its round and its fingerprint, computed anew (one pass over the tensors) unless
-        `state` is one of the last two that were asked for."""
+        `state` is one of the last two whose versions were computed."""
         for known, version in self._known:
             if known is state:
                 return version

@@ -181,12 +181,13 @@ class Acceptor:
 
     @property
     def passed_on(self) -> int:
-        """The ballot under which a proposal is passed on: the promised one, or one that any other member heeds."""
+        """The ballot under which this member passes a proposal on to others (`Reminders`): the promised one, but at
+        most 2^36, a ballot that any other member heeds."""
         return min(self.promised, _AHEAD_MAX)
 
     def makes_sense(self, ballot: int, ahead: int = _AHEAD_MAX) -> bool:
-        """Whether an honest member may use `ballot`: it is at most `ahead` above the promised one, or lower. A ballot
-        far above would leave no room for those of the others."""
+        """Whether an honest member may use `ballot`: it is at most `ahead` (as a default 2^36) above the promised one,
+        or lower. A ballot far above would leave no room for those of the others."""
         return ballot <= self.promised + ahead
 
     def keep(self, then: Callable[[], None] = lambda: None) -> None:
@@ -197,10 +198,10 @@ class Acceptor:
         self._ledger.keep(Ballot(self._me.life, self._view.generation, self.promised, adopted, decree), then)
 
     def of_now(self, envelope: Envelope, generation: int) -> bool:
-        """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False, and
-        the one of the two that is behind is told so: it gets the present view, at most once an interval, or this peer
-        asks for the later one. Any other sender outside the view is passed to `stale`. Raises PeerMisbehaved when
-        `generation` is further ahead than any honest peer can be."""
+        """Whether the sender of a message is a member and names this peer's present `generation`. Otherwise False. A
+        sender that names a later generation is then asked for its view. One of the present view that names a former
+        generation gets this view, at most once an interval. Any other sender that is no member is passed to `stale`.
+        Raises PeerMisbehaved when `generation` is further ahead than any honest peer can be."""
         view, sender, alone = self._view, envelope.sender, self._roster.id not in self._roster.view.ids
         view.check_sense(generation)
         if generation > view.generation and (self.votes or self._roster.learns):

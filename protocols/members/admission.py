@@ -144,7 +144,7 @@ class Admission:
 
     @property
     def asks(self) -> bool:
-        """Whether this peer, in its present life, has asked a contact to be let in."""
+        """Whether this peer, in its present life, has last asked a contact to be let in, not only whether it would."""
         return self._host is not None and self._host.life == self._roster.me.life
 
     @property
@@ -154,9 +154,9 @@ class Admission:
         return max(0.0, self._later[0] - asyncio.get_running_loop().time())
 
     def hold_off(self, peer: PeerId, seconds: float, why: str) -> None:
-        """Do not let `peer` in before `seconds` are over (`LONGEST_S` at most), and tell it so, and `why`, whenever it
-        is introduced. A later time that is already set stays. Only this peer knows the time: another coordinator may
-        let `peer` in sooner."""
+        """Do not let `peer` in before `seconds` are over (3600 at most), and tell it so, and `why`, whenever it is
+        introduced. A later time that is already set stays. Only this peer knows the time: another coordinator may let
+        `peer` in sooner."""
         now = asyncio.get_running_loop().time()
         self._held_off = {held: later for held, later in self._held_off.items() if later.seconds > now}
         until_s = now + min(seconds, LONGEST_S)
@@ -259,8 +259,8 @@ class Admission:
             roster.fail(Expelled(host.id, "no peer is left that newcomers could reach"))
 
     def turn_away(self) -> None:
-        """Forget what was told of members, and each newcomer whose invitation does not let it in any more, which is
-        told so. Called after a change of the view."""
+        """Called after a change of the view: forget the claims that members join anew, and turn away each newcomer
+        whose invitation does not let it in any more: it is forgotten, and told so (Uninvited)."""
         self._introductions.begin()
         for newcomer, came in list(self._roster.newcomers.items()):
             if why := self._roster.invites.why_not(newcomer, came.guest):

@@ -19,8 +19,8 @@ class Attributes:
     `site`: peers that are close to each other have the same value; "": this peer is close to none. `capacity`: how much
     the peer can take on, in the conversation's unit, as known when the view was decided; 0: unknown. Local SGD's unit
     is bytes a second, in both directions at the same time. `data_shard`: index of the data shard that the peer trains
-    on; it also orders the ranks. Raises ValueError when a name is too long or not printable, or a number is negative.
-    """
+    on; it also orders the ranks. Raises ValueError when the role or the site has more than 64 letters or one that is
+    not printable, or a number is negative."""
 
     role: str = ""
     site: str = ""

@@ -6,14 +6,16 @@ import asyncio
 from typing import Generic, TypeVar
 
 LONGEST_S = 3600.0
-"""The longest backoff. A failure is forgotten after this long without another one."""
+"""The longest backoff, in seconds. An item's failures are forgotten when, for this long after its last backoff has
+ended, it has not failed again."""
 
 Item = TypeVar("Item")
 
 
 class Backoff(Generic[Item]):
     """Exponential backoff for each item: 0 s after each of the first `free` failures, then `first_s`, then twice as
-    long after each further one, up to `LONGEST_S`."""
+    long after each further one, up to `LONGEST_S` (3600 s). Failures are forgotten that long after the backoff has
+    ended."""
 
     def __init__(self, first_s: float, *, free: int = 0) -> None:
         self._first_s, self._free = first_s, free
@@ -21,7 +23,7 @@ class Backoff(Generic[Item]):
         """When each item is forgotten, on the loop's clock, and how often it has failed."""
 
     def again(self, item: Item) -> float:
-        """Record a failure of `item`. Returns the seconds to wait before trying it again."""
+        """Record a failure of `item`. Returns the seconds to wait before trying it again; it does not wait itself."""
         now = asyncio.get_running_loop().time()
         self._known = {known: one for known, one in self._known.items() if now < one[0]}
         times = self._known.get(item, (0.0, 0))[1] + 1

@@ -13,7 +13,7 @@ A ballot has one proposer, and an honest proposer has one decree for it. Where m
 another decree under the ballot of this peer's decree, the proposer lied: it is reported, and if r > 3 this peer accuses
 it (`edges`), so that another member leads. If r <= 3, it is only reported, because the other member may be the liar.
 
-Cost: a message of three numbers from each member to each other one, to about `ASKED_MAX` of them in a larger view. They
+Cost: a message of three numbers from each member to each other one, to about 32 of them in a larger view. They
 travel while the leader collects the adoptions and announces the result, so they cost no time.
 On failure: a member whose echo has not come is asked (`hearsay`).
 """
@@ -83,7 +83,7 @@ def _liars(reached: int) -> int:
 
 def partners(peers: Collection[PeerId], me: PeerId) -> list[PeerId]:
     """The other peers that the peer `me` sends its echoes to and asks: all of them where they are few, else a random
-    choice of about `ASKED_MAX`. The choice depends on the two ids alone, so each of two peers is a partner of the other
+    choice of about 32 of them. The choice depends on the two ids alone, so each of two peers is a partner of the other
     or neither is. The graph of all partners is random, so that every large part of it has many edges to the rest."""
     others = [peer for peer in peers if peer != me]
     if len(others) <= ASKED_MAX:
@@ -166,18 +166,18 @@ class Echoes:
         return told
 
     def may_hold(self) -> bool:
-        """Whether so many members have adopted this peer's last adoption, under the same ballot, that one may have gone
-        on to its view. They are more than half, so no honest member proposes another decree after that. In a view of
-        more than about `ASKED_MAX` members this peer hears of its partners only, and judges by these: they are a random
-        choice, so it errs seldom where much more or much less than that share has adopted it. False if this peer has
-        adopted nothing in this view, or votes for a former life."""
+        """Whether so many members have adopted the decree that this peer adopted last, under the same ballot, that one
+        may have gone on to its view. They are more than half, so no honest member proposes another decree after that.
+        In a view of more than about 32 members this peer hears of its partners only, and judges by these: they are a
+        random choice, so it errs seldom where much more or much less than that share has adopted it. False if this peer
+        has adopted nothing in this view, or votes for a former life."""
         adopted, counted = self._adopters()
         return adopted > 0 and adopted >= enough_of(counted)
 
     def is_chosen(self) -> bool:
-        """Whether more than half of the members have adopted this peer's last adoption, under the same ballot, so that
-        its proposer, if it is honest, proposes no other decree. Two groups may find this of two decrees of a liar.
-        False as for `may_hold`."""
+        """Whether more than half of the members that this peer hears of (`may_hold`) have adopted the decree that it
+        adopted last, under the same ballot, so that its proposer, if it is honest, proposes no other decree. Two groups
+        may find this of two decrees of a liar. False as for `may_hold`."""
         adopted, counted = self._adopters()
         return 2 * adopted > counted
 

@@ -108,8 +108,8 @@ class Edges:
         renew: Callable[[], None],
         of_now: Callable[[Envelope, int], bool],
     ) -> None:
-        """`enough` returns whether these members may decide a view. `renew` has a new view decided. `of_now`:
-        `Acceptor.of_coordinator`."""
+        """`enough` returns whether these members may decide a view. `renew` has a new view decided. `of_now` returns
+        whether a message's sender is a member that names the present generation (`Acceptor.of_coordinator`)."""
         self._channel, self._roster, self._enough, self._renew = channel, roster, enough, renew
         self._of_now = of_now
         self._accusers: defaultdict[PeerId, set[PeerId]] = defaultdict(set)
@@ -157,7 +157,7 @@ class Edges:
 
     def lost(self, peer: PeerId, why: str) -> None:
         """Accuse the member `peer`, lost because of `why`, before the coordinator, or before its successor if `peer` is
-        the coordinator. Does nothing if their edge is broken in the view and neither of the two is the coordinator."""
+        the coordinator. Does nothing if the view lists `peer` as apart from this peer, and neither is coordinator."""
         roster, coordinator = self._roster, self._roster.coordinator
         if peer == coordinator:
             self._lost_coordinator(peer, why)

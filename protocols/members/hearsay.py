@@ -13,7 +13,7 @@ Cost: none for a member that has adopted the decree and has the others' echoes; 
 member that is asked (`echoes.partners`), and a trip. A member that does not hold the decree yet answers again when it
 does.
 On failure: the questions are asked again once an interval; a member that does not answer for two patiences is not
-waited for. A claim that is not confirmed within `TRY_FOR` patiences is forgotten, until this peer is told of it again.
+waited for. A claim that is not confirmed within 4 patiences is forgotten, until this peer is told of it again.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ class Introductions:
         self._asks.clear()
 
     def dial(self, newcomer: Member, teller: PeerId) -> None:
-        """Dial a newcomer at the address that `teller` names, unless too many other hosts were dialled."""
+        """Dial a newcomer at the address that `teller` names; not if its host is another than that of `teller`, and too
+        many such were dialled in the last hour: 1024 where `teller` is a member, else 32."""
         most = _DIALLED_FOR_MEMBERS if teller in self._roster.view.ids else _DIALLED_FOR_OTHERS
         if self._elsewhere.allows(self._channel.endpoint.whence(teller), newcomer.address, most, newcomer.id):
             self._channel.endpoint.dial(newcomer.id, newcomer.address)

@@ -40,8 +40,8 @@ class Inviting:
     async def replace(self, invitation: Invitation | None) -> None:
         """Replace the run's invitation by `invitation` (None: by none), and return when a view has it; at once, and
         without a change, if its guest key is that of the present one. Keys that were let in keep their place. Raises
-        MembershipError when the members do not agree on it within `REINVITE_S` times the endpoint's patience, or when
-        another member replaces the invitation at the same time; and the error of `Membership.failed`."""
+        MembershipError when the members do not agree on it within 8 times the endpoint's patience, or when another
+        member replaces the invitation at the same time; and the error of `Membership.failed`."""
         invites, within_s = self._roster.invites, REINVITE_S * self._channel.endpoint.patience_s
         if invites.guest == ("" if invitation is None else invitation.guest):
             return

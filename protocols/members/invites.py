@@ -5,7 +5,7 @@ An invite holds the secret of the run's guest key. With it a newcomer may do one
 members are told, and from then on the newcomer is known by its own key. Many newcomers may use one invite at the same
 time; their connections are told apart. A key is let in for good by the first view that contains it, and that view
 counts it as one use. A key that was let in before takes no further use when it comes again, as long as views remember
-it: they list the latest `KEYS_MAX` of these keys.
+it: they list the latest 1000 of these keys.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Admitted:
 @dataclass(frozen=True, slots=True)
 class Vouch:
     """Tells a member that the sender, another member, has admitted `key` through the invitation with the guest key
-    `guest`: it is to admit the key, too, on the terms on which it would by Admit. There is no answer."""
+    `guest`. The receiver admits the key, too, if it would admit it for an Admit. There is no answer."""
 
     key: str
     guest: PeerId
@@ -182,7 +182,7 @@ class Uses:
 
     @property
     def let_in(self) -> tuple[int, ...]:
-        """The marks of the keys that were let in by an invite, for the next view: the latest `KEYS_MAX` of them."""
+        """The marks of the keys that were let in by an invite, for the next view: the latest 1000 of them."""
         return tuple(self._let_in)[-KEYS_MAX:]
 
     def let(self, key: PeerId, guest: PeerId) -> bool:

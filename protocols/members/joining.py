@@ -48,7 +48,8 @@ class Entry:
 
     async def enter(self, contact: PeerId) -> None:
         """Join the run through `contact`, or through another member if that is lost; return when this peer is in the
-        view, as a member or a learner. Raises JoinRefused, PeerLost, CatchUpFailed and MembershipError."""
+        view, as a member or a learner. Keeps asking for 4 times the endpoint's patience at least. Raises JoinRefused,
+        PeerLost, CatchUpFailed and MembershipError."""
         await self._ask(contact, for_s=TRY_FOR * self._endpoint.patience_s, returns=False)
 
     async def come_back(self, expelled: Expelled) -> None:

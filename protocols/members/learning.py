@@ -3,9 +3,9 @@
 The newcomer is in the view as a learner: it has no vote and no rank, and no member waits for it. It fetches the present
 state and reports this to the coordinator; in the next view it is a member. From then on the members wait for it: once
 until it has caught up to the present version, and in every later exchange for its connection. Hence the learner must
-have fetched the state within the time that the members take for `_VERSIONS` versions, or within a heartbeat interval
-where that is longer. A slower learner is told so, stays a learner, and tries again later. A learner that shares memory
-with all members cannot be too slow.
+have fetched the state within the time that the members take for four versions, or within a heartbeat interval where
+that is longer. A slower learner is told so, stays a learner, and tries again later. A learner that shares memory with
+all members cannot be too slow.
 Cost: one message each way per learner, and one change of the view.
 On failure: the learner repeats its message after a patience, and in each new view.
 """
@@ -26,8 +26,9 @@ _VERSIONS = 4
 
 
 class Learning:
-    """One peer's side of learning, as learner or as coordinator. `standing` returns the versions of its state; `of_now`
-    returns whether a message's sender is a member that names the present generation (`Acceptor.of_now`)."""
+    """One peer's side of learning: as learner it reports that it holds the state; as coordinator it records in the
+    roster the learners that may become members. `standing` returns the versions of this peer's state; `of_now` returns
+    whether a message's sender is a member that names the present generation (`Acceptor.of_now`)."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Learning:
     def tell(self, version: Version, took_s: float) -> None:
         """For a learner: report to the coordinator, once, that it holds `version`, and that fetching it took `took_s`
         seconds. The caller repeats this until the learner is a member. Nothing is sent if no member stays. Sets
-        `within_s` back to None."""
+        `within_s`, the limit that the coordinator has told a slow learner, back to None."""
         self.within_s, coordinator = None, self._roster.coordinator
         if coordinator is not None:
             self._channel.post(coordinator, Learned(self._roster.view.generation, version, took_s))
@@ -89,7 +90,7 @@ class Unattached:
         self._roster, self._learning = roster, learning
 
     def standing(self) -> Standing:
-        """`NOTHING`: there is no state."""
+        """The version (0, 0) as state and as result: there is no state."""
         return NOTHING
 
     def installed(self, decree: Decree) -> None:

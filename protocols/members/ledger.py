@@ -56,8 +56,8 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """The entry for a change of the view of `generation`: what the life has promised and adopted in it, as in
-    `Promise`."""
+    """The entry for a change of the view of `generation`: what `life`, that of the seat, has promised and adopted in
+    it, as in `Promise`."""
 
     life: int
     generation: int

@@ -1,8 +1,6 @@
-"""Membership: which peers are in the run, agreed generation by generation.
-
-Each generation has its view, the list of members. These decide the next view (`view_change`), led by the coordinator,
-the most senior member that stays. Newcomers get in by `admission`. Members leave by `departure`, or are lost (`edges`).
-"""
+"""Membership: which peers are in the run, agreed generation by generation. Each generation has its view, the list of
+members. These decide the next view (`view_change`), led by the coordinator, the most senior member that stays.
+Newcomers get in by `admission`. Members leave by `departure`, or are lost (`edges`)."""
 
 from __future__ import annotations
 
@@ -47,7 +45,8 @@ class Membership:
         store: Store | None = None,
         invitation: Invitation | None = None,
     ) -> None:
-        """`me` gets a new life. `store` keeps promises for this peer's next process. `invitation`: a founder's."""
+        """`me`: this peer, which gets a new `life`. `store` keeps its votes for its next process; None: they are not
+        kept. `invitation`: the one with which this peer founds the run; None: there is none."""
         self.on_view: list[Callable[[View], None]] = []
         """Called with each view that this peer is in, after the attached conversation is told of it."""
         self.terms, self._channel = terms, channel
@@ -106,13 +105,13 @@ class Membership:
 
     @property
     def deserted(self) -> bool:
-        """Whether each member has said that it leaves or has finished, or has ended; also True in no view."""
+        """Whether each member, this peer included, leaves, has finished or has ended its process; True in no view."""
         gone = {*self._roster.leaving, *self._roster.finished}
         return all(peer in gone or self._channel.endpoint.has_ended(peer) for peer in self.view.ids)
 
     @property
     def finished(self) -> set[PeerId]:
-        """The members that have finished their training and stay only until all others have, too."""
+        """The members, this peer too, that have finished their training and stay only until all others have."""
         return self._roster.finished
 
     @property
@@ -126,7 +125,7 @@ class Membership:
 
     @property
     def held_off_s(self) -> float:
-        """Seconds that this peer must still wait before the others let it in, by what they said."""
+        """Seconds that this peer must still wait before the others let it in, by what they said; 0.0: none."""
         return self._admission.held_off_s
 
     @property
@@ -151,7 +150,7 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        """Whether this peer is a member of a view that has started and is not being changed."""
+        """Whether this peer is a member that stays, of a view that has started and is not being changed."""
         me, view, roster = self._roster.me.id, self._roster.view, self._roster
         return view.started and not self._change.promised and me in view.ids and roster.stays(me)
 
@@ -168,7 +167,7 @@ class Membership:
         return self._roster.only_while(condition)
 
     async def change_within(self, seconds: float) -> None:
-        """Wait for the next `notify`, but at most `seconds`."""
+        """Wait for the next `notify`, but at most `seconds`. Returns in both cases."""
         await self._roster.change_within(seconds)
 
     def notify(self) -> None:
@@ -176,7 +175,8 @@ class Membership:
         self._roster.notify()
 
     def can_spare(self, peer: PeerId, *, reserve: bool = True) -> bool:
-        """Whether the staying members can decide views without `peer` (`RunMembers.can_spare`, also for `reserve`)."""
+        """Whether the staying members can decide views without `peer`. `reserve`: only if more than two are left then;
+        ignored where `Terms.quorum` is fixed."""
         left, quorum = [other for other in self._roster.staying if other != peer], self._change.quorum
         return quorum.enough(left) and (not reserve or len(left) > 2 or quorum.fixed is not None)
 

@@ -62,7 +62,8 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Later:
     """Tells a newcomer that the sender, its contact or the coordinator, does not let it in before `seconds` are over,
-    for the reason `why`: it has to ask again then. Other members may not know of this."""
+    for the reason `why`, in words: it has to ask again then. Other members may not know of this, and may let it in
+    sooner."""
 
     seconds: float
     why: str
@@ -72,8 +73,8 @@ class Later:
 @dataclass(frozen=True, slots=True)
 class Introduce:
     """A contact tells the coordinator of the newcomer `member`; or a member that joins anew tells of itself (AskAnew).
-    `version`: the version that the newcomer holds;
-    `generation`: that of the contact's view; `votes`: as in Join; `guest`: key of the invitation through which the
+    `version`: the version of the state that the newcomer holds. `generation`: that of the contact's view, or, in an
+    answer to AskAnew, of the asking peer's. `votes`: as in Join. `guest`: key of the invitation through which the
     newcomer was admitted, "" if it needs none."""
 
     member: Member
@@ -135,7 +136,7 @@ class TooSlow:
 @dataclass(frozen=True, slots=True)
 class Propose:
     """The sender wants to lead the change of the view of `generation`. It asks the receiver, a member, to promise to
-    follow no lower `ballot`, and to commit no further result in this generation."""
+    follow no lower `ballot`, and to commit no further result in this generation. The answer is Promise."""
 
     generation: int
     ballot: int
@@ -163,7 +164,8 @@ class Promise:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The proposer, to which a quorum has promised to follow `ballot`, asks a member to adopt `decree`."""
+    """The proposer, to which a quorum has promised to follow `ballot`, asks a member to adopt `decree`. The answer is
+    Adopted, or Promise where the member waits before it adopts."""
 
     generation: int
     ballot: int
@@ -193,9 +195,9 @@ class Install:
 @message(MEMBERS)
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Asks the receiver whether the decree with this `mark` holds, of which the sender has been told; mark 0: whether a
-    view without the sender holds. `generation`: that of the sender's view. The answer is Confirmed; a peer that is in
-    another, later view tells of that view instead (Install, Stale)."""
+    """Asks the receiver whether the decree with this `mark` (a hash) holds, of which the sender has been told; mark 0:
+    whether a view without the sender holds. `generation`: that of the sender's view. The answer is Confirmed; a peer in
+    another view, later than the sender's, tells of that view instead (Install, Stale)."""
 
     generation: int
     mark: int

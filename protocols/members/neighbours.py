@@ -15,16 +15,21 @@ UNREACHABLE = "it cannot be reached from here"
 OUTSIDE = "this peer is no member itself"
 UNLINKED = "it has no link with this peer any more"
 STILL_THERE = (UNREACHABLE, OUTSIDE, UNLINKED)
-"""The reasons for which a peer that is still in the run leaves the neighbours; it may become a neighbour again in the
-same life."""
+"""The reasons for which a peer leaves the neighbours that is still in the run, or may be: it may become a neighbour
+again in the same life."""
 
 
 class Neighbours:
     """One peer's neighbours. When a neighbour is restarted under its key, that counts as one neighbour that leaves and
-    another that joins."""
+    another that joins.
+
+    A neighbour is away when this peer has lost it and it is not removed yet. The listeners of `on_away` hear of it once
+    it is clear that it stays so, and those of `on_back` when it is there again. Those of `on_joined` and `on_left` hear
+    of new and former neighbours."""
 
     def __init__(self, away: Callable[[PeerId], str | None] = lambda peer: None) -> None:
-        """`away`: as the attribute."""
+        """`away` returns why this peer has lost a neighbour that is not removed yet, for which nobody should wait;
+        None: it has not lost it. As a default no neighbour is away."""
         self.away = away
         """Why this peer has lost a neighbour that is not removed yet, for which nobody should wait; None: it has
         not."""
@@ -47,11 +52,12 @@ class Neighbours:
         return tuple(self._now.values())
 
     def there(self, peers: Iterable[PeerId]) -> list[PeerId]:
-        """Those of `peers` that are not away."""
+        """Those of `peers` for which `away` returns None now, in the same order. They need not be neighbours."""
         return [peer for peer in peers if self.away(peer) is None]
 
     def have_returned(self) -> bool:
-        """Whether neighbours that were away are back, since the last call. Either side may be far behind."""
+        """Whether a neighbour that was away has come back since the last call of this method. This peer or that one may
+        be far behind then."""
         returned, self._returned = self._returned, False
         return returned
 
@@ -74,7 +80,8 @@ class Neighbours:
                         back(member)
 
     def stay_away(self) -> None:
-        """Tell `on_away` of the neighbours that are away: too few are left to remove them."""
+        """Call `on_away` with each neighbour that the last `look` has found away and that still is, once until it is
+        back. To be called when too few members are left to remove them."""
         for peer, told in self._away.items():
             if told != (member := self._now[peer]).life and (why := self.away(peer)) is not None:
                 self._away[peer] = member.life
@@ -100,8 +107,9 @@ def _among(known: dict[PeerId, Member], member: Member) -> bool:
 
 
 def of_view(roster: Roster, removals: Removals) -> Neighbours:
-    """Neighbours that follow the roster's views: the members of the present view that this peer reaches, and none while
-    it is not a member itself. `removals`: from these the reason is taken for which a neighbour has left."""
+    """Neighbours that follow the roster's views: the other members of the present view that it does not list as apart
+    from this peer, and none while this peer is not a member itself. A neighbour that is `gone` in the roster stays one
+    until the next view, and is away. `removals`: from these the reason is taken for which a neighbour has left."""
     neighbours, seen = Neighbours(lambda peer: gone.why if (gone := roster.gone.get(peer)) else None), NOBODY
 
     def why_left(member: Member) -> str:

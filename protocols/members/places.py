@@ -1,8 +1,8 @@
 """Places: which learners give way to newcomers when a view is full.
 
 The holder of an invite can fill a view with learners that never fetch the state. Hence a peer that has been a learner
-for `_SAFE_PATIENCES` may lose its place to a newcomer. Learners that have never reported a state go first, and of these
-the one that came first. A learner that gave way may join again; by then others have had a place.
+for 16 patiences may lose its place to a newcomer. Learners that have never reported a state go first, and of these the
+one that came first. A learner that gave way may join again; by then others have had a place.
 On failure: every peer knows since when a learner has been in its views; only the coordinators to which the learner has
 reported know that it holds a state.
 """

@@ -89,8 +89,9 @@ class Inviter(Protocol):
         ...
 
     async def replace(self, invitation: Invitation | None) -> None:
-        """Replace the run's invitation by `invitation` (None: by none), and return when this is done. Raises
-        MembershipError."""
+        """Replace the run's invitation by `invitation` (None: by none). A `Membership` returns when a view has it, and
+        raises MembershipError when the members do not agree on it in time; a `SwimMembership` returns at once, and the
+        other peers are told."""
         ...
 
 

@@ -1,16 +1,16 @@
 """Postponed questions: a member that leads changes without being the coordinator is heeded later from try to try.
 
 Every ballot keeps all members from committing. Two members may each take themselves for the coordinator for as long as
-a link is broken. So a member may propose `_FREE` times per hour at once, and has to wait longer each time after that,
-up to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
+a link is broken. So a member may propose four times per hour at once, and has to wait longer each time after that, up
+to a patience. Only its last question waits. As soon as it becomes the coordinator, it is heeded.
 
 Such a member may lie, and a decree that many have adopted binds the coordinator, too (`binding`). So the coordinator
 has the time to lead instead, if it is heard and was not caught lying (`echoes`): a decree of another member is adopted
-`_YIELDS` intervals after its ballot was promised, and not if the coordinator has led under a higher ballot by then. The
+three intervals after its ballot was promised, and not if the coordinator has led under a higher ballot by then. The
 coordinator hears of the change after an interval (`reminders`), and waits another one itself. It adopts the other's
 decree at once: a quorum may have lost it, and one member's adoption binds nobody in a view of four or more.
 
-The first `_FREE` decrees of a member within an hour need not wait so, if they go on from a version that this member
+The first four decrees of a member within an hour need not wait so, if they go on from a version that this member
 holds: the next member in seniority leads to remove a coordinator that is heard, but is too slow or hangs, and that
 coordinator would lead instead for ever.
 
@@ -39,7 +39,7 @@ which an honest proposer no longer waits for the answer."""
 
 class _Heeded(NamedTuple):
     """A question that was heeded: its ballot; when, on the loop's clock; whether its sender has led more often than
-    `_FREE` allows."""
+    the four times an hour that are free."""
 
     ballot: int
     at_s: float
@@ -64,9 +64,11 @@ class Postponed:
         roster.on_news.append(self._heed_coordinator)
 
     def too_often(self, envelope: Envelope, promised: int) -> bool:
-        """Put a question off if its ballot is above the `promised` one, and its sender is not the coordinator as far as
-        this member knows, and has led too often recently. Returns whether it was put off. `courtesy_s` becomes shorter
-        at the same rate."""
+        """Put a question off if its ballot is above the `promised` one, its sender is not the coordinator as far as
+        this member knows, and that sender has led too often recently. Returns whether it was put off. A question with
+        such a ballot that is not put off sets `courtesy_s`, the time for which this member, as coordinator, lets
+        another lead before it leads itself: the longer the sender has to wait for its next question, the shorter. A
+        question of the coordinator sets it back to an interval."""
         sender, now = envelope.sender, asyncio.get_running_loop().time()
         if sender == self._roster.coordinator:
             self.courtesy_s = self._channel.endpoint.interval_s
@@ -87,7 +89,8 @@ class Postponed:
     def must_yield(self, envelope: Envelope, liars: Set[PeerId], *, known: bool) -> bool:
         """Put a request to adopt off if the coordinator, as far as this member knows, is a third member that has not
         had the time to lead since the ballot was heeded (`too_often`), is heard, and is none of the known `liars`.
-        `known`: this member holds the version from which the decree goes on. Returns whether it was put off."""
+        `known`: this member holds the version from which the decree goes on; then a ballot among the first four of its
+        sender in an hour is not put off. Returns whether it was put off."""
         coordinator, endpoint = self._roster.coordinator, self._channel.endpoint
         heeded = self._heeded.get(envelope.sender)
         if coordinator is None or coordinator in (envelope.sender, self._roster.id, *liars) or heeded is None:
@@ -101,21 +104,23 @@ class Postponed:
         return True
 
     def put_off(self, envelope: Envelope, seconds: float) -> None:
-        """Handle a question after so many seconds, in place of an earlier one of its sender that still waits."""
+        """Have `handle` called with the question after so many seconds. An earlier question of the same sender that
+        still waits is dropped."""
         again = partial(self._channel.resume, envelope, self._handle)
         if (before := self._waiting.get(envelope.sender)) is not None:
             before[0].cancel()
         self._waiting[envelope.sender] = asyncio.get_running_loop().call_later(seconds, again), again
 
     def heed_all(self) -> None:
-        """Handle all questions soon, after the code that runs now, because another view holds here."""
+        """Have `handle` called with all questions that wait, right after the code that runs now, because another view
+        holds here. The record of the questions heeded in the view before is dropped (`stop`)."""
         waiting = [again for _, again in self._waiting.values()]
         self.stop()
         for again in waiting:
             asyncio.get_running_loop().call_soon(again)
 
     def stop(self) -> None:
-        """Drop all questions."""
+        """Drop all questions that wait, and the record of those that were heeded in this view."""
         for timer, _ in self._waiting.values():
             timer.cancel()
         self._waiting.clear()

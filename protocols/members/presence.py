@@ -60,7 +60,8 @@ class Presence:
         return self._members.on_view
 
     def went(self, role: str) -> Removal | None:
-        """The latest removal of a member with this role; None: there was none, or it is not kept any more."""
+        """The latest removal of a member with this role, whether it was lost or has left; None: there was none, or it
+        is not kept any more."""
         return next((one for one in reversed(self._members.removals) if one.role == role), None)
 
     async def leave(self, why: str) -> None:
@@ -82,7 +83,7 @@ class Presence:
     @property
     def late(self) -> bool:
         """Whether the run had begun before this peer came. Known from the first view on that has this peer, within
-        `on_view` too."""
+        `on_view` too; True before."""
         return self._first is None or self._members.me.id not in self._first.ids
 
     def _on_view(self, view: View) -> None:
@@ -91,7 +92,7 @@ class Presence:
 
     async def view(self) -> View:
         """Wait until the run has begun and this peer is a member, joining again if need be, and return the present
-        view. Raises MembershipError; NoQuorum after `Terms.give_up_after_s`."""
+        view. Raises MembershipError; NoQuorum when this takes longer than `Terms.give_up_after_s` (None: no limit)."""
         members = self._members
         async with self._inside:
             try:
@@ -127,6 +128,7 @@ class Presence:
         await self._members.change_within(self._interval_s)
 
     async def finish(self) -> None:
-        """Tell the others that this peer has finished, and wait until all have. Returns without an error, and without
-        joining again, if the others go on without this peer or the membership fails."""
+        """Tell the others that this peer has finished, and wait until all members that stay and that it can reach have.
+        Returns without an error, and without joining again, if the others go on without this peer or the membership
+        fails."""
         await self._members.finish()

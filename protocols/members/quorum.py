@@ -70,9 +70,9 @@ class Quorum:
         return f"{left}, {self.needed} are needed to go on; {fewer}"
 
     def has_base(self, decree: Decree) -> bool:
-        """Whether a peer of the decree's view holds the decree's base, and this is not older than the present base:
-        otherwise the change would undo a commit. Returns True without a check before the run has started, and where a
-        fixed quorum below a majority does not guarantee this."""
+        """Whether a peer of the decree's view holds the decree's base, the version from which all go on, and that is
+        not older than the present base: otherwise the change would undo a commit. Returns True without a check before
+        the run has started, and where a fixed quorum below a majority does not guarantee this."""
         roster, view = self._roster, self._roster.view
         if not view.started or (self.fixed is not None and self.fixed < view.majority()):
             return True

@@ -17,7 +17,7 @@ out, and all others wait for that member without end. There are four cases:
 
 Cost: none where the coordinator leads and tells all within a patience. Two small messages for each member that follows
 another than the coordinator for an interval, and again each patience. One for each member that has been in a view for a
-patience. The view, for each newcomer, as often as `_TOLD_BY_EACH` says. For each member that a change leaves behind, a
+patience. The view, for each newcomer, three times. For each member that a change leaves behind, a
 question to each of its partners and each patience, and the view as the answer of those that are in a later one.
 """
 
@@ -62,8 +62,9 @@ class Reminders:
         """The timer after which the member that told of the view is told so; None: no other told of it."""
 
     def follow(self, decree: Decree, teller: PeerId, newcomers: Set[PeerId]) -> None:
-        """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so a patience
-        later. The next few of the `newcomers` are told of the view now."""
+        """Note that this peer has gone on to the view of `decree` by the word of `teller`, which is told so (Behind) a
+        patience later. The view is sent now to those of the `newcomers` that are among the next three peers after this
+        one."""
         for peer in decree.view.after(self._roster.id, _TOLD_BY_EACH):
             if peer in newcomers:
                 self._channel.post(peer, Install(decree))

@@ -42,7 +42,7 @@ class Removal:
 
 
 class RemovalLog(list[Removal]):
-    """The latest `_KEPT` removals that one peer has seen, in order."""
+    """The latest 1024 removals that one peer has seen, the oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RemovalLog(list[Removal]):
         """The number of removals so far, including those no longer kept."""
 
     def add(self, removal: Removal) -> None:
-        """Append `removal`, and drop the oldest one if more than `_KEPT` are kept."""
+        """Append `removal`, count it, and drop the oldest one if more than 1024 are kept."""
         self.append(removal)
         self.ever += 1
         del self[:-_KEPT]

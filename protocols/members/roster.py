@@ -23,8 +23,8 @@ TRY_FOR = 4
 
 
 class Roster(Waiting):
-    """The present view, and which of its members are gone, leaving or finished, as far as this peer knows. The
-    listeners of `on_news` are called whenever a peer comes, goes or is lost."""
+    """The present view, and which of its members are gone (lost, suspected or joining anew), leaving or finished, as
+    far as this peer knows. The listeners of `on_news` are called whenever a peer comes, goes or is lost."""
 
     def __init__(self, channel: Channel, me: Member, invitation: Invitation | None = None) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Roster(Waiting):
 
     @property
     def alive(self) -> list[PeerId]:
-        """Members that are not gone."""
+        """Members of the view, this peer included, that are not `gone`, in the view's order."""
         return [peer for peer in self.view.ids if peer not in self.gone]
 
     @property
@@ -121,13 +121,13 @@ class Roster(Waiting):
         return 0 < len(self.staying) < len(self.view.ids)
 
     def suspect(self, peer: PeerId, why: str) -> None:
-        """Mark a member as gone, so that the next view removes it, and tell the coordinator why. It may join again."""
+        """Mark another member as gone, unless it is, and tell the coordinator. Once removed, it may join again."""
         if peer in self.others and peer not in self.gone:
             self.gone[peer] = Gone(why, asyncio.get_running_loop().time())
             self.news()
 
     def answers(self, peer: PeerId, *, former: bool) -> None:
-        """Note that a member has answered: it is no longer `gone`, unless it is a newcomer. `former`: it was restarted,
+        """Note that a member has answered: it is no longer `gone`, unless it joins anew. `former`: it was restarted,
         and votes on behalf of its former life; its vote counts, but it is `gone` for as long as the view holds."""
         if former and not (peer in self._former and peer in self.gone):
             self._former.add(peer)
@@ -163,7 +163,7 @@ class Roster(Waiting):
             self.notify()
 
     def dismiss_lost(self) -> None:
-        """Forget newcomers that were lost before they were let in; they may ask again."""
+        """Forget newcomers whose link was lost before they were let in; they may ask again."""
         for peer in [peer for peer in self.newcomers if self._endpoint.is_lost(peer) is not None]:
             del self.newcomers[peer]
 
@@ -286,7 +286,7 @@ class Roster(Waiting):
         self.suspect(peer, _ANEW)
 
     def gave_up(self, peer: PeerId) -> None:
-        """Record that `peer` has told that it joins anew, and end the link on which it told so."""
+        """Record that `peer` has told (Anew) that it joins anew, and end the link on which it told so."""
         self._endpoint.forget(peer)
         self.newcomers.pop(peer, None)
         self.learned.pop(peer, None)

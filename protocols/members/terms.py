@@ -13,10 +13,10 @@ class Terms:
     `run`: its name; only peers of the same run meet. `layout`, `model`: the digest and the description of the model
     that they train; `source`: where the model is written, in words: "task file" or "script". `founders`: how many peers
     must gather before the run starts; `servers`: how many of them have a role, such as that of a server. `quorum`: how
-    many members are enough to go on; None: more than half. `give_up_after_s`: seconds to wait for members out of reach
-    when too few are left to decide a view; None: no limit. `ends_together`: the run is over as soon as one member has
-    finished; False: each finishes by itself, and the run is over when all have. `trains_on`: members train on where too
-    few are left to decide a view; False: they wait.
+    many members are enough to decide a view once the run has started; None: more than half. `give_up_after_s`: seconds
+    to wait for members out of reach when too few are left to decide a view, or to keep trying to join again; None: no
+    limit. `ends_together`: the run is over as soon as one member has finished; False: each finishes by itself, and the
+    run is over when all have. `trains_on`: members train on where too few are left to decide a view; False: they wait.
     """
 
     run: str
@@ -31,7 +31,8 @@ class Terms:
     trains_on: bool = False
 
     def other_model(self, model: str) -> str:
-        """The refusal of a newcomer with another layout. `model`: the description of its model."""
+        """The reason, in words, for which a newcomer whose model has another layout is refused. `model`: the
+        description of the newcomer's model."""
         return f"the models have different layouts: {model}, {self.model}; is it the same {self.source}?"
 
     @property
@@ -41,5 +42,6 @@ class Terms:
 
     @property
     def limit_in_words(self) -> str:
-        """A clause for the user that tells `give_up_after_s`; "" for None."""
+        """A clause for the user, such as " for at most 30 s", with a space before it; "" if `give_up_after_s` is
+        None."""
         return "" if self.give_up_after_s is None else f" for at most {self.give_up_after_s:g} s"

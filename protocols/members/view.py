@@ -31,10 +31,11 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A peer as a view lists it. `address`: where it is dialled, or `NOWHERE`. `since`: the generation in which it
-    became a member, or a learner; the most senior member that stays coordinates (`View.by_seniority`). `machine`: peers
-    that can share memory on one machine have the same value; "": this one cannot. `life`: a random number that each
-    process draws, and draws anew when it joins anew: a new life is not bound by the promises of the former one."""
+    """A peer as a view lists it. `address`: where it is dialled; `NOWHERE`: it cannot be. `since`: the generation in
+    which it became a member, or a learner; the most senior member that stays coordinates (`View.by_seniority`).
+    `machine`: peers that can share memory on one machine have the same value; "": this one cannot. `life`: a random
+    number that each process draws, and draws anew when it joins anew: a new life is not bound by the promises of the
+    former one."""
 
     id: PeerId
     name: str
@@ -60,7 +61,7 @@ class Member:
 
     @property
     def nbytes(self) -> int:
-        """The approximate size of this member in a message."""
+        """The approximate size of this member in a message, in bytes."""
         texts = (self.id, self.name, self.address, self.machine)
         return _MEMBER_BYTES + self.attributes.nbytes + sum(len(text.encode()) for text in texts)
 
@@ -99,7 +100,9 @@ class View:
 
     def group(self, me: PeerId) -> Group:
         """The members as a group for collectives, in which the rank is that of the peer `me` (-1: it is no member). The
-        members' capacities are its bandwidths. Groups are cached, because a group caches the shares of its vectors."""
+        generation is its epoch, the members' capacities are its bandwidths, and the learners are expected in the next
+        group (any peer before the run has started). Groups are cached, because a group caches the shares of its
+        vectors."""
         if me not in self._groups:
             self._groups[me] = self._group(me)
         return self._groups[me]
@@ -263,8 +266,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """Event for a simulation's checkers: this peer goes on to a view as so many members have adopted its decree
-    (`agree`) of those that it waits for (`reached`), itself among them where it is a member, or has adopted it."""
+    """Event for a simulation's checkers: this peer goes on to a view because enough members have adopted its decree.
+    `reached`: the number of members whose word counts, with this peer if it is a member. `agree`: how many of them have
+    adopted the decree or are in its view, with this peer if it has adopted the decree."""
 
     reached: int
     agree: int

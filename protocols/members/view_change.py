@@ -73,7 +73,7 @@ class Change:
         standing: Callable[[], Standing],
         take: Callable[[Decree, PeerId], None],
     ) -> None:
-        """`take` is called with a decree that holds, and with the peer that said so."""
+        """`standing`: this peer's versions. `take` is called with a decree that holds, and the peer that says so."""
         self._channel, self._roster, self._terms = channel, roster, terms
         self.quorum, self._take, self._ledger = quorum, take, ledger
         self.reminders = Reminders(channel, roster)
@@ -109,7 +109,7 @@ class Change:
         return self.acceptor.promised
 
     def begin(self, decree: Decree | None) -> None:
-        """Start afresh in the view of `decree`, in which nothing is promised yet. None: it joins anew."""
+        """Start afresh in the view of `decree`, in which nothing is promised yet. None: this peer joins anew."""
         self.occasion.begin()
         self.reminders.stop()
         self.acceptor.begin(decree)
@@ -118,7 +118,7 @@ class Change:
         self._denials.clear()
 
     def consider(self) -> None:
-        """If this peer is the coordinator, and there is a reason for a change, lead one."""
+        """Begin to lead a change, if this peer is the coordinator, leads none, and there is a reason for one."""
         if self._leading is None and self._due():
             self._leading = asyncio.create_task(self._lead(self._roster.view), name="membership change")
             self._leading.add_done_callback(self._led)
@@ -190,8 +190,8 @@ class Change:
         me, self._answered = self._roster.id, {self._roster.id}
         self._took_s, self._ballot = 0.0, (self.promised // RANKS + 1) * RANKS + view.ids.index(me)
         self._promises = {me: self.acceptor.promise(self._ballot)}
-        if not await self._ask(Propose(view.generation, self._ballot), self._promises):
-            return None
+        if not await self._ask(Propose(view.generation, self._ballot), self._promises) or self.promised > self._ballot:
+            return None  # also if it promised a rival while its promise was written: it could not adopt its own decree
         self._answered = {*self._promises}
         if not self.quorum.enough(self._promises):
             return False

@@ -13,7 +13,8 @@ TELL_EVERY_S = 30.0
 
 class Waiting:
     """A peer's conditions that are waited for. Code that changes anything on which a condition may depend calls
-    `notify`."""
+    `notify`. The listeners of `on_waiting` hear the reason when this peer waits for absent peers; those of `on_short`
+    are called when it trains on in place of waiting."""
 
     def __init__(self) -> None:
         self.failed: Exception | None = None
@@ -72,9 +73,9 @@ class Waiting:
 
     @contextlib.asynccontextmanager
     async def only_while(self, condition: Callable[[], bool]) -> AsyncIterator[None]:
-        """Context whose body is cancelled as soon as `condition` does not hold; it then ends without an error. The
-        condition is tested at once, and again on each `notify`. Raises the error of `failed`, at the beginning or at
-        the end."""
+        """Context whose body is cancelled as soon as `condition` does not hold, or `failed` is set. The condition is
+        tested at once, and again on each `notify`. Ends without an error in the first case; raises the error of
+        `failed` in the second, also if it is set at the beginning."""
         if self.failed is not None:
             raise self.failed
         limit = asyncio.timeout(None if condition() else 0.0)

@@ -42,7 +42,8 @@ Before = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Enlistment(NamedTuple):
-    """The `clock` from which a worker takes part, and the highest that it had in a range `before`."""
+    """The `clock` from which a worker takes part, and in `before` the highest clock that it had in any range before it
+    was enlisted."""
 
     clock: int
     before: int
@@ -68,9 +69,9 @@ class Client:
         """Set when an exchange is over."""
 
     async def enlist(self, clock: int, *, resumed: bool = False) -> Enlistment:
-        """Tell the servers that this worker takes part from `clock` on. Where the other workers are further, they give
-        it a later clock, so that none has to wait for it; if the run is `resumed`, only where the consistency bounds
-        how far the others may be ahead. Raises as `at_most`."""
+        """Tell the servers that this worker takes part from `clock` on; FOREVER: that it takes no more steps. Where the
+        other workers are further, the servers give it a later clock, so that no other has to wait for it; if the run is
+        `resumed`, only where the consistency bounds how far the others may be ahead. Raises as `at_most`."""
         self._reading = None
         first = await self._enlisted(clock, resumed)
         if first.clock == clock:

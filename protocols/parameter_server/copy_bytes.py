@@ -24,8 +24,9 @@ def nbytes_of(copy: Copy) -> int:
 
 
 def fill(copy: Copy, at: int, payload: Buffer) -> int:
-    """Write `payload`, the bytes of a copy from `at` on, into `copy`. Returns the number of bytes that it has then.
-    Raises ValueError when there are more than the copy has, or none although some are due."""
+    """Write `payload`, the bytes of a copy from `at` on, into `copy`. Returns the number of bytes that are there then:
+    `at` + those of `payload`. Raises ValueError when there are more than the copy has, or none although some are
+    due."""
     due = nbytes_of(copy)
     if not at + len(payload) <= due or (due and not len(payload)):
         raise ValueError(f"it has {at + len(payload)} bytes, due are {due}")

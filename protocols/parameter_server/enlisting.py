@@ -1,4 +1,4 @@
-"""Enlisting: the clock from which a worker takes part in a range."""
+"""Enlisting: the clock, which is the number of its last push, from which a worker takes part in a range."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from .store import Copy
 
 
 def first_clock(copy: Copy, worker: PeerId, asked: int, reached: int, resumed: Consistency | None) -> int:
-    """The clock from which `worker` takes part. It is not below that of the slowest other worker, because that one
-    would have to wait for it, and not below that of the worker's last push; but not above the number of entries,
-    because a clock beyond that was only claimed, perhaps by a liar. Where no other takes part now, it is not below any
-    worker's, also in the runs before this one (`reached`): it goes on from there, and those that come back would be
-    ahead of it by more than the bound; but not above the number of updates, perhaps after a liar that is gone. A clock
-    beyond these numbers was no lie where this copy is of an older checkpoint than the worker's, and in `softsync`,
-    where an update has several pushes: the newcomer then takes more steps. A worker that asks again, for the clock that
-    another range has given it, gets that clock. `resumed`: the consistency of a resumed run, in which a worker goes on
-    from its own clock, as far as that allows; None: the worker is a new one."""
+    """The clock from which `worker` takes part: the highest of the clock that it has `asked` for, the number of its
+    last push (unless that was its end, FOREVER), and a least clock. The least clock is that of the slowest other worker
+    that takes part, because the others would have to wait for a slower one; but not above the number of the copy's
+    entries, because a clock beyond that was only claimed, perhaps by a liar. Where no other takes part now, it is the
+    highest clock of any worker, also in the runs before this one (`reached`), because those that come back would be
+    ahead of a lower one by more than the bound; but not above the number of updates, perhaps after a liar that is gone.
+    A clock beyond these numbers was no lie where this copy is of an older checkpoint than the worker's, and in
+    `softsync`, where an update has several pushes: the newcomer then takes more steps. The least clock is 0 before the
+    first update, and for a worker that takes part already: it asks again, for the clock that another range has given
+    it. `resumed`: the consistency of a resumed run, in which the least clock is lower, so that a worker goes on from
+    its own one as far as the consistency allows; None: the worker is a new one."""
     known = copy.clocks.get(worker, 0)
     others = [clock for one, clock in copy.counted().items() if one != worker]
     furthest = max((clock for clock in copy.clocks.values() if clock < FOREVER), default=0)

@@ -1,4 +1,6 @@
-"""The events of the parameter server, for the checkers of a simulation."""
+"""The events of the parameter server, for the checkers of a simulation. A range is a slice of the model's vector, or a
+block of rows of a table. Of a server's copy of it the `version` counts the changes, and the `term` is the generation of
+the view in which its servers last agreed on it. A clock is the number of a worker's last push."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Exchanges: a worker's questions about all ranges to the servers that hold them. An exchange that breaks off with a
-change of the view is taken up in the next view.
+"""Exchanges: a worker's questions about all ranges to the servers that hold them. (A range is a slice of the model's
+vector or a block of rows of a table; its chain is the servers that hold its copies, from head to tail.) An exchange
+that breaks off with a change of the view is taken up in the next view.
 
 A worker asks each server for as many ranges at a time as suit the link, and has few questions open with each, so a
 server holds little for it. Nothing here is a task while all goes well: tasks would be most of a small exchange's cost.
@@ -71,8 +72,9 @@ class Exchanges:
         presence.on_change.append(self._look)
 
     def begin(self, ask: Ask, shares: Shares, over: Callable[[], None], *, tail: bool) -> Exchange:
-        """Begin an exchange: `ask` one server of each range, the tail of its chain if `tail`, else its head; in later
-        views about what is unanswered. `over` is called at the end or failure. `shares`: the rows asked about."""
+        """Begin an exchange with one server of each range, the tail of its chain if `tail`, else its head, and in later
+        views about the ranges still unanswered. `ask` makes the questions. `over` is called at the end or failure.
+        `shares`: the rows asked about."""
         self.open[exchange := Exchange(self, ask, shares, over, tail=tail)] = None
         exchange.begin()
         return exchange
@@ -92,7 +94,8 @@ class Exchanges:
         return {*range(len(self._keys))}
 
     def by_server(self, view: View, left: set[int], *, tail: bool) -> dict[PeerId, list[int]]:
-        """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head."""
+        """The ranges in `left` by the server to ask: in `view` the range's tail if `tail`, else its head. Empty without
+        servers."""
         of: defaultdict[PeerId, list[int]] = defaultdict(list)
         placement = self.placement(view)
         for number in sorted(left):

@@ -35,8 +35,9 @@ _NAME = "parameter_server/residual"
 
 @dataclass(slots=True)
 class Residual:
-    """What the filters of one worker have kept back: of the vector's trained elements `vector` [m] (None: nothing), and
-    by table the values [rows, width] of all its `rows`, which are 0 where nothing waits; no entry: nothing waits."""
+    """The changes that the filters of one worker have kept back: of the vector's trained elements `vector` [m] (None:
+    nothing), and by table the values [rows, width] of all its `rows`, which are 0 where nothing waits; no entry:
+    nothing waits."""
 
     vector: Tensor | None = None
     rows: dict[str, Tensor] = field(default_factory=dict)
@@ -75,9 +76,10 @@ class Filtering:
         self, pushed: Pushes, pulled: Values, residual: Residual, rate: float, seed: int, *, seq: int, last: bool
     ) -> tuple[Pushes, int]:
         """The push to send in place of `pushed`, and the number of elements that are kept back or forgotten. `pulled`:
-        the values from which its steps began, with the same rows; `rate`, `seed`: see `Push`. `seq`: its number.
-        `residual` is changed: it loses what is sent and gets what is kept back. The worker's `last` push is not
-        filtered, and has all that waits. Raises ValueError as `Filters.apply`."""
+        the values from which its steps began, with the same rows; `rate`, `seed`: see
+        `aggregation.filters.filter.Push`. `seq`: the number of the push. `residual` is changed: it loses what is sent
+        and gets what is kept back. The worker's `last` push is not filtered, and has all that waits. Raises ValueError
+        as `Filters.apply`."""
         trained, waited = pushed.vector[: self._parameters], residual.vector
         if last:
             sent, residual.vector, held, coded = trained if waited is None else trained + waited, None, 0, {}

@@ -1,4 +1,5 @@
-"""The pushes that the head of a range has gathered for its next update."""
+"""The pushes that the head of a range, the first of the servers that hold copies of it, has gathered for its next
+update. A worker's clock in a range is the number of its last push."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def _over(total: Piece, divisor: float) -> Piece:
 
 
 def after(times: int, then: Told) -> Told:
-    """A function that calls `then` at its own call number `times`, with the last pusher that it was called with."""
+    """A function that calls `then` once, at its own call number `times`, with the last pusher other than "" that it was
+    called with; "": there was none."""
     left, last = times, ""
 
     def told(latest: PeerId) -> None:

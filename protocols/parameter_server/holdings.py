@@ -1,5 +1,5 @@
-"""Holdings: a server answers the heads of a new view which copies of ranges it holds, and sends them copies that they
-fetch."""
+"""Holdings: a server tells the heads of a new view, which are the first servers of the ranges' chains, which copies of
+ranges it holds, and sends them copies that they fetch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tenure import Tenure
 
 
 class Answers:
-    """One server's answers to `Survey` and `Fetch`."""
+    """One server's answers to `Survey` (which copies it holds) and `Fetch` (the bytes of one copy)."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure) -> None:
         self._channel, self._store, self._tenure = channel, store, tenure

@@ -174,7 +174,7 @@ class Intake:
         return groups
 
     def _gathering(self, ranges: tuple[int, ...]) -> Gathering:
-        """What is gathered for these ranges, and for no others (`_part`)."""
+        """The gathering for these ranges, and for no others (`_part`)."""
         if (gathering := self._gathered.get(ranges[0])) is None:
             gathering = Gathering(ranges)
             self._gathered |= dict.fromkeys(ranges, gathering)
@@ -291,7 +291,7 @@ class Intake:
             self.on_update()  # after the answers, for which workers wait
 
     def _alike_ones(self, ranges: Sequence[int]) -> Iterator[Gathering]:
-        """What is gathered for these ranges, parted where the copies are alike no longer."""
+        """The gatherings for these ranges, parted where the copies are alike no longer."""
         gatherings = {id(one): one for number in ranges if (one := self._gathered.get(number)) is not None}
         for gathering in gatherings.values():
             own = gathering.ranges

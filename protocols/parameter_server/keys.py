@@ -98,7 +98,7 @@ class Keys:
             raise ValueError(f"the tables have {len(self.blocks)} blocks of rows, servers hold at most {BLOCKS_MAX}")
 
     def row_bytes(self, width: int) -> int:
-        """The bytes of a row of so many elements in a message."""
+        """The bytes of a row of `width` elements in a message, with the row's number (4 bytes)."""
         return WIRE_INDEX.itemsize + width * self.dtype.itemsize
 
     def piece_bytes(self, range: int, rows: int) -> int:
@@ -116,12 +116,12 @@ class Keys:
 
     def coded(self, range: int) -> int:
         """The number that a message has in place of a number of rows for a range of the vector that the codec has
-        encoded (`sparse`)."""
+        encoded (`sparse`): 2 + the number of its elements."""
         return 2 + self._sizes[range]
 
     def coded_rows(self, range: int, rows: int) -> int:
         """The number that a message has in place of `rows` for a block of which the codec has encoded so many rows, at
-        least 1."""
+        least 1: the number of all rows of the block + `rows`."""
         return self.blocks[range].rows + rows
 
     def rows(self, range: int, told: int) -> int:
@@ -133,7 +133,8 @@ class Keys:
         return len(self.parts) + len(self.blocks)
 
     def name(self, range: int) -> str:
-        """A range's name in records: its number, or the table's name and the block's first row."""
+        """A range's name in records: its number, or for a block the table's name and the block's first row, as in
+        `words/3`."""
         block = self.blocks.get(range)
         return str(range) if block is None else f"{block.table.name}/{block.first}"
 
@@ -144,7 +145,7 @@ class Keys:
         return (self._sizes[range],)
 
     def size(self, range: int) -> int:
-        """The elements of a range."""
+        """The number of elements of a range."""
         return self._sizes[range]
 
     def is_buffer(self, range: int) -> bool:
@@ -154,11 +155,12 @@ class Keys:
 
     def kind(self, range: int) -> int:
         """A number by which ranges are grouped: one operation may update ranges of equal kind together. All ranges of
-        parameters have one kind, all of averaged buffers another, and all blocks of one table a third."""
+        parameters have one kind, all of averaged buffers another, and the blocks of each table one of their own."""
         return self._kinds[range]
 
     def place(self, range: int) -> int:
-        """The place of a block's first row, where the blocks of its table stand one behind the other."""
+        """The place of a block's first row, where the blocks of its table stand one behind the other: the number of
+        rows in the blocks before it."""
         return self._places[range]
 
     def placed(self, ranges: Sequence[int], counts: Sequence[int], ids: Tensor) -> Tensor:

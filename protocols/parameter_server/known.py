@@ -1,4 +1,5 @@
-"""A worker's knowledge of the chains that have settled, which it tells the heads of ranges in each new view."""
+"""A worker's knowledge of the chains that have settled, which it tells the heads of ranges in each new view. A chain,
+the servers that hold a range, head first, has settled once all of them have the same copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lost ranges: what a worker makes of answers that cannot be of the model that it knows."""
+"""Lost ranges: a worker finds, by the numbers in an answer, that all copies of a range (a slice of the model's values)
+were lost."""
 
 from __future__ import annotations
 

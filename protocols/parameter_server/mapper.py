@@ -52,8 +52,8 @@ class Mapping:
 
 @dataclass(slots=True)
 class _Step:
-    """What this worker has done in the present step. `mapped`: the partitions; `began_s`: when it had mapped the last
-    of them; `waits`: how often it has waited long for the end of the step."""
+    """This worker's part of the present step. `mapped`: the partitions; `began_s`: when it had mapped the last of them;
+    `waits`: how often it has waited long for the end of the step."""
 
     mapped: set[int] = field(default_factory=set)
     waits: int = 0

@@ -31,7 +31,7 @@ _control = message(PARAMETER_SERVER)
 @dataclass(frozen=True, slots=True)
 class Enlist:
     """From a worker to the heads of `ranges`: it takes part from `clock` on, or from a later clock that the head gives
-    it. FOREVER: it takes no more steps. `resumed`: the run begins again, and `clock` is that of the worker's
+    it. `clock` FOREVER: it takes no more steps. `resumed`: the run begins again, and `clock` is that of the worker's
     checkpoint."""
 
     ask: int
@@ -146,8 +146,8 @@ class Apply:
     """From a server to the next one in the chain of `ranges`: one entry, which is a change of values or clocks, for
     each range. `versions`: of each range after its entry. Each entry sets the clocks of `workers`: `clocks` has those
     of the first range, then those of the next. `joins`: the workers take part from now on. `updates`: the payload is
-    what the server function applies to each range; else there is none, and the entries change only clocks. `order`: the
-    coordinator's order, as numbers; empty: none."""
+    what the server function applies to each range; else there is none, and the entries change clocks, and values only
+    by an `order`. `order`: the coordinator's order, as numbers; empty: none."""
 
     ask: int
     epoch: int

@@ -36,7 +36,8 @@ class Options:
 
     def pushed(self, change: Pushes, learning_rate: float) -> Pushes:
         """The push for a `change` of local steps: the change itself, or, for a server function that takes gradients,
-        its trained part and its rows divided by -`learning_rate`. Raises ValueError if that rate is not above 0."""
+        its trained part and its rows divided by -`learning_rate`. Raises ValueError if such a function gets a rate that
+        is not above 0."""
         if self.function.takes == "change":
             return change
         if not learning_rate > 0:

@@ -37,7 +37,7 @@ _FORM = Form(torch.empty(1, dtype=torch.uint8).expand(PAYLOAD_BYTES_MAX), SLOTS,
 
 @dataclass(slots=True, eq=False)
 class _Laid:
-    """What lies in a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has;
+    """The content of a slot: its `number` and size, and its receivers `to`. `of`: the tensors whose elements it has;
     none: only one receiver gets it."""
 
     number: int
@@ -51,7 +51,8 @@ class _Laid:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A parcel as its receiver finds it: its `payload`, uint8 [b], in the shared memory, for reading only."""
+    """A parcel as its receiver finds it: its `payload`, uint8 [b], in the shared memory, for reading only.
+    `lent.intact`: it has not been written over since."""
 
     payload: Tensor
     lent: Lent
@@ -99,9 +100,10 @@ class Parcels:
 
     def put(self, to: PeerId, payload: Sequence[Buffer], of: Sequence[Tensor] = ()) -> int:
         """Write these bytes to this peer's board, for the peer `to` to read. Returns the parcel's number on the board,
-        which the message to `to` tells; 0: nothing is written, and the bytes have to go over the link. `of`: the
-        tensors whose elements they are, which do not change any more; if they are on the board already, that parcel is
-        used again. Empty: no other peer gets the same."""
+        which the message to `to` tells; 0: nothing is written, and the bytes have to go over the link, because they are
+        fewer than 32 KiB, `to` cannot read the board (yet), or no place is free. `of`: the tensors whose elements they
+        are, which do not change any more; if they are on the board already, that parcel is used again. Empty `of`: no
+        other peer gets the same."""
         if to not in self._near or (nbytes := sum(map(len, payload))) < _BYTES_MIN:
             return 0
         self._boards.meet([to])

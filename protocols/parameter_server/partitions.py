@@ -17,14 +17,14 @@ PARTITIONS_MAX = 2048
 
 
 def names_of(count: int) -> tuple[str, ...]:
-    """The names of `count` partitions, by which ranges keep their clocks."""
+    """The names of `count` partitions ("partition 0" and so on), by which ranges keep their clocks."""
     return tuple(f"partition {number}" for number in range(count))
 
 
 def mappers(view: View, count: int) -> tuple[PeerId, ...]:
     """By partition, the worker of `view` that maps it; empty without workers. All members of the view compute the same.
-    A worker maps the partition of its own number, which it has in memory; a partition without such a worker goes to the
-    one that has fewest."""
+    A worker maps the partition of its own number (`Attributes.data_shard`), which it has in memory; of workers with one
+    number the first. A partition without such a worker goes to the worker that has fewest so far."""
     workers = workers_of(view)
     owners: dict[int, PeerId] = {}
     for member in view.members:

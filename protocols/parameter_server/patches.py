@@ -28,7 +28,8 @@ from .store import Copy
 
 
 class Patch(NamedTuple):
-    """What a worker is sent: by range the `forms`, and in `sizes` the number of bytes; `payload`: uint8, all bytes."""
+    """The values of a filtered answer: by range the `forms`, and in `sizes` the number of bytes; `payload`: uint8, all
+    bytes."""
 
     forms: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -43,8 +44,8 @@ def patch(
     term: int,
     ids: Mapping[int, Tensor],
 ) -> Patch:
-    """The patch for a worker that holds the values of `ranges` after the updates `held` in the term `term`
-    (`messages.Pull`). `ids`: by block among them the rows [k] that it asks for."""
+    """The patch of `ranges` for a worker. `held`, `term`: the values that it holds, as in `messages.Pull` (by range 1 +
+    the number of updates, or 0). `ids`: by block among them the rows [k] that it asks for."""
     forms, sizes, parts = list[int](), list[int](), list[Buffer]()
     for number, update in zip(ranges, held, strict=True):
         copy = copies[number]
@@ -98,8 +99,9 @@ def patched(
     *,
     held: bool,
 ) -> None:
-    """Write a patch into the pulled values `into`. `shares`: the rows that were asked for; `held`: its vector has the
-    values that the worker held. Raises ValueError for forms, numbers of elements or bytes that do not fit."""
+    """Write a patch into the pulled values `into`. `shares`: the rows that were asked for; `held`: the vector of `into`
+    has the values that the worker held. Raises ValueError for forms, numbers of elements or bytes that do not fit, and
+    for bytes that the codec does not decode."""
     if len(forms) != len(ranges):
         raise ValueError(f"it tells the forms of {len(forms)} ranges, of {len(ranges)}")
     at, rest = 0, memoryview(payload)

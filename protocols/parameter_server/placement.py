@@ -36,17 +36,17 @@ FEWEST_MAX = RANGES_MAX // 4
 
 def ranges_of(size: int, parameters: int, fewest: int) -> tuple[Part, ...]:
     """The ranges into which a vector of `size` elements is cut. Its first `parameters` elements are parameters, and the
-    others averaged buffers; no range holds both. Each kind is cut into ranges of about `RANGE_ELEMENTS` elements at
-    most, but into at least `fewest` ranges (or as many as it has elements). There are no more ranges of parameters than
-    half of `RANGES_MAX`, and of buffers than a quarter, so those of a large model are larger."""
+    others averaged buffers; no range holds both. Each kind is cut into ranges of about 16384 elements
+    (`RANGE_ELEMENTS`) at most, but into at least `fewest` ranges (or as many as it has elements). There are at most
+    2048 ranges of parameters (half of `RANGES_MAX`) and 1024 of buffers, so those of a large model are larger."""
     cut = [_cut(Part(0, parameters), fewest, RANGES_MAX // 2), _cut(Part(parameters, size), fewest, RANGES_MAX // 4)]
     return (*cut[0], *cut[1])
 
 
 def blocks_of(table: Table, row_bytes: int) -> int:
-    """The number of blocks, which are ranges of rows, into which a table is cut: as few as let a message carry all rows
-    of a block, but at least `BLOCKS_MIN`, and never more than the table has rows. `row_bytes`: of a row in a message.
-    Raises ValueError for a row that no message can carry."""
+    """The number of blocks, which are ranges of rows, into which a table is cut: as few as let a message (2 MiB) carry
+    all rows of a block, but at least 32 (`BLOCKS_MIN`), and never more than the table has rows. `row_bytes`: of a row
+    in a message. Raises ValueError for a row that no message can carry."""
     if row_bytes > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a row of table {table.name!r} is {row_bytes} bytes, at most {PAYLOAD_BYTES_MAX} are sent")
     return min(table.rows, max(BLOCKS_MIN, -(-table.rows // (PAYLOAD_BYTES_MAX // row_bytes))))

@@ -29,8 +29,8 @@ _AGAIN_PATIENCES = 4
 
 
 class Portions:
-    """Gives out the portions of the present step to workers that ask, at the head of the first range. It forgets them
-    in another view."""
+    """Gives out the portions of the present step to workers that ask, at the head of the first range. In another view
+    it forgets which worker has which portion."""
 
     def __init__(self, channel: Channel, store: Store, tenure: Tenure, intake: Intake) -> None:
         self._channel, self._store, self._tenure, self._intake = channel, store, tenure, intake

@@ -43,21 +43,22 @@ class Values:
         return max(self.clocks)
 
     def with_rows(self, begin: Begin) -> Begin:
-        """`begin`, from these rows too. Without rows it stays the very object that the replica may know."""
+        """`begin` with the pulled rows beside its vector, if it is a `Load` and rows were pulled. Otherwise `begin`
+        itself, the very object, which the replica may know already."""
         return replace(begin, rows=self.rows) if self.rows and isinstance(begin, Load) else begin
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a worker holds from the last filtered pull: the `vector` [n] (None: nothing yet), by range its number of
-    `updates`, and the `term` (`Values`)."""
+    """The values that a worker holds from its last filtered pull: the `vector` [n] (None: nothing yet), by range its
+    number of `updates`, and the `term` (`Values`)."""
 
     vector: Tensor | None = None
     updates: tuple[int, ...] = ()
     term: int = 0
 
     def told(self, ranges: Sequence[int]) -> tuple[int, ...]:
-        """By range, the number for `Pull.held`."""
+        """By range, the number for `Pull.held`: 1 + the number of updates of the values held, 0 where none are."""
         return (0,) * len(ranges) if self.vector is None else tuple([1 + self.updates[number] for number in ranges])
 
 

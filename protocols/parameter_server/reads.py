@@ -85,8 +85,9 @@ class Reads:
         self._look_no_more()
 
     def look(self, ranges: Sequence[int], workers: Collection[PeerId]) -> None:
-        """Answer the waiting reads for which the new entries in the copies of these ranges are enough. `workers`: those
-        whose clocks the entries tell, or partitions; they are there."""
+        """Answer the waiting reads for which the new entries in the copies of these ranges are enough. `workers`: the
+        workers, or partitions, whose clocks the entries set. A report of a stall counts a worker's silence from its
+        last one of these."""
         if not self._parked:
             return
         self._came_s |= dict.fromkeys(map(self._tenure.mapper, workers), asyncio.get_running_loop().time())
@@ -233,7 +234,7 @@ class Reads:
     def give(self, question: Envelope, answer: Answer, late: PeerId) -> bool:
         """Send `answer` to the worker that asked `question`, without waiting. `late`: the worker for whose push the
         answer has waited last, "": for none. Returns False, and refuses the question, where its sender has not taken 8
-        earlier answers yet."""
+        earlier answers yet; True also where the sender is lost."""
         reader = question.sender
         if self._sending and sum(to == reader for to in self._sending.values()) >= _SENDING_MAX:
             self._channel.refuse(question, f"it has not taken {_SENDING_MAX} earlier answers yet")

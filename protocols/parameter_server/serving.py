@@ -49,7 +49,7 @@ class InView(Protocol):
         ...
 
     def close(self) -> None:
-        """End the work under way. Called when the server itself ends."""
+        """Cancel the work under way, if there is any. Called when the server itself ends."""
         ...
 
 
@@ -135,7 +135,7 @@ class Serving:
         return self._outcome()
 
     def _outcome(self) -> Outcome:
-        """What was pushed and pulled since the last record."""
+        """The outcome for a record: the pushes and pulls since the last one, whose counts are cleared."""
         slowest, copies, traffic = self._slowest(), self._parts.store.copies, self._parts.store.traffic
         updates, held = self._made(), sum(copy.values.nbytes for copy in copies.values())
         outcome = Outcome(

@@ -29,7 +29,7 @@ from .tenure import workers_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
     """The options of a worker in shared memory. `algorithm`: the run's; `steps`: local steps of the run;
-    `evaluate_every`: clocks between two evaluations, 0: the replica cannot evaluate."""
+    `evaluate_every`: the worker's turns between two evaluations, 0: the replica cannot evaluate."""
 
     algorithm: Shared
     steps: int

@@ -1,4 +1,5 @@
-"""Shares: which rows of each block a worker pulls or pushes."""
+"""Shares: which rows of each block a worker pulls or pushes. A block is a range of a table: some of its rows
+(`keys`)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _NO_IDS = torch.empty(0, dtype=INDEX)
 @dataclass(frozen=True, slots=True)
 class Pushes:
     """The values of one push or pull: `vector` [n], and by table the `rows` that it is about; none of a table without
-    an entry. `coded`: by range of the vector, what a codec makes of it; a server decodes what is in `vector`."""
+    an entry. `coded`: by range, of the vector or of a table, the bytes (uint8) that a codec makes of it, where one
+    does; a server decodes them to the values in `vector` and `rows`."""
 
     vector: Tensor
     rows: Mapping[str, Rows]
@@ -36,7 +38,8 @@ class Pushes:
 
 class Shares:
     """By block, the rows among `wanted` that a worker pulls or pushes. `wanted`: the numbers [k] of rows by table,
-    int64, ascending and none twice. Raises ValueError where they are none of the table's rows."""
+    int64, ascending and none twice. Raises ValueError for an unknown table, and where they are not such numbers of the
+    table's rows."""
 
     def __init__(self, keys: Keys, wanted: Mapping[str, Tensor]) -> None:
         if unknown := wanted.keys() - keys.of_table.keys():
@@ -108,7 +111,8 @@ class Shares:
                 yield name, places
 
     def rows_of(self, block: int, pushes: Pushes) -> Tensor:
-        """The values [k, width] that `pushes` has for the wanted rows of the block with this number."""
+        """The values [k, width] that `pushes` has for the wanted rows of the block with this number; [0] where none are
+        wanted."""
         places, name = self._places[block], self._keys.blocks[block].table.name
         return pushes.rows[name].values[places] if places.shape[0] else pushes.vector[:0]
 

@@ -13,11 +13,12 @@ from .filtering import Residual
 
 @dataclass(slots=True)
 class State:
-    """A worker's state: its clock, its local steps in the run (`step`), and its `model` [n], which is its own after its
-    end too, where workers have models of their own. `read`: by range, the number of updates in its last pull.
-    `residual`: what filters have held back. `needed`: by table, the rows that the next steps need; None: the replica
-    has not told yet. `own`: the model is that after a turn of its own, and no newcomer's. `over`: it takes no more
-    steps."""
+    """A worker's state: its clock (the number of its turns), its local steps in the run (`step`), and the `model` [n]
+    from which it goes on; where workers have models of their own (elastic averaging), this is its own one, also after
+    its end. `read`: by range, the number of updates in the values of its last pull. `residual`: what the filters have
+    kept back. `needed`: by table, the rows that the next steps need; None: the replica has not told yet. `own`: the
+    model is that after a turn of this worker; False: it has taken none, or none since it joined late. `over`: it takes
+    no more steps."""
 
     clock: int
     step: int

@@ -1,9 +1,10 @@
 """The store of one server: its copies of ranges, and how an entry changes them. It sends no messages and does not wait.
 
 A range is a slice of the model's vector, or a block of rows of a table (`keys`). An entry is one change of a copy: an
-update of its values, of a block's only those rows that were pushed, or only of its workers' clocks. All copies of a
-range get the same entries in the same order, so they have the same values to the bit. A copy's `version` counts the
-entries. Its `term` is the generation of the view in which a chain of servers last settled on it (`takeover`).
+update of its values, of a block's only those rows that were pushed, or only of its workers' clocks; it may also carry
+an order of a coordinator, which changes the values. All copies of a range get the same entries in the same order, so
+they have the same values to the bit. A copy's `version` counts the entries. Its `term` is the generation of the view in
+which a chain of servers last settled on it (`takeover`).
 
 Cost: the values and the server function's state of each range held. An update writes only into the rows pushed.
 """
@@ -57,11 +58,12 @@ class Copy:
     """A copy of a range. `values` [m], or [rows, width] of a block; `state`: the state of the server function; `term`:
     generation of the view in which a chain last settled on the copy, 0: none has in this run. `past`: orders copies
     that no chain of this run has settled on, by the terms of the runs before it. `version`: the number of entries;
-    `updates`: of those that changed the values. `clocks`: of each worker that has ever taken part; `enlisted`: the
-    workers that take part now. `restored`: the copy comes from a checkpoint, so it may be older than others of its
-    term. `lent`: somebody else, such as the writer of a checkpoint, may still read these tensors, so no update writes
-    into them. `whole`: of which these values are a part; None: of none. `recent`: the elements that the last updates
-    have changed; None: it is not known. `former`: the term before, if this copy has all that was read in it, else 0."""
+    `updates`: of those that applied pushes to the values. `clocks`: of each worker, or partition, that has ever taken
+    part and was not forgotten since (`Store.forget`); `enlisted`: the workers that take part now. `restored`: the copy
+    comes from a checkpoint, so it may be older than others of its term. `lent`: somebody else, such as the writer of a
+    checkpoint, may still read these tensors, so no update writes into them. `whole`: of which these values are a part;
+    None: of none. `recent`: the elements that the last updates have changed; None: it is not known. `former`: the term
+    before, if this copy has all that was read in it, else 0."""
 
     values: Tensor
     state: State
@@ -94,11 +96,13 @@ class Copy:
         return self.state.get(SHOWN, self.values)
 
     def pushed(self, clock: tuple[PeerId, int]) -> int:
-        """The number of the push by which a worker comes to a clock, given as (worker, clock), from its present one."""
+        """The number of the push by which a worker comes to a clock, given as (worker, clock): the clock itself, or for
+        FOREVER the number after that of its last push."""
         return clock[1] if clock[1] < FOREVER else min(1 + self.clocks.get(clock[0], 0), FOREVER)
 
     def counted(self) -> dict[PeerId, int]:
-        """The clocks of the workers that take part and are going to take more steps."""
+        """The clocks of the workers that take part and are going to take more steps, or of the partitions and the
+        coordinator; 0 before a first push."""
         return {worker: clock for worker in sorted(self.enlisted) if (clock := self.clocks.get(worker, 0)) < FOREVER}
 
 
@@ -189,8 +193,8 @@ class Store:
                 raise ValueError(f"its norm in range {number} is {norm:.3g}, beyond the {most:.3g} of --norm-limit")
 
     def forget(self, range: int, workers: Collection[PeerId]) -> None:
-        """Remove clocks of a range until it has at most `CLOCKS_MAX`, but none of the present `workers`: first those of
-        workers that have ended, then those of workers that had pushed least."""
+        """Remove clocks of a range until it has at most 2048 (`CLOCKS_MAX`), but none of the present `workers`: first
+        those of workers that have ended, then those of workers that had pushed least."""
         clocks = self.copies[range].clocks
         gone = clocks.keys() - {*workers} - self.fixed
         order = sorted(gone, key=lambda one: (clocks[one] < FOREVER, clocks[one], one))
@@ -198,8 +202,8 @@ class Store:
             del clocks[worker]
 
     def clock(self, range: int, reader: PeerId) -> int:
-        """The clock of the worker `reader` in a range: the number of its last push, 0 before the first. In a run with
-        partitions it is the number of completed steps, whichever the worker."""
+        """The clock of the worker `reader` in a range: the number of its last push, 0 before the first, FOREVER after
+        its end. In a run with partitions it is the number of completed steps, whichever the worker."""
         copy = self.copies[range]
         if self.coordinated:
             return copy.clocks[COORDINATOR] - 1
@@ -231,7 +235,8 @@ class Store:
                 copy.values, copy.state = obeyed(copy.values, copy.state, Order.from_plain(order))
 
     def took(self, range: int, base: int) -> Took:
-        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: see `Took`."""
+        """The event for a simulation's checkers that this server now holds its copy of `range`. `base`: see `Took`. The
+        event keeps the copy's tensors: no update writes into them from now on."""
         copy = self.copies[range]
         copy.lent = True
         return Took(range, copy.term, base, copy.version, copy.values, dict(copy.clocks))
@@ -252,8 +257,9 @@ class Store:
             yield Entered(number, copy.term, copy.version, entry.pushes, values, copy.counted(), rows, part)
 
     def begin_anew(self) -> None:
-        """Prepare restored copies for a new run: no worker has pushed in it yet, and no chain has settled on these
-        copies."""
+        """Prepare restored copies for a new run: forget the clocks of all workers, and count the terms of the runs
+        before in `past`, as no chain has settled on these copies in this run. If `coordinated`, also begin the updates
+        and the function's state anew, from the present values."""
         for number, copy in self.copies.items():
             copy.past, copy.term = copy.past + copy.term, 0
             copy.clocks.clear()
@@ -263,8 +269,8 @@ class Store:
             self._enlist_partitions(copy)
 
     def blank(self, range: int, names: Sequence[str]) -> Copy:
-        """A copy of `range` whose tensors and numbers are still to be set. `names`: of the state's tensors. Raises
-        ValueError when these are not those of this range."""
+        """A copy of `range` of the right shapes, whose tensors and numbers are still to be set. `names`: of the state's
+        tensors. Raises ValueError when these are not those of this range."""
         values = torch.zeros(self.keys.shape(range), dtype=self.keys.dtype)
         state = self.function(range).start(values)
         if list(names) != sorted(state):

@@ -1,7 +1,8 @@
 """Survey: a server of a new view asks all members which copies of ranges there are.
 
-Servers are asked until they answer. A worker has no copy; it tells only which chains it knows to have settled. One that
-says nothing, or what cannot be, is waited for four patiences.
+Servers are asked until they answer. A worker has no copy; it tells only which chains it knows to have settled: the
+servers that hold a range had the same copy then. A worker that does not answer, or only wrongly, is waited for four
+times the endpoint's patience.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Found:
 
     def known(self, number: int, *, doubted: int = 0) -> int:
         """The highest standing of a copy on which, by the answers, a chain of the range `number` has settled;
-        `NOTHING`: no answer names one. The `doubted` workers that report the highest standings are left out of account.
+        `NOTHING`: no answer names one. So many workers as `doubted` says, those that report the highest standings, are
+        left out of account.
         """
         workers = sorted(one.knows[number] for one in self.workers.values())
         believed = workers[: max(0, len(workers) - doubted)]

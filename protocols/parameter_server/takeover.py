@@ -69,8 +69,8 @@ class Takeover:
         self._held = Held(channel)
 
     def begin(self) -> None:
-        """Give up the work for the last view, because a new one begins, and settle the ranges whose head this server
-        is."""
+        """Give up the work for the last view, because a new one begins, and begin to settle the ranges of which this
+        server is the head. Messages that waited for this view are handled."""
         self.close()
         self._spawn(self._run(), "takeover")
         self._held.keep(self._tenure.everybody)

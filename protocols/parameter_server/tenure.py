@@ -118,7 +118,8 @@ class Tenure:
         return worker if worker in self.workers else ""
 
     def settle(self, ranges: Iterable[int]) -> None:
-        """Note that these ranges are settled, and handle the messages that have waited for that."""
+        """Note that these ranges are settled, handle the messages that have waited for that, and call the functions in
+        `on_settled`."""
         self.ready |= {*ranges}
         self._held.look()
         for on_settled in self.on_settled:
@@ -174,7 +175,7 @@ class Tenure:
         return sender in self.placement.servers
 
     def from_predecessor(self, sender: PeerId, ranges: Sequence[int]) -> bool:
-        """Whether `sender` is the server before this one in the chain of each range."""
+        """Whether `sender` is the server before this one in the chain of each of these ranges."""
         pair = (sender, self.me)
         return all(pair in pairwise(self.placement.chain(range)) for range in ranges)
 
@@ -182,8 +183,8 @@ class Tenure:
         """Register `handler` for messages of the class `kind`, which has `epoch`, and perhaps `ranges`. It is called
         with a message of the present view once all its ranges are settled; until then, and before its view, a message
         waits. A message of a former view, or about a range in whose chain this server is not, is refused. A question
-        about a lost range is answered with NotTaken. PeerMisbehaved is raised for a sender that is not `allowed`, and
-        for ranges that are unknown or named twice."""
+        about a lost range is answered with NotTaken. A message whose sender is not `allowed`, or with ranges that are
+        unknown or named twice, is a fault of its sender (PeerMisbehaved)."""
         self._channel.on(kind, partial(self._admit, handler=handler, allowed=allowed))
 
     def refuse(self, envelope: Envelope) -> None:

@@ -1,4 +1,5 @@
-"""The counts of one server's records: the staleness of pushes, and the bytes of values by range and by sender."""
+"""The counts of one server's records: the staleness of pushes (updates between a worker's pull and its push), and the
+bytes of values by range and by sender."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Traffic:
         return bool(self._pushed or self._pulled)
 
     def push(self, worker: PeerId, push: Push, nbytes: int) -> None:
-        """Count a push of `worker`, whose payload has `nbytes` bytes."""
+        """Count the bytes of a push of `worker`: those of its values by range, and `nbytes`, its payload, by sender.
+        The caller adds its staleness to `staleness`."""
         self._pushed.add(push.ranges, push.rows, ids=True)
         self.received[worker] += nbytes
 
@@ -49,7 +51,8 @@ class Traffic:
         return sum(staleness * many for staleness, many in self.staleness.items()) / count if count else 0.0
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """The counts for a record: "staleness", pushes by staleness; "pushed", "pulled": bytes of values by range."""
+        """The counts for a record: "staleness", pushes by staleness; "pushed", "pulled": bytes of values by the range's
+        name (`Keys.name`), of the 256 ranges with most; "": of all others."""
         pushed, pulled = self._pushed.by_range(), self._pulled.by_range()
         most = [number for number, _ in (pushed + pulled).most_common(RANGES_MOST)]
         staleness = {str(one): many for one, many in sorted(self.staleness.items())}

@@ -287,7 +287,7 @@ class Worker:
         self._client.push(state.clock, rest, state.read, last=True, rest=True, sparse=True)
 
     def _filtered(self, pushed: Pushes, learning_rate: float) -> tuple[Pushes, int]:
-        """What is sent of a push, and the number of elements that the filters hold back."""
+        """The push to send, after the filters, and the number of elements that they hold back."""
         options, state = self._options, self.state
         if options.filters is None:
             return pushed, 0

@@ -1,9 +1,9 @@
 """The ends of streams: how two peers that cannot be dialled reach each other through a relay.
 
-A stream begins when the transport has frames for a peer that cannot be dialled, and opens a pipe (`Pipes.wanted`). This
-peer asks a relay, a member that can be dialled and that both peers know, to carry the pipe's bytes to the other peer,
-which writes them into its own inbox. The bytes are encrypted between the two; the relay sees how many they exchange,
-and when.
+A stream begins when the transport has frames for a peer that cannot be dialled, and opens a pipe, which stands for the
+connection to it (`Pipes.wanted`). This peer asks a relay, a member that can be dialled and that both peers know, to
+carry the pipe's bytes to the other peer, which writes them into its own inbox. The bytes are encrypted between the two;
+the relay sees how many they exchange, and when.
 
 Which relay: the members that can be dialled are put into an order drawn from the two peers' ids (rendezvous hashing),
 so that pairs are spread over the relays. The peer gives up a relay that refuses, is lost, or has been silent for half

@@ -29,7 +29,8 @@ class Carry:
 @dataclass(frozen=True, slots=True)
 class Called:
     """From a relay to the peer at the far end: `caller` has begun a stream to it, which has the number `stream` on this
-    link. The peer refuses it by Over; to take it, it sends nothing. `caller` is only the relay's word."""
+    link. The peer refuses it by Over; to take it, it sends nothing. The peer cannot check `caller`: the relay alone
+    says so."""
 
     stream: int
     caller: PeerId
@@ -48,7 +49,8 @@ class Piece:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The far end of the stream has taken `total` bytes out of it since it began."""
+    """From an end of a stream to the relay, and from there to the other end: the end that sent this has taken `total`
+    bytes out of the stream since it began."""
 
     stream: int
     total: int
@@ -57,7 +59,7 @@ class Taken:
 @message("relay")
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The stream has ended, or is refused; `why`: the reason."""
+    """From the relay or from an end: the stream has ended, or is refused; `why`: the reason."""
 
     stream: int
     why: str

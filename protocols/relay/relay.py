@@ -42,8 +42,9 @@ class _Leg:
 
 
 class Relay:
-    """Carries the streams between members that cannot be dialled, at the peer that is asked to. `outbound` returns
-    these members. `rate_Bps`: the most bytes a second that it carries from each of them; None: no limit."""
+    """One peer's part as a relay: carries the streams for which members that cannot be dialled ask it. `outbound`
+    returns these members. `rate_Bps`: the most bytes a second that it carries from each of them; None: no limit.
+    `carried_bytes`: the bytes that it has passed on so far."""
 
     def __init__(
         self, channel: Channel, outbound: Callable[[], Container[PeerId]], rate_Bps: float | None = None

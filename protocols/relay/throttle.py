@@ -11,7 +11,8 @@ _BURST_S = 0.1
 
 
 class Throttle:
-    """Calls functions at once or later, in order, so that the bytes that they send keep to `rate_Bps`."""
+    """Calls functions at once or later, in order, so that the bytes that they send keep to `rate_Bps`, in bytes a
+    second. After a pause, the bytes of 0.1 s may go at once."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps, self._free_s = rate_Bps, 0.0
@@ -19,7 +20,7 @@ class Throttle:
 
     def take(self, size: int, do: Callable[[], None]) -> None:
         """Call `do`, which sends `size` bytes, at once or later, after all functions that were given before. An error
-        of a function that is called later goes to the event loop."""
+        of a function that is called at once is raised here; that of one that is called later goes to the event loop."""
         self._waiting.append((size, do))
         if len(self._waiting) == 1:
             self._pass()

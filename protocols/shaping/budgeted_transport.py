@@ -3,7 +3,7 @@
 Frames that arrive are charged to the budget too; the endpoint slows their senders by giving credit later
 (`link.credit`). Frames that go by a pipe pass at once, and are charged on their way to the relay. Others, to a peer
 that is not connected now, wait here: the inner transport would send all of them at once when it connects. When the
-day's bytes are used up, nothing leaves but the last frames on closing.
+day's bytes are used up, or the peer sleeps, nothing leaves, and frames that are posted are dropped.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class Budgeted(Wrapped):
         self._inner.hang_up(peer, call=call)
 
     def close(self) -> None:
-        """Send the first waiting frames, 16 at most and none after one with a payload, and close. So a peer whose last
-        message was just acknowledged learns of it and need not wait."""
+        """Send the frames that would leave next, at most 16 pairs, and only those before the first pair with a payload;
+        none if the budget is spent. Then close. So a peer whose last message was just acknowledged learns of it and
+        need not wait."""
         for _ in range(_LAST_FRAMES):
             one = None if self._closed or self._budget.is_spent else self._lines.take(self._inner.reaches)
             if one is None or len(one.payload):

@@ -39,7 +39,8 @@ class Waiting:
     waiting_bytes: int = 0
 
     def takes(self, header: Buffer, payload: Buffer) -> bool:
-        """Whether there is room for two more frames, this header and payload."""
+        """Whether there is room for two more frames, this header and payload: `waiting_bytes` stays within
+        `WAITING_BYTES_MAX`."""
         return self.waiting_bytes + cost_bytes(header, payload) <= WAITING_BYTES_MAX
 
     def put(self, when: float, do: Callable[[Delayed], None], one: Delayed) -> None:

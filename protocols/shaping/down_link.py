@@ -12,8 +12,9 @@ _KNOWN_MAX = 64
 
 class DownLink:
     """Serves frames one after the other, at `rate_Bps`, in the order in which their first bytes arrive. A frame is
-    known only once its last byte has arrived. Frames that were served meanwhile stay as they are, and the late one
-    comes after them."""
+    known only once its last byte has arrived. It may have begun to arrive before frames that were served meanwhile:
+    their times stay, its own time is that as if it had been known then, and frames that are known later and began
+    behind it wait for it too."""
 
     def __init__(self, rate_Bps: float) -> None:
         self._rate_Bps = rate_Bps

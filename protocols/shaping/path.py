@@ -37,8 +37,9 @@ class Way:
     through_s: float = 0.0
 
     def learn(self, header: Buffer) -> None:
-        """If `header` is that of a `ShapedTo`, note the link that it describes; else do nothing. A false one delays
-        only its own sender's frames. The endpoint checks whether other frames are well-formed."""
+        """If `header` is that of a `ShapedTo` with a bandwidth above 0 and no negative times, note the link that it
+        describes; else do nothing. A false `ShapedTo` delays only its own sender's frames. The endpoint checks whether
+        other frames are well-formed."""
         try:
             said = decode(header, 0).message
         except PeerMisbehaved:
@@ -48,5 +49,5 @@ class Way:
 
 
 def behind(when: float, before: float) -> float:
-    """The time `when`, or just after `before` if that is not earlier."""
+    """`when` if it is later than `before`, else the next larger float after `before`; both are times in seconds."""
     return when if when > before else math.nextafter(before, math.inf)

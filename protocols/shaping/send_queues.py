@@ -4,7 +4,7 @@ The frames to one peer wait in three queues. Pulses (the link's acknowledgements
 acknowledge and give credit, and their numbers are absolute. Control messages without a payload go before data. All
 other frames leave in the order in which they were posted: a control message with a payload counts as data, and a pulse
 with a ping goes behind all frames that were posted before it, because its answer tells which of these have arrived.
-Peers take turns.
+Peers take turns; pulses and control messages that go first do so before the data for any peer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Lines:
 
     def put(self, peer: PeerId, header: bytes, payload: Buffer, size: int) -> bool:
         """Add two frames to the frames that wait for `peer`; they take `size` bytes on the wire. Returns False, and
-        drops them, when there is no room for them."""
+        drops them, when more than 64 MiB would wait."""
         cost = cost_bytes(header, payload)
         if self._bytes + cost > WAITING_BYTES_MAX:
             return False
@@ -90,8 +90,8 @@ class Lines:
         return lines.data if pulse is None or pulse.ping else lines.pulses
 
     def take(self, reached: Callable[[PeerId], bool]) -> Waiting | None:
-        """Remove and return the frames that leave next, to a peer for which `reached` returns true; None: there are
-        none."""
+        """Remove and return the two frames that leave next, to a peer for which `reached` returns true; None: none wait
+        for such a peer."""
         ready = [peer for peer in self._of if reached(peer)]
         for line_of in (_Lines.urgent, _Lines.other):
             for peer in ready:

@@ -109,8 +109,9 @@ class Shaped(Wrapped):
         return way
 
     def hang_up(self, peer: PeerId, *, call: bool = False) -> None:
-        """Drop the frames that wait for `peer`, and hang up. The link that `peer` has told of is kept: `peer` may not
-        notice that the connection ended, and then would not tell its link again. `call`: as for `Transport.hang_up`."""
+        """Drop the frames that wait for `peer`, and hang up; the next frame to it is preceded by this peer's link
+        (`ShapedTo`) again. The link that `peer` has told of is kept: `peer` may not notice that the connection ended,
+        and then would not tell its link again. `call`: as for `Transport.hang_up`."""
         self._way(peer).told = False
         for one in [one for one in self._leaving.all if one.peer == peer]:
             self._leaving.take(one)

@@ -90,7 +90,7 @@ class Mapped:
         return self._tensors[slot]
 
     def at(self, slot: int) -> int:
-        """The index of the slot's first byte."""
+        """The index in the board of the slot's first byte."""
         return self._head_bytes + slot * self._slot_bytes
 
 
@@ -187,7 +187,8 @@ class Window:
         return self._words[self._there.notes[slot]] == number
 
     def fact(self, slot: int) -> int:
-        """The first fact in the slot's note."""
+        """The first of the `facts` that the owner has written in the slot's note (`Board.number`). It is valid if the
+        slot `holds` the tensor still afterwards."""
         return self._words[self._there.notes[slot] + 1]
 
     def tensor(self, slot: int) -> Tensor:

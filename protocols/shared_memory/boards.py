@@ -1,7 +1,7 @@
 """Boards: how the peers of one machine tell each other where their boards are.
 
 Each peer makes one board, as soon as it meets another peer on its machine, and offers it to each of these once, and
-again after it has dropped that one's board.
+again after it has dropped the other's board.
 Cost: a small message each way for each pair of peers.
 On failure: a peer knows by the other's mark whether that one can read its board. Where it cannot, because there is no
 descriptor or address space left, or no board, tensors for it go over the link.
@@ -160,14 +160,14 @@ class Boards(Generic[B, W]):
             self.own.mark(near.row, _UNREAD if near.window is None else 0)
 
     def forget(self, peer: PeerId) -> None:
-        """Forget the board of `peer`, because the link to it has ended. A new process of that peer offers a new
-        board."""
+        """Forget the board of `peer`, as `drop` does, because the link to it has ended. A new process of that peer
+        offers a new board. An unknown peer is ignored."""
         self.drop(peer)
         self._again.pop(peer, None)
 
     def drop(self, peer: PeerId) -> None:
-        """Stop reading the board of `peer`, and mark that, until each of the two has offered its board to the other
-        again."""
+        """Stop reading the board of `peer`, and mark on this peer's own board that it cannot read that one. They read
+        each other's boards again once each has offered its own to the other again (`meet`)."""
         self.mark(peer, _UNREAD)
         self._near.pop(peer, None)
         self._early.pop(peer, None)

@@ -32,8 +32,8 @@ _PAGE = 4096
 
 
 def bytes_for(count: int, dtype: torch.dtype, world: int) -> int:
-    """The bytes of shared memory that sums of `count` elements over `world` ranks need: a slot for each rank and the
-    result, or two slots for each rank where vectors are small."""
+    """The bytes of shared memory for sums of `count` elements over `world` ranks: two slots of 64 KiB for each rank,
+    for small vectors, and behind these a slot for each rank and the result, in whole pages."""
     return 2 * world * SMALL_BYTES + (world + 1) * _whole_pages(count * dtype.itemsize)
 
 
@@ -74,7 +74,7 @@ class Sums:
 
     def slot(self, number: int) -> Tensor:
         """The slot [n] for this rank's vector in the sum with that number. Only this rank writes to it, and only once
-        all ranks have the result of the sum before."""
+        it has the result of the sum before: then no rank reads the slot any more."""
         return self._slots[number % len(self._slots)][self.rank]
 
     async def run(self, vector: Tensor, number: int) -> Tensor:

@@ -28,7 +28,8 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A report to the user: a round waits for `peer` for the reason `why`. `over`: it waits no longer."""
+    """A report to the user: a round waits for `peer`, which may be this peer itself, for the reason `why`. `over`: it
+    waits no longer; `why` tells how the wait ended."""
 
     peer: PeerId
     why: str

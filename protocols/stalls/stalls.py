@@ -102,7 +102,7 @@ class Stalls:
             work.end()
 
     def close(self) -> None:
-        """Stop to watch this peer's work and to report others. Nothing is sent."""
+        """Stop watching this peer's work and reporting the peers that it waits for. Nothing is sent."""
         for work in self._works:
             work.drop()
         self._works.clear()
@@ -135,10 +135,10 @@ class Stalls:
     # Waiting for others
 
     def evaluation_awaited(self, round: int, waited_for: PeerId | None, wait_s: float) -> tuple[PeerId | None, float]:
-        """The peer that this one waited for in `round` for most of `wait_s` seconds, and how many of these it spent on
-        an evaluation. `waited_for`: the peer known to be late. If it is None (in a ring a peer sees only the next one),
-        the first result is the peer whose evaluation took most of `wait_s`, if this peer waited when it ended, else
-        None."""
+        """The peer that this one waited for in `round`, and how many of the `wait_s` seconds of its wait that peer
+        spent on an evaluation; 0.0: none is known. `waited_for`: the peer known to be late, which is returned as it is.
+        If it is None (in a ring a peer sees only the next one), the first result is the peer whose evaluation took more
+        than half of `wait_s`, if this peer waited when an evaluation ended, else None."""
         if waited_for is None and self._unseen == round:
             waited_for = next((peer for peer in self._evaluations if 2 * self._evaluated_s(peer, round) > wait_s), None)
         return waited_for, min(wait_s, self._evaluated_s(waited_for, round))
@@ -156,10 +156,11 @@ class Stalls:
         came_s: Mapping[PeerId, float] = MappingProxyType({}),
     ) -> Iterator[None]:
         """While in this context, this peer waits for others, and reports them: a peer that has told that it is Stalled
-        at once, a silent one later. `awaited` returns the peers that are waited for; None: those that the meter tells.
-        `filling`: this peer's own contribution while it is incomplete; until it is complete, no other peer is reported.
-        `came_s`: of peers that have sent some of what is waited for, when they did so last, on the loop's clock; the
-        caller keeps it up to date. A peer is silent since then. The context is not reentrant."""
+        at once, a silent one after 60 s, or 10 times the usual wait if that is longer. `awaited` returns the peers that
+        are waited for; None: those that the meter tells. `filling`: this peer's own contribution while it is
+        incomplete; until it is complete, no other peer is reported; None: it is complete. `came_s`: of peers that have
+        sent some of what is waited for, when they did so last, on the loop's clock; the caller keeps it up to date. A
+        peer is silent since then. The context is not reentrant."""
         over = False
 
         def begin() -> None:

@@ -1,8 +1,8 @@
 """Works: pieces of this peer's own work that others may wait for, such as local steps, and whether one takes far longer
 than usual.
 
-A piece of work is overdue after `TIMES` the recent median of its kind, but not before `LEAST_S` seconds; after
-`FIRST_S` while no work of its kind has ended yet. The work runs off the event loop, so the loop can detect that it
+A piece of work is overdue after 10 times the recent median duration of its kind, but not before 10 seconds; while no
+work of its kind has ended yet, after 60 seconds. The work runs off the event loop, so the loop can detect that it
 hangs.
 """
 
@@ -37,15 +37,15 @@ class Usual:
 
     @property
     def limit_s(self) -> float:
-        """Seconds after which a piece of work is overdue."""
+        """Seconds after which a piece of work of this kind is overdue (see the module)."""
         return max(LEAST_S, TIMES * self.s) if self._took_s else FIRST_S
 
 
 class Work:
     """A piece of work, from its construction to `end`. `kind`: its name; `usual`: the durations of earlier work of that
     kind, by which it is overdue. `where` returns its progress, for a report. `overdue` is called with this object when
-    the work is overdue, every `AGAIN_S` seconds after that, and when it has taken `patience_s` (None: no such limit).
-    `ended` is called with this object at the end."""
+    the work is overdue, every 30 seconds after that, and when it has taken `patience_s` seconds (None: no such limit);
+    `told`: whether it was called. `ended` is called with this object at the end."""
 
     def __init__(
         self,

@@ -103,8 +103,8 @@ class Acquaintances:
         return True
 
     def settle(self) -> None:
-        """Keep the neighbours of former neighbours as acquaintances, and let in no more the keys for which nobody
-        vouches now. Called once a period."""
+        """Keep the neighbours of former neighbours as acquaintances, and let in no more the keys of peers that are now
+        neither neighbours, acquaintances nor lost neighbours. Called once a period."""
         entries = self._table.entries
         gone = [peer for peer in self._near if peer not in entries]
         if not gone and not self._new:

@@ -64,8 +64,8 @@ class Admission:
 
     async def knock(self, contact: PeerId) -> Welcome:
         """Ask `contact` to let this peer in, and return its Welcome. Raises JoinRefused when every member would refuse
-        this peer; PeerLost when the contact, or another member, may be asked again; PeerMisbehaved for a Welcome with
-        too many or malformed words."""
+        this peer; PeerLost when the contact, or another member, may be asked again, also without an answer within twice
+        the endpoint's patience; PeerMisbehaved for a Welcome with too many or malformed words."""
         terms, swim, patience_s = self._terms, self._driver.swim, self._channel.endpoint.patience_s
         answer = await self._channel.ask(
             contact,
@@ -84,7 +84,7 @@ class Admission:
 
     def enter(self, welcome: Welcome, contact: PeerId) -> None:
         """Enter the run: take over the data shard, the members, the start and the invitation that `contact` has told in
-        its `welcome`."""
+        its `welcome`. Raises PeerMisbehaved for an invitation that no honest peer can tell."""
         swim, me = self._driver.swim, self._driver.swim.table.me
         own = replace(me.attributes, data_shard=welcome.data_shard)
         swim.table.take(replace(me, attributes=own), swim.table.incarnation)

@@ -46,7 +46,7 @@ TABLE: dict[Belief, frozenset[Belief]] = {
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Event for a simulation's checkers: a peer takes part, with this `life` (`words`)."""
+    """Event for a simulation's checkers: a peer begins to take part, with this `life` (`words`)."""
 
     life: int
 

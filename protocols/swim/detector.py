@@ -23,8 +23,9 @@ _ERRANDS_MAX = 64
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One probe of `target`, begun at `began_s` on the loop's clock. `helpers`: the peers that were asked for help;
-    `helped`: one of them has answered, even if only that the target did not answer it."""
+    """One probe of `target`, begun at `began_s` on the loop's clock. `answered`: the target has answered this peer or a
+    helper. `helpers`: the peers that were asked for help; `helped`: one of them has answered, even if only that the
+    target did not answer it."""
 
     number: int
     target: PeerId
@@ -37,7 +38,7 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Errand:
     """A probe of `target` that this peer makes on request of `asker`, whose own probe has the number `number`. It waits
-    for the answer until `until_s`."""
+    for the answer until `until_s`, on the loop's clock."""
 
     asker: PeerId
     number: int
@@ -110,8 +111,8 @@ class Detector:
 
     def answered(self, number: int, sender: PeerId, *, known: bool) -> Errand | None:
         """Note that `sender` has answered the probe `number`. `known`: the answer is of the life of `sender` that this
-        peer knows, not of another one under its key. Returns the errand for which the probe was made; None: it was this
-        peer's own probe, or there is no such probe of `sender`."""
+        peer knows, not of another one under its key. Returns the errand for which the probe was made, and forgets it;
+        None: it was this peer's own probe, or there is no such probe of `sender`."""
         attempt = self._open.get(number)
         if attempt is not None and attempt.target == sender and known:
             attempt.answered = True
@@ -167,5 +168,5 @@ class Detector:
 
     @property
     def next_errand_s(self) -> float | None:
-        """The time at which the next errand is over; None: there is none."""
+        """The time, on the loop's clock, at which the next errand is over; None: there is none."""
         return next((errand.until_s for errand in self._errands.values()), None)

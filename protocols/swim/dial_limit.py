@@ -14,7 +14,8 @@ class DialLimit:
         self._left, self._at_s = _BURST * a_minute, 0.0
 
     def take(self, now_s: float) -> bool:
-        """Count one more connection, if it may be opened now, and return whether it may."""
+        """Count one more connection, if it may be opened now, and return whether it may. `now_s`: the present time in
+        seconds, on the same monotonic clock in all calls."""
         self._left = min(_BURST * self._a_minute, self._left + (now_s - self._at_s) * self._a_minute / 60.0)
         self._at_s = now_s
         if self._left < 1.0:

@@ -48,8 +48,8 @@ class Dissemination:
 
     def add(self, word: Word, bringer: PeerId = "") -> bool:
         """Pass `word` on from now on, in place of an older one about the same peer. `bringer`: the peer that told it;
-        "": this peer itself. Returns False, and does nothing, if it was passed on before, or if there is no room for
-        it. There always is for this peer's own words, and for those that replace another."""
+        "": this peer itself. Returns False, and does nothing, if the same word was passed on before, or if there is no
+        room for it. There always is for this peer's own words, and for those that replace another."""
         mark = (word.id, word.life, word.incarnation, word.kind)
         if mark in self._heard:
             return False

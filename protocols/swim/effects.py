@@ -27,7 +27,7 @@ class Effects(Protocol):
         ...
 
     def lapse(self, peer: PeerId) -> None:
-        """Let `peer` connect no more because of `reach`."""
+        """Undo `reach`: end the link to `peer`, which may connect no more, unless it may for another reason."""
         ...
 
     def joined(self, member: Member) -> None:
@@ -105,7 +105,8 @@ class Renewed:
 @dataclass(frozen=True, slots=True)
 class Known:
     """Event for a simulation's checkers: the numbers of what a peer remembers at the end of a period: `members` that it
-    knows; `graves`, which are lost members; `rumours`, which are words that it still passes on."""
+    knows, without itself; `graves`, which are members that were lost or have left; `rumours`, which are words that it
+    still passes on."""
 
     members: int
     graves: int

@@ -21,8 +21,9 @@ _TOLD_MAX = 16
 
 
 class Ending:
-    """One peer's side of the end: it leaves, or waits until the others have finished too, and answers others that do
-    so. `waiting` is notified of each change."""
+    """One peer's side of the end: it leaves, or waits until all members that it knows have finished too. It notes which
+    others leave or have finished, and answers those that ask whether it has. `waiting` is notified when another peer
+    has reported that it has finished."""
 
     def __init__(self, channel: Channel, driver: Driver, waiting: Waiting) -> None:
         self._channel, self._driver, self._waiting = channel, driver, waiting

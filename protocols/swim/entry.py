@@ -27,10 +27,10 @@ class SwimEntry:
         self._chance = random.Random(endpoint.id)
 
     async def enter(self, contact: PeerId) -> None:
-        """Join the run through `contact`, asking it again for `TRY_FOR` times the endpoint's patience, and return when
-        this peer is in the run: where peers have links to a few only, when it has one. Raises JoinRefused; PeerLost
-        when it is not let in by then; MembershipError when the contact has let this peer in, but no peer has made a
-        link with it by then."""
+        """Join the run through `contact`, asking it again for 4 times the endpoint's patience, and return when this
+        peer is in the run: where peers have links to a few only, when it has one. Raises JoinRefused; PeerLost when it
+        is not let in by then; MembershipError when the contact has let this peer in, but no peer has made a link with
+        it by then."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         until_s = clock() + TRY_FOR * endpoint.patience_s
         let_in = False
@@ -53,8 +53,8 @@ class SwimEntry:
 
     async def come_back(self, expelled: Expelled) -> None:
         """Join again, after this peer has left for a while. Under SWIM no peer decides for all others, so that is the
-        only reason. Keeps trying for `Terms.give_up_after_s`. Raises MembershipError after that, or when it is
-        refused."""
+        only reason. Keeps trying for `Terms.give_up_after_s` seconds (None: without limit). Raises MembershipError
+        after that, or when it is refused."""
         endpoint, membership, clock = self._endpoint, self._membership, asyncio.get_running_loop().time
         limit_s = membership.terms.give_up_after_s
         until_s = math.inf if limit_s is None else clock() + limit_s

@@ -43,7 +43,7 @@ class FalseSuspicions:
 
     def refuted(self, accused: PeerId, period: int) -> list[PeerId]:
         """Note that `accused` has refuted all suspicions so far. Returns the accusers that are not believed any more
-        from now on."""
+        from now on: each has come to 16 suspicions that were refuted in time."""
         lost = []
         for key in [key for key in self._open if key[0] == accused]:
             if period - self._open.pop(key) > self._prompt:
@@ -57,8 +57,8 @@ class FalseSuspicions:
         return lost
 
     def end_period(self, period: int) -> None:
-        """Forget old suspicions, and forgive each accuser one refuted suspicion, every 8 periods. `period`: the number
-        of the one that has ended."""
+        """Once in 8 periods: forget old suspicions, and forgive each accuser one refuted suspicion. One that comes down
+        to 8 of them is believed again. `period`: the number of the period that has ended."""
         if period % _FORGIVE:
             return
         self._open = {key: since for key, since in self._open.items() if period - since <= self._prompt}

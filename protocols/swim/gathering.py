@@ -44,8 +44,8 @@ class Gathering:
         return not self._by_marks and self._start(peers)
 
     def add(self, marks: Iterable[int]) -> bool:
-        """Note that the peers with these marks are there. Returns whether the run starts by this; False where members
-        are counted."""
+        """Note that the peers with these marks are there. Returns whether the run starts by this: as many marks are
+        known as there are founders, less one in 32. False where members are counted."""
         if self.started or not self._by_marks:
             return False
         for mark in marks:
@@ -56,8 +56,9 @@ class Gathering:
 
     def hear(self, period: int, known: int) -> bool:
         """Note that another peer has reported the start of the run. This peer then starts too: at once if peers are
-        counted by marks, else once it knows enough peers, or two periods after the first such report. `period`: this
-        peer's present one; `known`: how many peers it knows. Returns whether it starts by this."""
+        counted by marks, else if it knows as many peers as there are founders, or if the first such report came two
+        periods ago or earlier. `period`: the number of this peer's present one; `known`: how many peers it knows,
+        itself included. Returns whether it starts by this."""
         if self._heard_in is None:
             self._heard_in = period
         complete = self._by_marks or known >= self._founders or period - self._heard_in >= _TIME
@@ -72,7 +73,8 @@ class Gathering:
         return True
 
     def pick(self) -> tuple[int, ...]:
-        """The marks to send now: some of those that this peer has sent least often. They count as sent once more."""
+        """The marks to send now: some of those that this peer has sent least often, at most a tenth as many as there
+        are founders, within 64 and 1024. They count as sent once more. Empty after the start, or without marks."""
         picked, told = list[int](), list[list[int]]()
         for marks in self._told:
             some = [self._drawn(marks) for _ in range(min(self._at_once - len(picked), len(marks)))]

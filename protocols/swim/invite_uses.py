@@ -27,9 +27,9 @@ _AHEAD_MAX = 1024
 
 
 class InvitedKeys:
-    """One peer's knowledge of the invitation and its uses. `invitation`: a founder's; None: there is none. `view`
-    returns this peer's own view; `others` the peers to tell. `changed` is called when this peer has learned something
-    new."""
+    """One peer's knowledge of the invitation and its uses. `invitation`: the one with which a founder begins the run;
+    None: there is none. `view` returns this peer's own view; `others` the peers to tell. `changed` is called when this
+    peer has changed the invitation, counted a use, or taken over another peer's message on them."""
 
     def __init__(
         self,

@@ -29,11 +29,12 @@ class Status(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A member. `incarnation`: the highest that the member itself has told; `described`: the incarnation in which it
-    told the data in `member`; `accused`: the incarnation of the last word against it, by the peer `accuser`. `failed`:
-    this peer's failed probes of it since its last sign of life, the first of them in the period `since`. `proven`: this
-    peer has heard from the member itself. `bringer`: the peer that told of it. `told`: this peer has told others of its
-    suspicion. `came`: the period in which it was entered. `digest`: the mark of its life (`words.mark`)."""
+    """A member. `incarnation`: the highest that the member has told, as far as this peer knows; `described`: the
+    incarnation in which it told the data in `member`; `accused`: the incarnation of the last word against it, by the
+    peer `accuser`. `failed`: this peer's failed probes of it since its last sign of life, the first of them in the
+    period `since`. `proven`: this peer has heard from the member itself. `bringer`: the peer that told of it. `told`:
+    this peer has told others of its suspicion. `came`: the period in which it was entered. `digest`: the mark, a hash,
+    of its life (`words.mark`)."""
 
     member: Member
     incarnation: int
@@ -112,7 +113,8 @@ class MemberTable:
         return entry
 
     def drop(self, entry: Entry, by: PeerId, *, left: bool = False, grave: bool = True) -> None:
-        """Remove a member. `grave`: remember it as lost, by the word of the peer `by`, or as having `left`."""
+        """Remove a member. `grave`: remember it as lost, by the word of the peer `by`, or as having `left`, and forget
+        the oldest of more than 64 such; False: do not remember it."""
         peer = entry.member.id
         del self.entries[peer]
         self.digest ^= entry.digest
@@ -145,7 +147,7 @@ class MemberTable:
         self.shunned = {one: end_s for one, end_s in self.shunned.items() if end_s > now_s} | {peer: until_s}
 
     def shuns(self, peer: PeerId, now_s: float) -> bool:
-        """Whether this peer has nothing to do with `peer` now (`shun`)."""
+        """Whether the time until which this peer has nothing to do with `peer` (`shun`) is still to come at `now_s`."""
         return self.shunned.get(peer, now_s) > now_s
 
     def next_grave(self) -> Grave | None:

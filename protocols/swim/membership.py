@@ -29,6 +29,7 @@ from .driver import Driver
 from .ending import Ending
 from .invite_uses import InvitedKeys
 from .member_table import MemberTable
+from .suspicion import ANEW
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ class SwimMembership(Waiting):
 
     def _departed(self, member: Member, why: str, left: bool) -> None:
         done = self._ending.departed(member.id)
-        self._went[member.id] = why
+        is_over = left or why == ANEW or (self._driver.has_ended(member.id) and not done)
+        self._went[member.id] = why if is_over or why == UNLINKED else UNREACHABLE  # perhaps it is only cut off
         if why != UNLINKED and not self._driver.swim.table.shuns(member.id, self._now()):
             why = f"left: {why}" if left else "left: it has finished" if done else why
             self.removals.add(removal_of(member, self._now(), why, left=left or done))

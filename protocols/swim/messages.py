@@ -1,5 +1,6 @@
 """The messages of SWIM. Probes, their answers and fresh words are loose: they may be lost, and are never sent again. A
-word is a statement of a peer on another one, and a life a number that a peer draws when it joins (`words`)."""
+word is a statement of a peer on another one; a life is a number that a peer draws when it joins; an incarnation is a
+number that it raises to refute that it is suspected or dead (`words`)."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ TABLE_MAX = 512
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The sender's state, which goes with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 1 +
-    the incarnation of the receiver that it suspects or takes for dead; 0: it does not. `knows`: the receiver is among
-    its members, or has a link with it. `started`: the run has started, as far as it has heard. `digest`: a checksum
-    over its members, 0: it has links to a few only. `words`: statements on peers that it passes on. `marks`: hashes of
-    peers that have gathered."""
+    """The sender's state, which goes with each probe and each answer. `life`, `incarnation`: its own. `accuses`: 0
+    where the sender takes the receiver for alive; else 1 + the incarnation in which it suspects the receiver or takes
+    it for dead. `knows`: the receiver is among the sender's members, or has a link with it. `started`: the run has
+    started, as far as the sender has heard. `digest`: a checksum over its members and itself; 0: it has links to a few
+    only. `words`: statements on peers that it passes on. `marks`: hashes of peers that have gathered, until the run has
+    started."""
 
     life: int
     incarnation: int
@@ -62,7 +64,8 @@ class Ack:
 @message(SWIM, lane=Lane.LOOSE)
 @dataclass(frozen=True, slots=True)
 class AskProbe:
-    """Asks a helper to probe `target`, which has not answered the sender. `accuses`: as in `Beat`, of the target."""
+    """Asks a helper to probe `target`, which has not answered the sender. `number`: that of the sender's own probe;
+    Probed repeats it. `accuses`: as in `Beat`, of the target in place of the receiver."""
 
     number: int
     target: PeerId
@@ -73,7 +76,7 @@ class AskProbe:
 @dataclass(frozen=True, slots=True)
 class Probed:
     """A helper's answer to AskProbe: the life and incarnation with which the target has answered it. `life` 0: the
-    target has not answered."""
+    target has not answered in time, or the helper does not probe it."""
 
     number: int
     life: int
@@ -164,7 +167,7 @@ class Walk:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The answer to Walk, passed back along the same path: the walk has ended at `finder`, which `seeker` may ask for a
-    link. `path`: the peers that it has yet to pass."""
+    link. `path`: the peers that the walk has passed, from the seeker to the receiver of this message."""
 
     finder: Member
     path: tuple[PeerId, ...]

@@ -92,8 +92,9 @@ class Overlay:
     # Period by period
 
     def begin_period(self) -> None:
-        """Begin a period: tell the neighbours of changed links; look for more links if there are too few, unless this
-        peer `rests`; give up a random link if there have been too many for more than three periods."""
+        """Begin a period: tell the neighbours of changed links; look for more links if there are fewer than `links`,
+        with those that were asked for, unless this peer `rests`, because it has finished; give up a random link if
+        there have been more than two above `links` for more than three periods."""
         entries, period = self._table.entries, self._suspicion.period
         self._walks.begin_period()
         self.acquaintances.settle()

@@ -40,8 +40,9 @@ class PushSync:
         self._synced = -_SYNC
 
     def fresh(self) -> None:
-        """Note that there is a fresh word: it is pushed within a sixteenth of a period, together with others that come
-        until then. There are at most four pushes in a period, and none if `Timing.eager` is 0."""
+        """Note that there is a fresh word: a push is due a sixteenth of a period from now, with all words that come
+        until then, unless one is due already. There are at most four pushes in a period, and none if `Timing.eager` is
+        0."""
         if self._timing.eager and self.flush_s == math.inf and self._flushes < _FLUSHES_MAX:
             self.flush_s = self._effects.now() + _FLUSH * self._timing.period_s
             self._flushes += 1
@@ -51,16 +52,16 @@ class PushSync:
         self._flushes = 0
 
     def flush(self) -> None:
-        """Push the fresh words now, to as many random members as `Timing.eager` says, and at least to one if there is
-        any."""
+        """Push fresh words now, a few in one message, to as many random members as `Timing.eager` says, and at least to
+        one if there is any member."""
         self.flush_s = math.inf
         members = list(self._table.entries)
         for peer in self._chance.sample(members, min(len(members), max(1, self._timing.eager))):
             self._effects.send(peer, Tell(self._beat(peer)))
 
     def sync(self, peer: PeerId, period: int, *, soon: bool = False) -> None:
-        """Send the whole table to `peer`, whose members differ from this peer's, and ask for its table; at most once in
-        `_SYNC` periods, or, if `soon`, once in a period. `period`: the present one."""
+        """Send the whole table to `peer`, whose members differ from this peer's, and ask for its table; whichever peer
+        it is, at most once in 8 periods, or, if `soon`, once in a period. `period`: the number of the present one."""
         if period >= self._synced + (1 if soon else _SYNC):
             self._synced = period
             self._effects.send(peer, Table(self._table.words(), True))

@@ -67,9 +67,9 @@ class Suspicion:
             self._clear(entry)  # nobody else has heard of the suspicion
 
     def failed(self, entry: Entry, *, alone: bool) -> None:
-        """Note that a probe of the member has failed: suspect it, or declare it dead after enough failed probes.
-        `alone`: no helper answered either, so this peer may be the one that is cut off: it accuses the member to no
-        one, and gives it up for itself, later."""
+        """Note that a probe of the member has failed: suspect it. Declare it dead after `Timing.suspicion` periods of
+        failed probes, or at once if another peer has done so. `alone`: no helper answered either, so this peer may be
+        cut off: it accuses the member to no one, and gives it up for itself, later."""
         entry.failed += 1
         peer, me = entry.member.id, self._table.me.id
         if entry.failed == 1:
@@ -227,8 +227,8 @@ class Suspicion:
     # Changes of the member table
 
     def enter(self, member: Member, incarnation: int, bringer: PeerId) -> Entry:
-        """Enter `member`, which this peer has let in, or which has made a link with it. A former life of it is removed.
-        `bringer`: the peer that told of it."""
+        """Enter `member` into the table as alive, and return its entry. An entry with its id is removed first, as that
+        of a former life. `bringer`: the peer that told of it; this peer itself where it has let the member in."""
         if (entry := self._table.entries.get(member.id)) is not None:
             self._replace(entry)
         return self._enter(member, incarnation, bringer)

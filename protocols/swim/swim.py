@@ -69,7 +69,7 @@ class Swim:
         """The times at which the period ends and at which helpers are asked."""
 
     def begin(self) -> None:
-        """Begin to probe, at a random moment of the period."""
+        """Begin to take part: the first period begins at a random moment, at most `Timing.period_s` from now."""
         table = self.table
         witness(Begun(table.me.life))
         self.gathering.add((mark(table.me.id, table.me.life),))
@@ -77,7 +77,7 @@ class Swim:
 
     @property
     def wake_s(self) -> float:
-        """The time at which `tick` has to be called next; infinite: never."""
+        """The time, on the clock of `Effects.now`, at which `tick` has to be called next; infinite: never."""
         errand_s = self.detector.next_errand_s
         return min(self._end_s, self._ask_s, self.push_sync.flush_s, math.inf if errand_s is None else errand_s)
 
@@ -103,8 +103,7 @@ class Swim:
             self._begin_period(now_s)
 
     def _end_period(self, *, forgiven: bool) -> None:
-        """End the period: suspect members whose probes failed, unless `forgiven`: this process stood still and read
-        nothing."""
+        """Suspect members whose probes failed, unless `forgiven`: this process stood still and read nothing."""
         for attempt in self.detector.end():
             entry = self.table.entries.get(attempt.target)
             if entry is None or forgiven:
@@ -128,8 +127,7 @@ class Swim:
             self._look_for_lost()
 
     def _look_for_lost(self) -> None:
-        """Probe one of the lost members: a partition may have healed. If it answers, it is told that it was lost, and
-        refutes that."""
+        """Probe a lost member: a partition may have healed. If it answers, it hears of its loss and refutes that."""
         if self.overlay is not None:
             self.overlay.look_for_lost()
         elif (grave := self.table.next_grave()) is not None:
@@ -245,7 +243,8 @@ class Swim:
     # Coming in
 
     def let_in(self, newcomer: Member) -> int:
-        """Let in a newcomer, with links as an acquaintance. Returns its incarnation: above any known; with links 0."""
+        """Let in a newcomer as a member, or, where peers have links to a few only, as an acquaintance, without a link.
+        Returns its incarnation: above any that is known of it; 0: none is known, or peers have links to a few only."""
         peer, incarnation = newcomer.id, 0
         if self.overlay is not None:
             self.overlay.acquaintances.vouch(newcomer)
@@ -261,7 +260,8 @@ class Swim:
 
     def enter(self, incarnation: int, words: Iterable[Word], contact: PeerId, *, started: bool) -> None:
         """Enter the run through `contact`, which has let this peer in with this incarnation. `words`: on the members
-        that the contact knows; `started`: the run has."""
+        that the contact knows. Where peers have links to a few only, `contact` is asked for the first of them, and no
+        member is entered yet. `started`: the run has started."""
         self.table.take(self.table.me, max(incarnation, self.table.incarnation))
         for word in words:
             if self.overlay is not None and word.member is not None and word.id == contact:
@@ -274,7 +274,7 @@ class Swim:
             self._hear_of_start(contact)
 
     def leave(self) -> None:
-        """Tell some members that this peer leaves; they pass it on."""
+        """Tell `Timing.eager` random members, one at least, that this peer leaves; they pass it on."""
         table = self.table
         self.dissemination.add(Word(Kind.DEAD, table.me.id, table.me.life, table.incarnation, table.me.id))
         self.push_sync.flush()

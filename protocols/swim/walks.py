@@ -50,11 +50,11 @@ class Walks:
         self._effects.send(self._chance.choice(list(self._table.entries)), Walk(me, _STEPS, (me.id,)))
 
     def walk(self, sender: PeerId, walk: Walk) -> None:
-        """Handle a walk from `sender`: pass it on to a random neighbour that it has not passed, or, at its end, answer
-        it and keep the seeker as an acquaintance, unless the seeker is a neighbour already. It is dropped if it has
-        been here before, if it comes neither from a neighbour nor from a seeker that is an acquaintance, or if too many
-        walks have come in this period. Raises PeerMisbehaved for one that is too long or not from `sender`, or without
-        a valid seeker."""
+        """Handle a walk from `sender`: pass it on to a random neighbour that it has not passed. After its last step, or
+        where there is no such neighbour, answer it and keep the seeker as an acquaintance, unless the seeker is a
+        neighbour already. The walk is dropped if it has been here before, if it comes neither from a neighbour nor from
+        a seeker that is an acquaintance, or if too many walks and answers have come in this period. Raises
+        PeerMisbehaved for one that is too long or not from `sender`, or without a valid seeker."""
         me, path, links = self._table.me.id, walk.path, self._table.entries
         check_member(walk.seeker)
         if walk.steps + len(path) > _STEPS + 1 or not path or (path[0], path[-1]) != (walk.seeker.id, sender):
@@ -72,8 +72,9 @@ class Walks:
 
     def found(self, sender: PeerId, found: Found) -> None:
         """Handle the answer to a walk: pass it back, or, if this peer began the walk, keep the finder as an
-        acquaintance and call the function `found`. It is dropped if `sender` is no neighbour, or if too many have come
-        in this period. Raises PeerMisbehaved for one that did not come this way, or is without a valid finder."""
+        acquaintance and call the function `found`. The answer is dropped if `sender` is no neighbour, or if too many
+        walks and answers have come in this period. Raises PeerMisbehaved for one that did not come this way, or is
+        without a valid finder."""
         check_member(found.finder)
         if not 0 < len(found.path) <= _STEPS + 1 or found.path[-1] != self._table.me.id:
             raise PeerMisbehaved(f"passed back a walk of {len(found.path)} steps that did not come this way")

@@ -51,9 +51,9 @@ def alive(member: Member, incarnation: int) -> Word:
 
 
 def check(word: Word) -> None:
-    """Raises PeerMisbehaved for a word that is not well formed: of an unknown kind, without a life, with an incarnation
-    or a text beyond the limits; or ALIVE without a matching `member`, or with an accuser (`by`); or not ALIVE with a
-    member, or without an accuser."""
+    """Raises PeerMisbehaved for a word that is not well formed: of an unknown kind, without a life, on a peer with an
+    empty or a guest's id, with an incarnation or a text beyond the limits; or ALIVE without a matching `member`, or
+    with an accuser (`by`); or not ALIVE with a member, or without an accuser."""
     if word.kind > Kind.DEAD or word.incarnation > INCARNATION_MAX or word.life == 0:
         raise PeerMisbehaved(f"spoke of incarnation {word.incarnation} of a life in the state {word.kind}")
     if not 0 < len(word.id) <= ID_LETTERS_MAX or len(word.by) > ID_LETTERS_MAX or "/" in word.id:

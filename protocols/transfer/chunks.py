@@ -1,9 +1,9 @@
 """Chunks: pieces of a vector in transit, and the inbox in which they wait until a sum or a receiver takes them.
 
-Chunks of the present epoch are accepted from the members of its group. A peer that is ahead of this one sends chunks of
-an epoch that this one has not heard of, and may be unknown here: its chunks wait too, but the bytes of all such peers
-together are limited. Waiting chunks are dropped with the link through which they came: a peer that was started again
-does not continue its former sums.
+An epoch is the number of a group of peers among those of its conversation. Chunks of the present epoch are accepted
+from the members of its group. A peer that is ahead of this one sends chunks of an epoch that this one has not heard of,
+and may be unknown here: its chunks wait too, but the bytes of all such peers together are limited. Waiting chunks are
+dropped with the link through which they came: a peer that was started again does not continue its former sums.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class Readings:
         """For each peer: states read, less those forgiven since; and when this was computed, on the loop's clock."""
 
     def read(self, peer: PeerId, share: float) -> None:
-        """Note that `peer` fetches the fraction `share` of a state. Raises PeerMisbehaved when it has fetched more than
-        64 states at once, or 16 an interval for long. Then nothing is noted."""
+        """Note that `peer` fetches the fraction `share` of a state. Raises PeerMisbehaved, and notes nothing, when it
+        would have fetched more than 64 states, of which 16 are forgiven in each interval."""
         now = asyncio.get_running_loop().time()
         place = peer
         if peer not in self._read and len(self._read) >= _READERS_MAX:

@@ -66,8 +66,8 @@ def pack(snapshot: Snapshot) -> bytes:
 
 
 def extra_of(blob: Buffer) -> list[Any]:
-    """The `extra` of the snapshot in `blob`, unverified: the caller must check it. Raises PeerMisbehaved when there is
-    none."""
+    """The `extra` of the snapshot in `blob`, unverified: the caller must check it. Raises PeerMisbehaved when `blob`
+    does not begin with the header of a snapshot."""
     try:
         return _header(blob)[2]
     except (ValueError, TypeError, struct.error) as error:

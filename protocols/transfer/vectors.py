@@ -66,8 +66,8 @@ class Vectors:
 
     async def receive(self, sender: PeerId, into: Tensor, stage_id: StageId, codec: VectorCodec | None = None) -> None:
         """Wait for the vector that `sender` sends with the same stage id and codec, and write it into `into` ([n], CPU,
-        contiguous). Raises PeerLost, also when other data arrives; ValueError for a tensor of another form. If this is
-        cancelled, some of `into` may have been written."""
+        contiguous). Raises PeerLost, also when a chunk arrives that is not the one due, or cannot be decoded;
+        ValueError for a tensor of another form. If this is cancelled, some of `into` may have been written."""
         _check(into)
         if codec is None or codec.family == "hop":
             await self._fill(sender, into.detach(), stage_id, codec)

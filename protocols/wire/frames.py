@@ -31,9 +31,9 @@ _PREFIX_FIELDS = 1 + _NUMBERS + 2
 _PREFIX_BYTES_MAX = 84
 """The most bytes of a header besides its channel, kind and fields: an array header and nine integers."""
 Counts = tuple[int, int, int, int]
-"""What a frame tells its receiver of the messages that go the other way, of the lanes CONTROL and DATA: all sequence
-numbers below the first two numbers have arrived, and the receiver may send up to the byte counts in the last two. The
-numbers are absolute: a lost or repeated frame does no harm."""
+"""The counts of a frame, about the messages that go the other way, of the lanes CONTROL and DATA: all sequence numbers
+below the first two numbers have arrived, and the receiver may send up to the byte counts in the last two. The numbers
+are absolute: a lost or repeated frame does no harm."""
 NO_COUNTS: Counts = (0, 0, 0, 0)
 """The counts of a frame that tells nothing of the other way."""
 
@@ -114,7 +114,8 @@ WHY_MAX = 200
 
 
 def in_words(why: str) -> str:
-    """`why` in a form that a message may carry: one printable line of at most 200 letters."""
+    """`why` in a form that a message may carry: its first 200 letters, with a space in place of each that is not
+    printable."""
     return "".join(letter if letter.isprintable() else " " for letter in why)[:WHY_MAX]
 
 
@@ -153,7 +154,8 @@ def type_of(kind: str) -> type:
 
 
 def payload_max_of(body: object) -> int:
-    """The most bytes of payload that a message of this kind may have. Raises KeyError as `lane_of` does."""
+    """The most bytes of payload that a message of the kind of `body` may have. Raises KeyError for an object that is no
+    registered message."""
     return _by_type[type(body)].payload_max
 
 
@@ -202,8 +204,9 @@ def encode(
 
 def decode(header: Buffer, payload_bytes: int) -> Frame:
     """The frame in a header; of an `Unopened` message the fields are not read. `payload_bytes`: the size of the payload
-    that came with the header. Raises PeerMisbehaved on anything but a well-formed message of a known kind with finite,
-    bounded fields, or one of an unknown family."""
+    that came with the header. Raises OtherVersion, which is a PeerMisbehaved, for a header of another version of the
+    protocol, and PeerMisbehaved on anything else but a well-formed message of a known kind with finite, bounded fields,
+    or one of an unknown family."""
     if len(header) > HEADER_BYTES_MAX:
         raise PeerMisbehaved(f"sent a header of {len(header)} bytes, at most {HEADER_BYTES_MAX} are read")
     unpacker = _UNPACKERS.pop() if _UNPACKERS else _unpacker()

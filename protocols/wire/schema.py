@@ -57,7 +57,7 @@ class Flat(NamedTuple):
         return (*plain,)
 
     def values(self, plain: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The values of the fields, of which `plain` are allowed."""
+        """The values of the fields, from the form `plain` that msgpack writes; the inverse of the method `plain`."""
         if not self.options:
             return plain
         values = [*plain]
@@ -86,7 +86,7 @@ class Flat(NamedTuple):
         return True
 
     def read(self, unpacker: Unpacker) -> tuple[Any, ...]:
-        """The values of the fields as they were written, not checked yet. Raises ValueError."""
+        """The values in the form that msgpack writes, not checked yet. Raises as `read_fields`, for lists alone."""
         values, header = list[Any](), unpacker.read_array_header
         for many in self.runs:
             if many > 0:
@@ -163,8 +163,8 @@ def plain_fields(body: object, fields: Fields) -> Sequence[object]:
 
 
 def read_fields(unpacker: Unpacker, fields: Fields) -> Sequence[Any]:
-    """The values of the fields of a message or nested dataclass, read from `unpacker`. Raises ValueError for a value
-    that its annotation does not allow, ValueError or msgpack.UnpackException for bytes that end too early."""
+    """The values of the fields of a message or nested dataclass, in order, read from `unpacker`. Raises ValueError for
+    a value that its annotation does not allow, ValueError or msgpack.UnpackException for bytes that end too early."""
     if fields.flat is None:
         return [codec.read(unpacker) for _, codec in fields.codecs]
     values = fields.flat.read(unpacker)

@@ -32,7 +32,8 @@ _PROGRAM = struct.pack("HP", 1, ctypes.addressof(_DROP))
 
 def backlog() -> int:
     """The listening socket's backlog: the most connections that wait to be accepted, and hence the most that still come
-    in after the gate is shut. Beyond it the kernel makes a new connection wait for a second at least."""
+    in after the gate is shut. A sixteenth of the limit on file descriptors, but from 32 to 1024. Beyond it the kernel
+    makes a new connection wait for a second at least."""
     return max(_BACKLOG_MIN, min(_BACKLOG_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _BACKLOG_SHARE))
 
 

@@ -46,7 +46,8 @@ class Listener:
         self.gate = Gate(asyncio.get_running_loop(), self.bound)
 
     def close(self) -> None:
-        """Close the pipes and the gate. The inbox stays bound."""
+        """Close `pipes`, if there are any, and the `Gate`, which limits new connections. The inbox stays bound: its
+        owner closes it."""
         if self.pipes is not None:
             self.pipes.close()
         if self.gate is not None:

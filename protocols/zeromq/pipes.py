@@ -69,8 +69,8 @@ class SocketPipe(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """End the connection once all written bytes are in the socket, and call the user's `ended`, if there is a
-        user."""
+        """Call the user's `ended` now, if there is a user. The connection ends once all written bytes are in the
+        socket."""
         if self._transport is not None:
             self._transport.close()
         self.connection_lost(None)
@@ -121,7 +121,7 @@ class Doorstep:
     elsewhere one on the loopback, which takes all. `came` is called with each connection that is taken, as a pipe."""
 
     def __init__(self, pipes: SocketPipes, came: Callable[[Pipe], None]) -> None:
-        """Raises OSError when no descriptor is free for it."""
+        """`pipes` makes a pipe of each connection. Raises OSError when no descriptor is free for the socket."""
         self._loop, self._pipes, self._came = asyncio.get_running_loop(), pipes, came
         self._tells = sys.platform == "linux"
         self._socket = socket.socket(socket.AF_UNIX if self._tells else socket.AF_INET)

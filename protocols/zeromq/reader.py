@@ -100,7 +100,8 @@ class Tap:
         self._serve_soon()  # the descriptor does not fire for messages that came before
 
     def serve(self) -> None:
-        """Receive the messages that have arrived, and send those that wait."""
+        """Receive the messages that have arrived, 128 at most (more in the loop's next iteration), pass each to `take`,
+        and send those that wait."""
         self._due = False
         for _ in range(_DRAIN_MAX):
             if self._closed or (arrived := self._socket.receive()) is None:
@@ -115,7 +116,7 @@ class Tap:
 
     def post(self, frames: Sequence[Buffer]) -> bool:
         """Send a message behind those that wait, now or as soon as the socket can. Returns False, and drops it, when
-        too many wait already, or the tap is closed."""
+        262,144 wait already, or the tap is closed."""
         if self._closed or len(self._backlog) >= MESSAGES_MAX:
             return False
         if self._backlog or self.hold or self._socket.send(frames) != 0:

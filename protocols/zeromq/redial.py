@@ -16,9 +16,9 @@ each. libzmq reports nothing at all for a host name that cannot be resolved."""
 
 
 class Redial:
-    """Times the attempts to connect to one peer. `call` makes an attempt. The caller has made the first attempt before
-    it constructs this object; if `asleep`, there is none until `hurry` is called. `pause_max_s`: the longest pause, in
-    seconds."""
+    """Times the attempts to connect to one peer. `call` makes an attempt; if no outcome is reported within 15 s,
+    another one is made. The caller has made the first attempt before it constructs this object; if `asleep`, there is
+    none until `hurry` is called. `pause_max_s`: the longest pause, in seconds."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Redial:
         be sent."""
 
     def failed(self) -> None:
-        """Note that the attempt has failed, or that its connection has ended: the next attempt is made after a pause,
-        each time twice as long."""
+        """Note that the attempt has failed, or that its connection has ended: the next attempt is made after a pause of
+        0.2 s, each time twice as long, up to `pause_max_s`."""
         self.pausing = True
         self._set_timer(self._pause_s)
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
 
     def hurry(self) -> None:
-        """Note that a message is to be sent: the next pauses are short again, and a long one is cut short. If this
-        object is asleep, an attempt is made now. An attempt in progress goes on."""
+        """Note that a message is to be sent: the next pauses begin with 0.2 s again, and the present one ends within
+        that time. If this object is asleep, an attempt is made now. An attempt in progress goes on."""
         self._pause_s = PAUSE_MIN_S
         if self._timer is None:
             self._again()

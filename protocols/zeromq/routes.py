@@ -162,7 +162,8 @@ class Ways:
 
     def caller(self, route: bytes, origin: Origin) -> PeerId | None:
         """The peer that has sent a message over the connection with this `route` and `origin`; None: its key is no
-        longer admitted, and the connection is closed. The connection is remembered as the call of that peer."""
+        longer admitted, and the connection is closed. The connection is remembered as the call of that peer; if it is a
+        new one, and no out-link is connected, `reconnected` is called (not for guests)."""
         user = "" if self._admitted is None else origin.user
         if self._admitted is not None and user not in self._admitted:
             Call.of(route, origin).close()
@@ -195,7 +196,8 @@ class Ways:
     def changed(self, peer: PeerId, link: OutLink, change: Change) -> None:
         """Handle a change of the connection of `link`, if it is still the out-link to `peer`. Connected: send what
         waits, then what is `announced`, and call `reconnected`. Failed or closed: note why, hold messages back, and
-        connect again after a pause."""
+        connect again after a pause. Reached, with the handshake still to come: only note that, if no other trouble is
+        known."""
         if self._out.get(peer) is not link:
             return
         if change is Change.CONNECTED:

@@ -47,8 +47,8 @@ class Socket:
         return Arrived(frames, total, origin)
 
     def send(self, frames: Sequence[Buffer]) -> int:
-        """Send a message now. Returns 0, or the errno that tells why it cannot be sent. The first frame decides whether
-        it can; the others follow it."""
+        """Send a message now. Returns 0, or the errno, EAGAIN or EHOSTUNREACH, that tells why it cannot be sent; raises
+        ZMQError for any other. The first frame decides whether it can be sent; the others follow it."""
         try:
             for frame in frames[:-1]:
                 self._send(frame, _MORE)

@@ -71,7 +71,7 @@ class KeyPair:
 
 
 def versions() -> str:
-    """The versions of pyzmq and libzmq, as a text for diagnosis."""
+    """The versions of pyzmq and libzmq, and whether it has CURVE, as a text for diagnosis."""
     return f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}, CURVE: {'yes' if zmq.has('curve') else 'no'}"
 
 

@@ -104,7 +104,8 @@ def an_acceptor_keeps_its_word(scenario: Scenario, entries: Sequence[Entry]) -> 
 
 
 def a_peer_that_breaks_rules_is_hardly_read(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A peer reads at most 16 messages of another that break a rule, and then one in each heartbeat interval."""
+    """A peer reads at most 16 messages of another that break a rule, and then one in each heartbeat interval, which is
+    a quarter of the patience. Up to two more are tolerated."""
     interval_s = scenario.settings.patience_s / 4
     faults: dict[tuple[str, str], tuple[float, float]] = {}
     for time_s, life, event in entries:
@@ -133,8 +134,8 @@ def silence_is_counted_only_by_a_peer_that_listens(scenario: Scenario, entries: 
 
 
 def peers_of_a_run_without_faults_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In a run without faults and without `Scenario.buggify`, each peer that was there from the start finishes the
-    run."""
+    """In a run without faults and without `Scenario.buggify`, each peer that was there from the start finishes the run.
+    In a resumed run with latecomers no peer is judged, because any may come late."""
     late = _latecomers(scenario, entries)
     if scenario.buggify or any(isinstance(event, Fell | OutOfMemory) for *_, event in entries):
         return

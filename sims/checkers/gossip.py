@@ -38,9 +38,9 @@ def rounds_are_mixed_one_by_one(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def a_mix_is_of_what_was_published(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A mix is the weighted sum of the peer's own model and of models of its neighbours. Each neighbour's model is one
-    that it has published in the round that the peer was told, and counts once. The weights sum to 1, or, where vectors
-    are split, each weight is 1."""
+    """A mix is, up to rounding, the weighted sum of the peer's own model and of models of its neighbours. Each
+    neighbour's model is one that it has published in the round that the peer was told, and counts once. The weights sum
+    to 1, or, where vectors are split, each weight is 1."""
     published: dict[tuple[str, int], list[torch.Tensor]] = defaultdict(list)
     for _, life, event in entries:
         if isinstance(event, Published):
@@ -76,8 +76,9 @@ def an_estimate_has_the_same_bits_on_both_sides(scenario: Scenario, entries: Seq
 
 
 def neighbours_give_each_other_the_same_weight(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """In an undirected graph two neighbours that know the same peers give each other's model the same weight. Else a
-    mix would move the mean of all models (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
+    """In an undirected graph two neighbours that know the same peers in a round give each other's model the same
+    weight. Else a mix would move the mean of all models (Xiao and Boyd, "Fast linear iterations for distributed
+    averaging", 2004)."""
     given: dict[tuple[object, str, str], float] = {}
     for _, life, event in entries:
         if isinstance(event, Placed):

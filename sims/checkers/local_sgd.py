@@ -121,7 +121,7 @@ def a_peer_that_was_left_behind_goes_on_from_the_others_model(
 def a_site_takes_the_mean_of_what_each_brought_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """A site's mean that a peer adopts is the weighted mean of the contributions to that attempt, with equal bits on
     all peers that adopt it. If the means of two attempts at one averaging point of one round are adopted, no peer is a
-    member of both attempts."""
+    member of both attempts. A site: a group of peers that average among themselves at points within a round."""
     yield from wrong_site_means(entries)
 
 
@@ -270,8 +270,8 @@ def a_given_up_peer_contributes_no_more(scenario: Scenario, entries: Sequence[En
 
 
 def living_peers_finish(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """Once enough peers can continue together, at least one peer ends the run, and no admitted peer gives up. There is
-    one exception: a peer that was declared dead may give up if the others have ended the run before it returns."""
+    """Once enough peers can continue together, at least one ends the run, and no admitted peer gives up, but for one
+    whose numbers were spoiled, or that was declared dead and returns after the others have ended the run."""
     yield from unfinished(scenario, entries)
 
 

@@ -23,14 +23,16 @@ from ..world.event_log import Entry, peer_of
 
 def what_a_codec_leaves_out_is_sent_later(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """With a codec that remembers what it leaves out, a peer owes after each round what it had and did not send. It
-    adds this to what it sends in the next round, if the members are the same; else it forgets it."""
+    adds this to what it sends in the next round (of the same fragment), if the members are the same; else it forgets
+    it."""
     yield from _wrong_residuals(entries)
     yield from _forgotten_residuals(LocalSGDSettings.of(scenario.settings).fragments, entries)
 
 
 def a_coded_mean_is_of_what_was_sent(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
     """With a codec whose encodings are decoded by all, a committed result is the model before plus the weighted mean of
-    what the members have sent. Judged only without an outer step and fragments."""
+    what the members have sent. Judged only without an outer step and fragments, and not where a parameter was
+    unfrozen."""
     own = LocalSGDSettings.of(scenario.settings)
     if own.outer.text == "plain" and own.fragments == 1:
         yield from _wrong_coded_means(entries)

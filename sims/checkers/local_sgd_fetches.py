@@ -26,8 +26,8 @@ def a_part_that_is_kept_is_the_one_that_was_announced(scenario: Scenario, entrie
 
 
 def a_donor_gives_the_parts_that_it_has_announced(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """An honest donor gives of each version what it has announced of it, also while others fetch other versions from
-    it."""
+    """An honest donor that is asked for a part of a version gives the part of that version, also while others fetch
+    other versions from it."""
     for _, life, event in entries:
         if isinstance(event, Served) and event.given != event.asked:
             yield f"{life} gives version {event.given} where version {event.asked} is asked for"

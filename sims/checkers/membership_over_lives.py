@@ -79,16 +79,16 @@ def a_former_acceptor_goes_with_its_life(scenario: Scenario, entries: Sequence[E
 
 
 def two_believed_decrees_have_an_honest_adopter(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A member goes on to a view only when so many of the members that it reaches have adopted its decree, itself
-    counted among them, that any two sets of so many share more than a third of all: so they share an honest member,
-    which has adopted one decree under a ballot (Bracha, "Asynchronous Byzantine agreement protocols", 1987)."""
+    """A member goes on to a view only when so many of the n members that it reaches have adopted its decree, itself
+    counted among them, that any two sets of so many share more than (n - 1) // 3: so they share an honest member, which
+    has adopted one decree under a ballot (Bracha, "Asynchronous Byzantine agreement protocols", 1987)."""
     for time_s, life, event in entries:
         if isinstance(event, Believed) and 2 * event.agree - event.reached <= (event.reached - 1) // 3:
             yield f"{life} goes on at {time_s:.3f} s as {event.agree} of {event.reached} have adopted a decree"
 
 
 def stood_still(entries: Sequence[Entry]) -> set[str]:
-    """The lives whose process stood still for a while."""
+    """The lives whose process was paused, slowed down or hung, or had a full disk, at some time."""
     strokes = (event for *_, event in entries if isinstance(event, Fell) and event.kind in _STANDS_STILL)
     return {life for stroke in strokes for life in stroke.who}
 

@@ -195,7 +195,7 @@ def the_copies_of_a_range_agree(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def only_peers_of_the_run_push_and_read(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """No server handles a message about its ranges of a key that is in no view of the run."""
+    """No server handles a message about its ranges from a sender whose key is in no view of the run."""
     for time_s, life, event in entries:
         if isinstance(event, Handled) and event.sender.startswith((KEY, GUEST)):
             yield f"{life} handles a message of {event.sender} at {time_s:.3f} s"
@@ -219,16 +219,17 @@ def an_update_is_the_optimizers(scenario: Scenario, entries: Sequence[Entry]) ->
 
 
 def no_push_is_beyond_the_norm_limit(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What the servers apply is not beyond what pushes within the run's `norm_limit` can sum up to (`huge_pushes`). In
-    algorithms of map and reduce, whose pushes have no such limit, nothing is judged."""
+    """No update that a server applies has a norm beyond that of a sum of pushes within the run's `norm_limit`
+    (`huge_pushes`). In algorithms of map and reduce, whose pushes have no such limit, nothing is judged."""
     own = ParameterServerSettings.of(scenario.settings)
     if not isinstance(own.algorithm.value, MapReduce):
         yield from huge_pushes(own.norm_limit, entries)
 
 
 def a_filtered_pull_is_near_the_values(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What a server shows differs from the exact values by at most the filter's share. After a filtered pull a worker
-    holds what was shown, to the bit, or with a codec to within a hundredth of the largest value that it has held."""
+    """The values that a server shows to workers differ from the exact ones by at most the threshold of the pull
+    filters, as a share of the shown value. After a filtered pull a worker holds the shown values, to the bit, or with a
+    codec to within a hundredth of the largest one that it was shown of the range."""
     pulls = ParameterServerSettings.of(scenario.settings).pull_filters
     if pulls is None:
         return

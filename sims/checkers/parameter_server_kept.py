@@ -31,11 +31,11 @@ def a_worker_goes_on_from_its_own_model(scenario: Scenario, entries: Sequence[En
 
 
 def what_filters_hold_back_is_sent_once(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """What a worker's filters let pass of a push, and what they keep, are together what there was to push. What they
-    keep is added to the worker's next push and to no later one. A restarted worker adds what its checkpoint has kept to
-    its first push, unless a push that its former process made later was applied, which has some of that. What filters
-    forget is neither sent nor kept, so the sums are judged only where none forgets. The first push of a process of a
-    resumed run is not judged: its checkpoint is of the run before."""
+    """The part of a push that a worker's filters let pass and the part that they keep sum up to the push. The kept part
+    is added to the worker's next push and to no later one. A restarted worker adds the part that its checkpoint has
+    kept to its first push, unless a push that its former process made later was applied, which has some of that. Where
+    a filter forgets elements, the sums are not judged: these are neither sent nor kept. The first push of a process of
+    a resumed run is not judged: its checkpoint is of the run before."""
     resumed = bool(entries) and isinstance(entries[0].event, Resumed)
     filters = ParameterServerSettings.of(scenario.settings).filters
     kept: defaultdict[str, dict[int, Tensor | None]] = defaultdict(dict)

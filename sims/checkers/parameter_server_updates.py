@@ -101,9 +101,9 @@ def wrong_updates(function: ServerFunction, entries: Sequence[Entry]) -> Iterato
 
 
 def huge_pushes(norm_limit: float, entries: Sequence[Entry]) -> Iterator[str]:
-    """A line for each entry whose pushed values have a norm that no sum of pushes within `norm_limit` can have: beyond
-    ten times that limit for each of the entry's pushes, times the largest norm of the range so far (or times 1, if that
-    is more). Blocks of rows are not judged."""
+    """A line for each update of a range whose pushed values have a norm that no sum of pushes within `norm_limit` can
+    have: beyond ten times that limit for each worker that takes part, times the largest norm of the range so far (or
+    times 1, if that is more). Blocks of rows are not judged."""
     largest = dict[int, float]()
     for _, life, event in entries:
         if not isinstance(event, Took | Entered):

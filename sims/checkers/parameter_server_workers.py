@@ -52,8 +52,8 @@ def a_worker_ends_with_the_pushes_of_all(scenario: Scenario, entries: Sequence[E
 
 
 def a_worker_whose_pushes_come_is_not_reported(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
-    """A server reports to its user that nothing of a worker comes, only if it has got no push of it for as long as any
-    work takes that is not overdue yet (`works.FIRST_S`)."""
+    """A server reports to its user that nothing of a worker comes, only if it has got no push of it for `works.FIRST_S`
+    virtual seconds, the time within which a first piece of work is not overdue."""
     clocks: dict[tuple[str, int, PeerId], int] = {}
     came_s: dict[tuple[str, PeerId], float] = {}
     for time_s, life, event in entries:

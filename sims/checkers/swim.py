@@ -75,8 +75,8 @@ def a_refutation_ends_the_suspicion(scenario: Scenario, entries: Sequence[Entry]
 def a_peer_that_answers_is_neither_suspected_nor_given_up_for_long(
     scenario: Scenario, entries: Sequence[Entry]
 ) -> Iterator[str]:
-    """Once faults are over, a suspicion of a live peer ends. Where each peer knows all others, a live peer that was
-    given up becomes a member again."""
+    """Once faults are over, a suspicion of a live peer ends within 6 patiences. Where each peer knows all others, a
+    live peer that was given up becomes a member again within 16."""
     patience_s, runs = scenario.settings.patience_s, _Runs(entries)
     since_s, whole = _healed_s(scenario, entries), _knows_all(scenario)
     for held in _held(entries):

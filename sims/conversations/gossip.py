@@ -21,7 +21,7 @@ _PERIODS = ("1", "2", "4", "8", "adaptive", "auto")
 
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
-    """Draws gossip's own settings for the scenario of `seed` (`Draw`). `groups` is not used."""
+    """Draws gossip's own settings for the scenario of `seed` (`Draw`), by name. `groups` is not used."""
     drawn: dict[str, Any] = {"algorithm": chance.choice(sorted(ALGORITHMS)), "period": chance.choice(_PERIODS)}
     algorithm = parse_algorithm(drawn["algorithm"])
     if algorithm.bears_codecs:

@@ -22,8 +22,8 @@ _PERIODS = (1, 2, 4, 8)
 
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
-    """Draws local SGD's own settings for the scenario of `seed` (`Draw`), from `chance` and from generators of their
-    own. The sites are those of `groups`."""
+    """Draws local SGD's own settings for the scenario of `seed` (`Draw`), by name, from `chance` and from generators of
+    their own. The sites are those of `groups`."""
     chance.choice(
         ("allreduce",)
     )  # so that each seed keeps the scenario that it had when the conversation was drawn here

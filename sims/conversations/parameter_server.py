@@ -42,7 +42,7 @@ _UPDATES = ("add", "sgd:0.05", "momentum:0.02", "adagrad:0.05", "adam:0.01")
 
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
-    """Draws the parameter server's own settings for the scenario of `seed` (`Draw`). `groups` is not used."""
+    """Draws the parameter server's own settings for the scenario of `seed` (`Draw`), by name. `groups` is not used."""
     servers = chance.choice((1, 2, 2, 3))
     drawn: dict[str, Any] = {"servers": servers, "algorithm": chance.choice(_ALGORITHMS)}
     drawn["copies"] = chance.choice((None, None, 1, servers))

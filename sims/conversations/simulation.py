@@ -35,8 +35,8 @@ class Simulation:
     reaches. `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings.
     `steps_an_exchange`: number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these
     settings unfreezes a parameter during the run. `of_large`: settings of a scenario with a large model, without which
-    a message would take longer than a patience on the slowest drawn link. `simpler`: settings to try when a failing
-    scenario is minimised.
+    a message would take longer than a patience on the slowest drawn link. `harshness`: by name, its own ways to make a
+    drawn scenario harsher (`Harsher`). `simpler`: settings to try when a failing scenario is minimised.
     """
 
     checkers: tuple[Check, ...] = ()
@@ -55,7 +55,8 @@ class Simulation:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The places and sites that a sweep of this conversation must reach, beside the common ones."""
+        """The places and sites (as ``buggify: SITE``) that a sweep of this conversation must reach, beside the common
+        ones."""
         return (*self.places, *(f"buggify: {site}" for site in self.sites))
 
 

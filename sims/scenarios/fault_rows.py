@@ -31,8 +31,8 @@ _MOMENT = re.compile(rf"(\w+) ([1-9]\d{{0,11}}) ({'|'.join(_WAYS)})(?: after (\w
 
 
 def faults_in(found: list[Row], groups: Sequence[Group], *, heals: bool) -> list[Fault]:
-    """The faults in these rows. `heals`: the scenario heals all faults at some time, and a fault without a duration
-    ends then. Raises TableError."""
+    """The faults in these rows, in their order. `heals`: the scenario heals all faults at some time, and a fault
+    without a duration ends then. Raises TableError, also where more peers are to crash for good than there are."""
     faults, peers, crashed = [], sum(group.peers for group in groups), 0
     for row in found:
         faults.append(fault := _fault(row, groups, heals=heals))

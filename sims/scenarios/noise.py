@@ -11,7 +11,7 @@ class Noise:
     overtaken by later ones), `corrupt`.
 
     A corrupted frame fails the check of CURVE or TCP, which breaks the connection. The frames in flight on it are lost,
-    and the connection is made again.
+    and the connection is made again. Raises ValueError on a probability outside of 0 to 1.
     """
 
     loss: float = 0.0

@@ -83,8 +83,9 @@ class Fault:
 
     `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end before all faults are
     healed (`Scenario.faults_until_s`). `factor`: how many times as long work takes (`SLOW`), the seconds of a jump
-    (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of a clock, in seconds a second. Fields that the kind
-    does not use are cleared, so that equivalent faults are equal.
+    (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of a clock, in seconds a second. `noise`: that of all
+    frames (`NOISE`); `link`: the targets' new link (`LINK`). Fields that the kind does not use are cleared, so that
+    equivalent faults are equal.
     """
 
     kind: Kind
@@ -199,7 +200,8 @@ class Scenario:
 
     @property
     def buggify_until_s(self) -> float:
-        """The virtual time at which buggify ends, together with all faults; 0 without buggify."""
+        """The virtual time in seconds at which buggify ends, together with all faults; infinite: never; 0: there is no
+        buggify."""
         if not self.buggify:
             return 0.0
         return math.inf if self.faults_until_s is None else self.faults_until_s

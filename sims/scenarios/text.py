@@ -14,8 +14,8 @@ from .scenario import TOY_SIZE, Fault, Kind, Moment, Scenario
 
 
 def scenario_text(scenario: Scenario, task: Path | None = None) -> str:
-    """The text of the file. `task`: the task's path in it; None: the toy task. Of the settings, those that are defaults
-    are omitted, but not the numbers of peers and servers."""
+    """The text of a file with `scenario`. `task`: the task's path in it; None: the toy task. Of the settings, those
+    that are defaults are omitted, but not the numbers of peers and servers."""
     return "\n".join(_lines(scenario, task)) + "\n"
 
 

@@ -29,7 +29,7 @@ def _inputs(size: int, data_shard: int) -> Tensor:
 
 
 def toy_task_of(scenario: Scenario) -> Task:
-    """The toy task of a scenario."""
+    """The toy task (`toy_task`) that the scenario's fields `toy_size`, `thaws` and `evaluates` describe."""
     return toy_task(scenario.toy_size, thaws=scenario.thaws, evaluates=scenario.evaluates)
 
 

@@ -28,7 +28,8 @@ _WAYS = ("up", "down")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The contents of a trace. `arrivals`: number of a peer -> virtual time at which it joins, in seconds."""
+    """The contents of a trace. `arrivals`: number of a peer -> virtual time at which it joins, in seconds. `faults`:
+    crashes, restarts and changes of links."""
 
     arrivals: dict[int, float]
     faults: list[Fault]

@@ -30,8 +30,9 @@ _HUGE = (math.inf, 1.7e38, 1e30)
 
 
 def harsher(scenario: Scenario, *, but: Collection[str] = ()) -> Scenario:
-    """`scenario` with the entries of `HARSHNESS`, and then of its conversation's own, that its seed draws, except those
-    named in `but`. Crashes for good of more peers than there are are left out again."""
+    """`scenario` made harsher by entries of `HARSHNESS`, and then of its conversation's own: each is added with its
+    probability, drawn by the scenario's seed, except those named in `but`. Crashes for good of more peers than there
+    are are left out again."""
     for name, (odds, add) in (HARSHNESS | {**simulation_of(scenario.settings).harshness}).items():
         chance = random.Random(f"{name} {scenario.settings.seed}")
         if chance.random() < odds and name not in but:
@@ -247,7 +248,8 @@ def _priorities(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def undialable(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Make the last peers, fewer than half, unable to be dialled: at least one, if there are three peers."""
+    """A copy of `scenario` whose last peers cannot be dialled: a random number, fewer than half of all. At least one of
+    three peers or more, and none of fewer."""
     most = (scenario.peers - 1) // 2
     groups, left = list[Group](), chance.randint(min(1, most), most)
     for group in reversed(scenario.groups):

@@ -33,7 +33,8 @@ def minimise(
     progress: Callable[[Verdict | None], object] = lambda smaller: None,
 ) -> Verdict:
     """The verdict on the smallest scenario found that breaks the same promise as `failed`, after at most `runs_max`
-    runs. `progress` is called after each run with the smaller scenario's verdict, or None."""
+    runs; `failed` itself if none is found. `progress` is called after each run: with the smaller scenario's verdict if
+    it breaks that promise, else with None."""
     best, runs = failed, 0
     while True:
         for candidate in _smaller(best.scenario):

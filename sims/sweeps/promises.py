@@ -12,7 +12,8 @@ from ..world.event_log import Entry, Resumed
 
 
 def promises(scenario: Scenario) -> dict[str, Check]:
-    """Name -> `Check`, for each promise that must hold in this scenario. With a hostile member only some must."""
+    """Name, as a sentence -> `Check`, for each promise that must hold in this scenario. With a hostile member only some
+    must."""
     own, checks = simulation_of(scenario.settings).checkers, COMMON
     if scenario.has_hostile_member:
         own, checks = simulation_of(scenario.settings).whatever_a_member_says, WHATEVER_A_MEMBER_SAYS

@@ -156,10 +156,10 @@ def swept(
     quiet: bool,
     workers: int | None = None,
 ) -> Sweep:
-    """Judge `count` seeds from `first_seed` on, and show the progress. `protocol`: the conversation of all seeds; None:
-    they are divided among the registered ones. `smallest`: for the first failure of each promise, but for the promise
-    that a seed repeats its run, write a minimised scenario to ``minimal-SEED.toml`` in the working folder. `workers`:
-    number of processes; None: one for each core, at most `count`; 1: this process alone."""
+    """Judge `count` seeds from `first_seed` on, and show the progress, unless `quiet`. `protocol`: the conversation of
+    all seeds; None: they are divided among the registered ones. `smallest`: for the first failure of each promise, but
+    for the promise that a seed repeats its run, write a minimised scenario to ``minimal-SEED.toml`` in the working
+    folder. `workers`: number of processes; None: one for each core, at most `count`; 1: this process alone."""
     began, reached, verdicts = time.monotonic(), Counter[str](), Counter[str]()
     failures: list[Failure] = []
     seeds, workers = range(first_seed, first_seed + count), workers or min(count, os.cpu_count() or 1)
@@ -189,8 +189,9 @@ def swept(
 def show_sweep(
     first_seed: int, count: int, protocol: str | None = None, *, smallest: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Make a sweep (`swept`) and print the failures. Returns the exit code: 1 if a promise was broken or a required
-    place was not reached, else 0."""
+    """Make a sweep (`swept`) and print its outcome: the failures and a line on the whole, or with `as_json` one line of
+    JSON. `quiet`: show no progress, and each failure as one line. Returns the exit code: 1 if a promise was broken or a
+    required place was not reached, else 0."""
     outcome = swept(first_seed, count, protocol, smallest=smallest, quiet=quiet or as_json)
     if as_json:
         click.echo(json.dumps(outcome.row()))

@@ -97,8 +97,8 @@ def unmet(verdicts: Mapping[str, int], reached: Counter[str]) -> list[str]:
 
 
 def judge_seed(seed: int, protocol: str | None = None) -> Verdict:
-    """The verdict on the scenario of `seed` and `protocol` (`draw`). One seed in twenty is run twice, to compare the
-    digests."""
+    """The verdict on the scenario of `seed` and `protocol` (`draw`). If no promise was broken, one seed in twenty is
+    run again: other digests break the promise `SAME_AGAIN`."""
     verdict = judge(draw(seed, protocol))
     if verdict.broken is None and random.Random(f"twice {seed}").random() < _TWICE:
         again = judge(draw(seed, protocol))

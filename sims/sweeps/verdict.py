@@ -47,7 +47,8 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
     the way in which it was broken; None: all held. `within_s`: limit in virtual seconds, beyond which the run counts as
     hung; None: no limit.
 
-    Raises TaskError and Diverged, which are errors of the task and break no promise.
+    Raises TaskError and Diverged, which are errors of the task and break no promise. Any other error of the run is a
+    broken promise; the result is then without metrics.
     """
     scenario, wrong = world.scenario, None
     try:
@@ -64,7 +65,7 @@ def run_and_judge(world: World, *, within_s: float | None) -> tuple[Simulated, s
 
 def judge(scenario: Scenario) -> Verdict:
     """Run `scenario` with the toy task in a world of its own, for at most `bound_s` virtual seconds. Returns the
-    verdict."""
+    verdict. Raises TaskError and Diverged."""
     world = World(toy_task_of(scenario), scenario)
     _, wrong = run_and_judge(world, within_s=bound_s(scenario))
     network, reached = world.network, world.log.reached + world.network.happened

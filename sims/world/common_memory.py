@@ -8,7 +8,8 @@ from ...protocols.shared_memory.common_vector import CommonVector, Where
 
 
 class CommonMemory:
-    """The common vectors of one world, by number: the `Memories` of its peers."""
+    """The common vectors of one world, which its peers create and attach (the port `Memories`). `attach` raises OSError
+    where there is no such vector."""
 
     def __init__(self) -> None:
         self._vectors: list[Tensor] = []

@@ -168,7 +168,8 @@ class Crowd:
         self.peers[index].here = False
 
     def pause(self, index: int, for_s: float) -> None:
-        """Stop the process of the peer number `index` for `for_s` seconds. Messages that arrive meanwhile wait."""
+        """Stop the process of the peer number `index` for `for_s` virtual seconds. Messages that arrive meanwhile
+        wait."""
         self.peers[index].still_until_s = self.network.now_s + for_s
 
     # Running the peers' code

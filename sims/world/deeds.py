@@ -103,7 +103,7 @@ class Deeds:
         return self._do[fault.kind](fault, targets)
 
     def close(self) -> None:
-        """End the faults that run as tasks: hostile keys."""
+        """End the faults that run as tasks: hostile senders. Raises the error by which such a task has ended."""
         for hostile in self._hostile_ones:
             hostile.stop()
 

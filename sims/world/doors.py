@@ -39,7 +39,7 @@ class Doors:
 
     def call(self, caller: PeerId, called: PeerId, ports: tuple[Port, Port]) -> bool:
         """Note that a frame of `caller`, which cannot be dialled, has arrived at `called`, so that it has a connection.
-        `ports`: the two ports. Returns whether the connection is new."""
+        `ports`: the two ports. Returns whether the connection is new: none between these ports was noted last."""
         before, self._calls[caller, called] = self._calls.get((caller, called)), ports
         return before != ports
 

@@ -74,7 +74,7 @@ class Resumed:
 @dataclass(frozen=True, slots=True)
 class Complained:
     """Event: an error occurred that no code handles, in a callback, or in a task whose result is never awaited. `what`:
-    its text."""
+    the error as text."""
 
     what: str
 
@@ -173,7 +173,8 @@ class Log:
         """Set when the world ends, so that the clean-up afterwards is not recorded."""
 
     def add(self, life: str, event: object) -> None:
-        """Record an event of the world: a fault, the start or the end of a peer."""
+        """Record an event of the world, such as a fault, or the start or the end of a peer, at the present virtual
+        time. Does nothing once `closed`."""
         if not self.closed:
             self._observed(life, event)
             self.entries.append(Entry(asyncio.get_running_loop().time(), life, event))

@@ -94,8 +94,9 @@ class Speech:
         self._install = self._install or Install(decree)
 
     def lie(self, liar: PeerId, to: PeerId) -> Install | None:
-        """A view that was never decided: the one after that which was heard last, without one of its members other than
-        `liar`, the member that tells it, and `to`, the peer that is told. None: no view is known."""
+        """A message with a view that was never decided: the one after that which was heard last, without one of its
+        members other than `liar`, the member that tells it, and `to`, the peer that is told (with all, if there is no
+        other). None: no view is known."""
         if self._install is None:
             return None
         decree = self._install.decree
@@ -106,7 +107,7 @@ class Speech:
         return Install(dataclasses.replace(decree, view=view))
 
     def next(self) -> tuple[str, object, bytes]:
-        """Draw a message. Returns its channel, the message and its payload."""
+        """Draw a message. Returns its channel, the message and its payload of zeros, perhaps empty."""
         if self._heard and self._chance.random() < 0.5:
             channel, message = self._chance.choice(self._heard)
             message = self._altered(message)

@@ -46,7 +46,8 @@ class Machine:
 
     @property
     def prompt(self) -> bool:
-        """Whether a new callback may run at once: the machine is not stopped, and no earlier callback is held back."""
+        """Whether a new callback may run at once: the machine is neither crashed nor paused, and no earlier callback is
+        held back."""
         return not (self.dead or self._stops or self._behind)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:

@@ -89,8 +89,8 @@ class Nemesis:
             awaited.after = "" if awaited.after == kind else awaited.after
 
     def stepped(self, index: int, step: int) -> None:
-        """Apply the faults at the local step `step` of the peer with this number. Called when the peer takes this
-        step."""
+        """Apply the faults at the local step `step` of their first target, the peer with this number, right after the
+        code that runs now. Called when the peer takes this step."""
         for fault in [fault for fault in self._at_step if fault.at_step == step and fault.who[:1] == (index,)]:
             self._at_step.remove(fault)
             asyncio.get_running_loop().call_soon(self.strike, fault, context=Context())
@@ -154,7 +154,8 @@ class Nemesis:
             heal()
 
     def close(self) -> None:
-        """End the faults that run as tasks. Called at the end of the world."""
+        """End the faults that run as tasks: hostile senders. Called at the end of the world. Raises the error by which
+        such a task has ended."""
         self._deeds.close()
 
     def _heal_all(self) -> None:

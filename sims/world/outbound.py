@@ -165,13 +165,15 @@ class OutboundTransport(SimulatedTransport):
         return True
 
     def heard(self, peer: PeerId, header: bytes, payload: bytes) -> None:
-        """Deliver two frames of `peer` that have come through a pipe, if it is admitted."""
+        """Deliver the message of `peer`, in two frames, that has come through a pipe; drop it if `peer` is not
+        admitted."""
         self._pauses_s.pop(peer, None)
         if self._arrivals is not None and self._network.doors.lets_in(self._id, peer):
             self._arrivals.frames(peer, header, payload, 0)
 
     def broken(self, talk: _Talk) -> None:
-        """Handle the end of a pipe whose other end was closed: ask for a new one after a pause."""
+        """Handle the end of a pipe whose other end was closed. If it was the latest one to its peer, a new one may be
+        opened after a pause, and the endpoint is told so then."""
         last = self._talks.get(talk.peer) is talk
         self._end(talk)
         if last and self._arrivals is not None:

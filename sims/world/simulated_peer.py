@@ -69,8 +69,8 @@ class Shelf:
         return self._entries.get(name)
 
     async def save(self, name: str, entry: bytes) -> None:
-        """Save an entry under `name`. Raises OSError on a full disk; the previous entry is then still there. Does
-        nothing for a machine that has crashed."""
+        """Save an entry under `name`, in `SYNC_S` virtual seconds. Raises OSError on a full disk; the previous entry is
+        then still there. Does nothing for a machine that has crashed."""
         await asyncio.sleep(SYNC_S)
         if self._disk.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -167,7 +167,7 @@ class Life:
 
     @property
     def id(self) -> PeerId:
-        """The peer's id, which all its processes share."""
+        """The peer's id, which all its processes share: ``peer-3`` for 3.0 and 3.1."""
         return self.endpoint.id
 
     @property

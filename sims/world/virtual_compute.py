@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 class VirtualCompute:
     """Runs numerical work at once, and then waits for the virtual time that the work takes on this machine. `step_s`:
-    virtual seconds of a local step; `stepped` is called with the number of each local step."""
+    virtual seconds of a local step; `stepped` is called with the number of each local step, from 1 on, before this
+    time."""
 
     def __init__(self, machine: Machine, step_s: float, stepped: Callable[[int], None]) -> None:
         self._machine, self._step_s, self._stepped = machine, step_s, stepped

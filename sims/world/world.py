@@ -34,9 +34,10 @@ BY_PRIORITIES, BEGUN_AGAIN = "messages came by priorities", "a run was begun aga
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `metrics_of`: as
-    in `Result`; `scales`: theirs, by name; `virtual_s`: the duration in virtual seconds; `digest`: hash over all
-    deliveries; `end`: why the run is over; None: no peer tells."""
+    """The result of a simulation. `metrics`: those of the final model, empty if it was not evaluated; `scales`: theirs,
+    by name; `metrics_of`: the number of the peer whose model they are of, "" if the peers' models have equal ones;
+    `virtual_s`: the duration in virtual seconds; `digest`: hash over all deliveries; `end`: why the run is over; None:
+    no peer tells."""
 
     metrics: Mapping[str, float]
     scales: Mapping[str, str]

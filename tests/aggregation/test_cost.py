@@ -244,4 +244,5 @@ def test_a_cost_that_trembles_does_not_change_the_choice_and_an_unknown_one_leav
             [ring, *others], LinkCosts(2.0**-6, 2.0**-20), 8, 10**6
         )
     assert fastest([ring, *others], UNKNOWN, 8, 10) is ring
+    assert fastest([ring, *others], LinkCosts(0.2, 0.0), 8, 10) is ring, "its bandwidth is not known"
     assert fastest([ring, *others], LinkCosts(0.2, 1e-7), 10_000, 10) is ring

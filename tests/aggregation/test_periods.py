@@ -92,7 +92,14 @@ def test_post_local_waits_for_the_learning_rate_to_fall() -> None:
 
 def test_the_quadratic_rule_is_its_formula() -> None:
     """Gu et al.: H_base 4, alpha 0.0175; at a learning rate of 0.002 (0.0175/0.002)^2 = 76.6."""
-    assert periods(Quadratic(4, 0.0175), [(STILL, rate) for rate in (0.008, 0.002, 0.0)]) == [4, 4, 76, 1_000_000]
+    rates = [(STILL, rate) for rate in (0.008, 0.008, 0.002, 0.002 + 1e-12, 1e-9)]
+    assert periods(Quadratic(4, 0.0175), rates) == [4, 4, 4, 76, 76, 1_000_000]
+
+
+def test_the_quadratic_rule_waits_for_the_end_of_a_warm_up() -> None:
+    """By the formula the first rates would give periods of a million and of 30,625 steps."""
+    rates = [(STILL, rate) for rate in (0.0, 1e-4, 0.001, 0.002, 0.002, 0.001, 0.0)]
+    assert periods(Quadratic(4, 0.0175), rates) == [4, 4, 4, 4, 4, 76, 306, 306]
 
 
 def test_even_keeps_the_peers_as_far_apart_as_they_were() -> None:

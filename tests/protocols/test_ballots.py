@@ -234,6 +234,35 @@ def test_a_change_ends_with_its_view_though_all_have_promised() -> None:
     with_puppet(scene)
 
 
+def test_a_leader_that_has_promised_a_rival_meanwhile_has_nobody_adopt_its_decree() -> None:
+    """The rival proposes while the leader's own promise is written to its disk. It could not adopt the decree itself,
+    so a member that did would be taken for a liar."""
+
+    async def scene(puppet: Puppet) -> None:
+        membership, asked, adopts = puppet.walker.membership, list[int](), list[int]()
+        rival, state = over(puppet.others["p2"], MEMBERS), puppet.sgd.standing().state
+
+        def promise(envelope: Any) -> None:
+            asked.append(envelope.message.ballot)
+            rival.post("p1", Promise(3, asked[-1], asked[-1], state, state, True, 0, None))
+
+        async def outbid() -> None:
+            if len(asked) == 1:
+                rival.post("p1", Propose(3, asked[0] + RANKS + 1))
+                await membership.until(lambda: membership._change.promised > asked[0])
+
+        rival.on(Propose, promise)
+        over(puppet.others["p0"], MEMBERS).on(Adopt, lambda envelope: adopts.append(envelope.message.ballot))
+        membership._change._ledger.synced = outbid  # type: ignore[method-assign]
+        membership.suspect("p0", "it holds up the others")
+        await asyncio.sleep(PATIENCE_S)
+        assert len(asked) > 1
+        assert adopts
+        assert asked[0] not in adopts
+
+    with_puppet(scene)
+
+
 @pytest.mark.parametrize("hopeful", [True, False], ids=["in its view", "amid a change"])
 def test_a_result_that_comes_amid_a_change_is_neither_kept_nor_told(hopeful: bool) -> None:
     """This peer has already told the leader of the change what it holds."""

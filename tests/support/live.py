@@ -20,7 +20,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from nursery import NAME, OPEN_FILES, ZYGOTE, Forked, execute
-from stuck import ended_within
+from stuck import ended_within, told
 
 from samovar import join
 from samovar.__main__ import main
@@ -136,14 +136,21 @@ class Live:
         return max((row["round"] for row in self.records(peer) if row["kind"] == "round"), default=0)
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
-        """Wait for what the run itself does; fails when the run ends first or nothing happens for too long."""
+        """Wait for what the run itself does; fails when the run ends first or nothing happens for too long. The peers
+        then say what they wait for."""
         limit = time.monotonic() + LIMIT_S
         while not (value := condition()):
             assert self.process.poll() is None, f"the run ended before {what}: {self.end()}"
-            assert time.monotonic() < limit, f"no {what} within {LIMIT_S} s"
+            if time.monotonic() > limit:
+                self._tell()
+                pytest.fail(f"no {what} within {LIMIT_S} s")
             time.sleep(0.01)
         self.peers()
         return value
+
+    def _tell(self) -> None:
+        """Have the peers print what they wait for, and end them."""
+        told(list(self.peers().values()), self.folder)
 
     def signal(self, number: signal.Signals) -> None:
         self.peers()
@@ -154,6 +161,9 @@ class Live:
         self.peers()
         try:
             out, err = self.process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self._tell()
+            raise
         finally:
             if self.process.poll() is None:
                 self.process.kill()

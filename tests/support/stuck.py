@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -39,27 +39,36 @@ def _waits(coroutine: object) -> Iterator[str]:
     yield f"waits for {coroutine}"
 
 
+def told(processes: Sequence[psutil.Process], folder: Path) -> None:
+    """Have these processes say what they wait for, and kill them. All logs in `folder` are printed then, which pytest
+    shows of a test that fails."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGUSR2)
+    until = time.monotonic() + _TOLD_WITHIN_S
+    while time.monotonic() < until and sum(log.count("told\n") for log in _logs(folder).values()) < len(processes):
+        time.sleep(0.05)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            print(f"process {process.pid} is {process.status()}, after {process.cpu_times().user:g} s of work")
+            process.kill()
+    for file, log in _logs(folder).items():
+        print(f"==== {file.relative_to(folder)}", log, sep="\n")
+
+
+def _logs(folder: Path) -> dict[Path, str]:
+    return {file: file.read_text("utf-8", "replace") for file in sorted(folder.rglob("*.log"))}
+
+
 @contextlib.contextmanager
 def ended_within(limit_s: float, folder: Path, children: Callable[[], list[psutil.Process]]) -> Iterator[None]:
-    """If the body takes longer than `limit_s`, have `children` say what they wait for, and kill them, so that the body
-    ends. All logs in `folder` are printed then, which pytest shows of a test that fails."""
+    """If the body takes longer than `limit_s`, have `children` say what they wait for, and kill them (`told`), so that
+    the body ends."""
     over = threading.Event()
 
     def end() -> None:
         over.set()
-        processes = children()
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGUSR2)
-        until = time.monotonic() + _TOLD_WITHIN_S
-        while time.monotonic() < until and sum(log.count("told\n") for log in logs().values()) < len(processes):
-            time.sleep(0.05)
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-
-    def logs() -> dict[Path, str]:
-        return {file: file.read_text("utf-8", "replace") for file in sorted(folder.rglob("*.log"))}
+        told(children(), folder)
 
     timer = threading.Timer(limit_s, end)
     timer.start()
@@ -70,5 +79,3 @@ def ended_within(limit_s: float, folder: Path, children: Callable[[], list[psuti
         timer.join()
         if over.is_set():
             print(f"not over after {limit_s:g} s, and killed")
-            for file, log in logs().items():
-                print(f"==== {file.relative_to(folder)}", log, sep="\n")

@@ -13,8 +13,8 @@ from .algorithm import OfModels
 
 
 class EpidemicLearning(OfModels):
-    """Epidemic learning: in each round a peer takes the vectors of `others` random peers. Their choice follows from the
-    round, so all peers know it. Raises ValueError for fewer than 1."""
+    """Epidemic learning: in each round a peer takes the vectors of `others` random peers, of all others where there are
+    fewer. Their choice follows from the round, so all peers know it. Raises ValueError for fewer than 1."""
 
     own_graph = True
 

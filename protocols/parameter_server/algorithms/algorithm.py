@@ -47,8 +47,8 @@ class Rule(Protocol):
 
     def weight(self, staleness: int, workers: int) -> float:
         """The factor by which a server multiplies a push. `staleness`: the number of updates of the range since the
-        values that the worker had pulled; `workers`: how many workers take part. Not asked for ranges of averaged
-        buffers, unless `by_steps`: there the factor is 1 / `workers`."""
+        values that the worker had pulled; `workers`: how many workers take part. If not `by_steps`, it is not asked for
+        ranges of averaged buffers: their factor is 1 / `workers`."""
         ...
 
     def full(self, gathered: int, missing: int, workers: int) -> bool:
@@ -135,7 +135,7 @@ class MapReduce(Rule, Protocol):
         ...
 
     def partitions(self, workers: int) -> int:
-        """The number of partitions of the data in a run that `workers` begin."""
+        """The number of partitions of the data, in a run that begins with so many `workers`."""
         ...
 
     def check(self, function: ServerFunction) -> None:
@@ -148,13 +148,14 @@ class MapReduce(Rule, Protocol):
         ...
 
     def push(self, sums: Tensor, n: int) -> Tensor:
-        """The push [k] for one partition. `sums`: the elements that the query returned for its rows; `n`: elements of
-        the model's vector. Raises ValueError when their number is not the one that the algorithm needs."""
+        """The push [k] for one partition. `sums`: the elements that the query returned, summed over the rows of the
+        partition; `n`: elements of the model's vector. Raises ValueError when their number is not the one that the
+        algorithm needs."""
         ...
 
     def model(self, values: Tensor, begun: Tensor, steps: int) -> Tensor:
         """The model [n] that the servers' `values` [k] stand for after `steps` steps. `begun` [n]: this worker's model
-        at the beginning. Raises ValueError when no model can be computed from them."""
+        so far, before its first step the initial one. Raises ValueError when no model can be computed from them."""
         ...
 
 
@@ -184,8 +185,9 @@ class Shared(Protocol):
 
 
 def weight_among(rule: Rule, staleness: int, left: int, workers: int) -> float:
-    """The factor by which a server multiplies a push, so that it counts as a push of one among so many `workers`, of
-    which `left` take more steps: an update is divided by the pushes of these few."""
+    """The factor by which a server multiplies a push so that it weighs as one of as many pushes as there are `workers`,
+    although the rule will divide the sum by the number of pushes of the `left` ones that take more steps. `staleness`:
+    as for `Rule.weight`."""
     if left == workers:
         return rule.weight(staleness, workers)
 
@@ -196,8 +198,8 @@ def weight_among(rule: Rule, staleness: int, left: int, workers: int) -> float:
 
 
 class OfChanges:
-    """Base class with the usual worker's part: pull in every turn, take one local step from the pulled model, push the
-    change."""
+    """Base class with the usual worker's part, of which subclasses replace some: pull in every turn, take one local
+    step from the pulled model, push the change."""
 
     meets = False
     warm_start = 0
@@ -221,7 +223,8 @@ class OfChanges:
 
 
 class OnArrival(OfChanges):
-    """Base class of algorithms whose servers apply each push as it arrives, by itself."""
+    """Base class of algorithms whose servers apply each push as it arrives, by itself, unless a subclass has them wait
+    for more."""
 
     by_steps = False
 

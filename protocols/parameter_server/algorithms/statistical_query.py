@@ -116,7 +116,7 @@ class Descent(SumOfPartitions):
 
 def query_of(kind: str = "normal", ridge: str = "0") -> NormalEquations | Descent:
     """The algorithm of a `kind` of query, "normal" or "descent", from its options as texts. Raises ValueError for
-    another kind, and for a ridge other than "0" with "descent"."""
+    another kind, for a ridge that is no finite number from 0 on, and for one other than "0" with "descent"."""
     if kind == "normal":
         return NormalEquations(number(ridge))
     if kind == "descent" and ridge == "0":

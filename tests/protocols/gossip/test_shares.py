@@ -52,6 +52,20 @@ def test_a_share_of_a_state_that_is_given_up_does_not_come_back() -> None:
     assert shares.back() == []
 
 
+def test_of_takers_out_of_reach_the_shares_of_four_rounds_are_kept_until_they_tell() -> None:
+    """An earlier one counts as taken: a peer that trains on beside dead neighbours would fill its memory."""
+    shares, share = Shares(), torch.ones(3)
+    for number, taker in enumerate("abcde"):
+        shares.given(taker, ask=7, round=number, share=share)
+        shares.cut_off(taker)
+    shares.given("f", ask=7, round=0, share=share)
+    shares.cut_off("c")
+    shares.cut_off("g")
+    for taker in "abcdefg":
+        shares.told(taker, 0)
+    assert len(shares.back()) == len("bcdef")
+
+
 def test_a_taken_share_stays_taken_though_its_giver_was_held_for_dead() -> None:
     """The taker cannot confirm the share, because the link breaks; its next question comes after the giver is back."""
 
