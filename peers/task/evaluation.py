@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import EvaluationFailed, one_line
 from ..records.metrics import numbers_of
-from .convolutions import SmallConvolutions
 from .task import Task
 
 
-def metrics_of(model: nn.Module, task: Task, *, small: bool = False) -> dict[str, float]:
+def metrics_of(model: nn.Module, task: Task) -> dict[str, float]:
     """The metrics of `model`, by name: the result of the task's `evaluate`, in the order in which the task declares
     them; empty for a task without `evaluate`. It runs without gradients, on the model in eval mode with copies of its
-    buffers. `small`: in little memory (`SmallConvolutions`). Raises EvaluationFailed when `evaluate` raises, or returns
-    other metrics than the task declares, or values that are no numbers."""
+    buffers. Raises EvaluationFailed when `evaluate` raises, or returns other metrics than the task declares, or values
+    that are no numbers."""
     if task.evaluate is None:
         return {}
-    with torch.no_grad(), untouched(model), SmallConvolutions() if small else nullcontext():
+    with torch.no_grad(), untouched(model):
         try:
             found = task.evaluate(model)
         except Exception as error:

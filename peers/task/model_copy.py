@@ -30,6 +30,7 @@ from .constants import Agreement
 from .corrector import Corrector
 from .facts import Facts
 from .optimizer_state import InnerState
+from .resting import Resting
 from .row_tables import RowTables
 from .unfreezing import Unfrozen
 
@@ -67,12 +68,8 @@ class ModelCopy:
         self._begun: Begin | None = None
         self._brought: weakref.ref[Tensor] | None = None
         self._corrector: Corrector | None = None
-        self.rests = False
-        """Whether to free the memory of the parameters between works, where the job allows it: they lie in the vector
-        of the last update then. For a peer with little memory, as each work begins with a copy more."""
-        self._resting: list[Tensor] = []
-        """The parameters that lie in the vector of the last update."""
-        self._may_rest = False
+        self.resting = Resting(self._averaged)
+        """Where the parameters lie between works."""
 
     @property
     def layout(self) -> Layout:
@@ -137,14 +134,8 @@ class ModelCopy:
             weights = f"the model's weights are not finite any more (learning rate {self.learning_rate:g})"
             raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
         self._brought = weakref.ref(vector)
-        self.rest_in(vector)
+        self.resting.lie_in(vector)
         return vector
-
-    def _wake(self) -> None:
-        """Give the parameters memory of their own again. Called before anything writes to them."""
-        for parameter in self._resting:
-            parameter.data = parameter.data.clone()
-        self._resting = []
 
     def update(self, **more: Any) -> Update:
         """The update that brings the model to the conversation. `more`: further fields of the update. Raises Diverged
@@ -171,7 +162,7 @@ class ModelCopy:
         with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
         replica steps by itself, and for a vector that does not fit the model."""
         has_begun, self._begun = self.has_begun(begin), begin  # the former one's vector goes first
-        self._wake()
+        self.resting.wake()
         if has_begun:
             return False
         match begin:
@@ -229,12 +220,6 @@ class ModelCopy:
         finally:
             self.load(now)
 
-    def rest_in(self, vector: Tensor | None) -> None:
-        """Free the parameters' memory, if `rests`, until the next begin: `vector` [n] has their values. None: no."""
-        if vector is not None and self.rests and self._may_rest:
-            self._wake()
-            self._resting = self._averaged.rest_in(vector)
-
     def holds(self, vector: Tensor) -> bool:
         """Whether the last begin loaded the very tensor `vector`, so that an evaluation need not load it again. It is
         not looked at whether local steps have changed the model since. False while this peer has unfrozen parameters
@@ -245,13 +230,13 @@ class ModelCopy:
         """Write `vector` [n] to the model. `grown`: of the parameters that were unfrozen during the run, those that the
         vector has; None: all. The others keep their values. Raises ValueError when the vector does not fit the
         model."""
-        self._wake()
+        self.resting.wake()
         self._averaged.load(vector, grown)
 
     def show(self, vector: Tensor) -> None:
         """Write `vector` [n], a model on which all peers agreed, to the model. Parameters that this peer has unfrozen
         and the others do not average yet get the values that they had while frozen."""
-        self._wake()
+        self.resting.wake()
         self.unfrozen.refreeze(self._model)
         self.load(vector, self.unfrozen.agreed)
 
@@ -268,7 +253,7 @@ class ModelCopy:
         parameters in its `unfreeze`; it freezes none. If `unfreeze` is None, those that the task's code unfreezes are
         not noticed from now on. Raises ValueError for a parameter whose values were changed while it was frozen."""
         self.correct(job.correction)
-        self._grows, self._may_rest = job.unfreeze is not None, job.only_read
+        self._grows, self.resting.allowed = job.unfreeze is not None, job.only_read
         self.unfrozen.train(job.unfreeze or ())
 
     def notice(self) -> None:

@@ -232,14 +232,14 @@ class Trainer:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
         Chance(derive(self.seed, "evaluate"), self.device).take()
-        with self.holding(vector), computing(self.task.precision, self.device):
-            return metrics_of(self.model, self.task, small=self.copy.rests)
+        with self.holding(vector), computing(self.task.precision, self.device), self.copy.resting.evaluated(self.model):
+            return metrics_of(self.model, self.task)
 
     @contextmanager
     def holding(self, vector: Tensor | None) -> Iterator[None]:
         """While in this context, the model is `vector` [n]; None: it stays as it is."""
         if vector is None or self.copy.holds(vector):
-            self.copy.rest_in(vector)
+            self.copy.resting.lie_in(vector)
             yield
             return
         with self.copy.being(vector):
