@@ -7,10 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from statistics import fmean, median
-from typing import Final
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from ...protocols.stalls.works import EVALUATION
 from ..records.columns import KNOWN, ROUNDS, Columns, live, noun
@@ -28,10 +25,11 @@ from ..records.units import (
     seconds_text,
     whose_model,
 )
-from .fitting import SPACES, Phrases
-from .live_cells import INK, cells
-from .live_columns import fitted, with_own
 from .peer_state import GONE, IDLE, STATES, TROUBLE, PeerState
+from .phrases import SPACES
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_ROWS: Final = 16
 """With more peers than this, one row sums up all peers, and only the slowest peers and those with the latest trouble
@@ -244,18 +242,26 @@ class Board:
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
         terminal columns. While peers wait for others or sleep, a last line tells why."""
+        from rich.console import Group  # imported here, with what needs it, as in `progress`
+        from rich.text import Text
+
+        from .fitting import Phrases
+        from .live_cells import INK, cells
+        from .live_columns import fitted, with_own
+
         if not self.peers:
             return Phrases(self.phrases(elapsed_s))
         rows = [cells(peer, self._own, self.steps) for peer in self._rows()]
         columns = with_own(name for name in self._own if any(name in peer.details for peer in self.peers.values()))
-        return Group(Phrases(self.phrases(elapsed_s)), fitted(columns, rows, width), *self._idle())
+        idle = [Text(why, style=INK["waiting"]) for why in self._idle()]
+        return Group(Phrases(self.phrases(elapsed_s)), fitted(columns, rows, width), *idle)
 
-    def _idle(self) -> list[Text]:
+    def _idle(self) -> list[str]:
         """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do
         so for the same peers, so the latest reason is enough."""
         idle = (peer for peer in self.peers.values() if peer.state in IDLE)
         latest = max(idle, key=lambda peer: peer.event_number, default=None)
-        return [Text(latest.event, style=INK["waiting"])] if latest else []
+        return [latest.event] if latest else []
 
     def _rows(self) -> list[PeerState]:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))
