@@ -107,7 +107,7 @@ class CommandLine(click.Group):
                     return args[0], sketch, args[1:]
                 sketch.make_context(args[0], [], parent=ctx)
         if "--edge" in args:  # before PyTorch is imported
-            os.environ.update(UNKEPT)
+            os.environ.update({**UNKEPT, **os.environ})  # the user's own value wins
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

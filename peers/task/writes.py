@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_GIVEN_AWAY: Final = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, torch.utils.dlpack.to_dlpack)
+_GIVEN_AWAY: Final = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)
 
 
 class Writes:
@@ -42,8 +42,9 @@ class Writes:
         """Note that `operation` is about to write to `written`, a tensor, several, or anything else, which is ignored.
         Raises ValueError if it is refused."""
         for one in written if isinstance(written, Sequence) else (written,):
-            strided = isinstance(one, Tensor) and one.layout is torch.strided
-            if strided and one.untyped_storage().data_ptr() in self._storages:
+            if not isinstance(one, Tensor) or one.layout is not torch.strided:
+                continue
+            if one.untyped_storage().data_ptr() in self._storages:
                 self.found = self.found or operation
                 if self._refusal is not None:
                     raise ValueError(self._refusal)
@@ -56,7 +57,7 @@ class _Operations(TorchDispatchMode):
     """Notes the arguments to which an operation writes, by its schema."""
 
     def __init__(self, note: Note) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._note = note
 
     def __torch_dispatch__(
