@@ -27,6 +27,8 @@ class Partly:
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """`values` [n] as uint8 [encoded_bytes(n)]. Arguments and errors as in `HopCodec.encode`, but that elements
         sent as they are may have any value."""
+        if not self.exact:
+            return self.codec.encode(values, seed)
         coded, exact = values[: len(values) - self.exact], values[len(values) - self.exact :]
         plain = exact.view(torch.uint8)
         return torch.cat((self.codec.encode(coded, seed), plain)) if coded.numel() else plain
@@ -36,6 +38,8 @@ class Partly:
         ValueError as `HopCodec.decode`, and for a payload of another size or a `dtype` other than its own."""
         if dtype != self.dtype or len(payload) != self.encoded_bytes(count):
             raise ValueError(f"{count} elements are {self.encoded_bytes(count)} bytes of {self.dtype}")
+        if not self.exact:
+            return self.codec.decode(payload, count, dtype)
         plain = len(payload) - self.exact * dtype.itemsize
         exact = payload[plain:].clone().view(dtype)
         return torch.cat((self.codec.decode(payload[:plain], count - self.exact, dtype), exact)) if plain else exact

@@ -49,9 +49,9 @@ class Differences:
         """The new estimate [n], with the same bits on all peers: that of the round `before` [n] plus the decoded
         `difference`, and the statistics in it. Raises ValueError when the codec cannot decode it."""
         partly = self._partly(before)
-        changed, trained = partly.decode(difference, before.numel(), before.dtype), before.numel() - partly.exact
-        estimate = before + changed
-        estimate[trained:] = changed[trained:]
+        estimate = partly.decode(difference, before.numel(), before.dtype)
+        trained = before.numel() - partly.exact
+        estimate[:trained].add_(before[:trained])  # in place: each vector more is one more in memory
         return estimate
 
     def _partly(self, like: Tensor) -> Partly:
