@@ -43,6 +43,7 @@ class Differences:
         changed, trained = vector - before, vector.numel() - partly.exact
         changed[trained:] = vector[trained:]
         difference = partly.encode(changed, seed_of((round,), sender))
+        del changed  # before the estimate is made: each vector more is one more in memory
         return self.decoded(before, difference), difference
 
     def decoded(self, before: Tensor, difference: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ class Differences:
         partly = self._partly(before)
         estimate = partly.decode(difference, before.numel(), before.dtype)
         trained = before.numel() - partly.exact
-        estimate[:trained].add_(before[:trained])  # in place: each vector more is one more in memory
+        estimate[:trained].add_(before[:trained])
         return estimate
 
     def _partly(self, like: Tensor) -> Partly:

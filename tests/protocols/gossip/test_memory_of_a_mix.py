@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from samovar.aggregation.codecs.top_k import TopK
-from samovar.protocols.gossip import estimates
+from samovar.protocols.gossip.algorithms.differences import Differences
 from samovar.protocols.gossip.estimates import Estimates
 from samovar.protocols.gossip.messages import Published
 
@@ -28,7 +28,7 @@ from samovar.peers.task.convolutions import SmallConvolutions
 from samovar.protocols.collectives.bound import Bound
 from samovar.protocols.gossip.algorithms.algorithm import Held
 from samovar.protocols.gossip.algorithms.choco import Choco
-from samovar.protocols.gossip.algorithms.differences import decoded, encoded
+from samovar.protocols.gossip.algorithms.differences import Differences
 from samovar.protocols.gossip.mixing import Own, Summands, distance, mix
 from samovar.protocols.work import Update
 
@@ -68,8 +68,8 @@ def summed():
     asyncio.run(mix(summands, own, Bound(math.inf)))
 
 
-print(most(lambda: encoded(codec, own, other, 1, "a")))
-print(most(lambda: decoded(codec, own, difference)))
+print(most(lambda: Differences(codec).encoded(own, other, 1, "a")))
+print(most(lambda: Differences(codec).decoded(own, difference)))
 print(most(summed))
 print(most(lambda: Choco(0.1).mix(Held(own), Update(vector=own), own, mixed)))
 print(most(lambda: distance(own, other)))
@@ -88,7 +88,7 @@ def test_no_step_of_a_mix_makes_more_vectors_than_its_result() -> None:
 
 async def test_the_estimate_before_is_gone_before_another_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     size, codec = 1 << 18, TopK(0.01)
-    every = Estimates(codec, Published(0, 0, torch.zeros(size)))
+    every = Estimates(Differences(codec), Published(0, 0, torch.zeros(size)))
     difference = codec.encode(torch.randn(size), 1)
     former, held = list[weakref.ref[Tensor]](), list[int]()
     for giver in ("a", "b", "c"):
@@ -96,13 +96,13 @@ async def test_the_estimate_before_is_gone_before_another_is_made(monkeypatch: p
         former.append(weakref.ref(vector))
         every.took(giver, Published(1, 1, vector))
         del vector
-    usual = estimates.decoded
+    usual = Differences.decoded
 
     def noting(*about: Any) -> Tensor:
         held.append(sum(one() is not None for one in former))
         return usual(*about)
 
-    monkeypatch.setattr(estimates, "decoded", noting)
+    monkeypatch.setattr(Differences, "decoded", noting)
 
     async def led(giver: str) -> Published:
         before = await every.found(giver, 1, b"")
