@@ -79,6 +79,13 @@ def resident(pid: int) -> Resident:
     return Resident(kib["Rss"] << 10, kib["Anonymous"] << 10)
 
 
+def most_resident(pid: int) -> int:
+    """The most bytes of a process's memory that were resident so far."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(kib) << 10
+
+
 def bare() -> Resident:
     """Resident memory of a process that has imported PyTorch and does nothing."""
     program = "import torch; torch.set_num_threads(1); print(flush=True); input()"

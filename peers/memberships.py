@@ -21,9 +21,6 @@ from ..protocols.members.membership import Membership, Terms
 from ..protocols.members.messages import MEMBERS
 from ..protocols.members.port import RunMembers, Way
 from ..protocols.members.view import Member
-from ..protocols.swim.entry import SwimEntry
-from ..protocols.swim.membership import SwimMembership
-from ..protocols.swim.messages import SWIM
 
 _LINKS, _LINKS_MIN, _LINKS_MAX = 6, 3, 32
 
@@ -79,7 +76,11 @@ def made(
     run's; `store`: keeps the peer's votes on views across restarts; None: they are not kept. SWIM has no votes, and
     ignores it. `invitation`: the one with which a founder begins the run; None: it has none, or this peer is no
     founder."""
-    if isinstance(kind, BySwim):
+    if isinstance(kind, BySwim):  # imported here: other peers do without the memory of its modules, 1 MB
+        from ..protocols.swim.entry import SwimEntry
+        from ..protocols.swim.membership import SwimMembership
+        from ..protocols.swim.messages import SWIM
+
         swim = SwimMembership(Channel(endpoint, SWIM), me, terms, kind.links(terms.founders), invitation)
         return swim, SwimEntry(endpoint, swim)
     views = Membership(Channel(endpoint, MEMBERS), me, terms, store=store, invitation=invitation)

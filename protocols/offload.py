@@ -17,4 +17,6 @@ async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
     still completes, and its result is dropped."""
     if nbytes <= _AT_ONCE_BYTES:
         return work()
-    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))
+    held = [work]
+    del work  # a thread keeps what it ran for a moment longer than its result: that must not be whole models
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, lambda: held.pop()()))

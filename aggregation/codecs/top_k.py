@@ -32,6 +32,8 @@ from .packing import blocks_in, join, read
 
 BLOCK = 2**16
 FRACTION_MIN = 1e-6
+PIECE = 2**18
+"""Elements whose magnitudes are computed at a time."""
 SAMPLED = 64
 """One element in this many is in the sample from which a threshold is estimated."""
 
@@ -90,7 +92,7 @@ class TopK:
     def _select(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Ascending indices (int64 [..., k]) of the elements of ``values`` [..., n] to send, and the elements as they
         are sent."""
-        places = _largest(values.detach().abs(), self.kept(values.shape[-1])).sort().values
+        places = _largest(values.detach(), self.kept(values.shape[-1])).sort().values
         limit = torch.finfo(self._dtype).max
         return places, narrow(values.gather(-1, places)).clamp(-limit, limit).to(self._dtype)
 
@@ -110,19 +112,21 @@ def _spread(places: Tensor, chosen: Tensor, count: int) -> Tensor:
     return chosen.new_zeros((*chosen.shape[:-1], count)).scatter_(-1, places, chosen)
 
 
-def _largest(magnitudes: Tensor, kept: int) -> Tensor:
-    """Indices [..., kept] of the largest of each row [..., n]. Long rows are searched one by one: of these a sample
-    gives a threshold that is safely low, and only elements above it are searched."""
+def _largest(values: Tensor, kept: int) -> Tensor:
+    """Indices [..., kept] of the elements of largest magnitude of each row [..., n]. Long rows are searched one by one:
+    of these a sample gives a threshold that is safely low, and only elements above it are searched."""
     guess = 2 * kept // SAMPLED
-    if 16 <= guess <= blocks_in(magnitudes.shape[-1], SAMPLED) // 4:
-        found = [_largest_of_row(row, kept, guess) for row in magnitudes.reshape(-1, magnitudes.shape[-1])]
-        return torch.stack(found).view(*magnitudes.shape[:-1], kept)
-    return torch.topk(magnitudes, kept, sorted=False).indices
+    if 16 <= guess <= blocks_in(values.shape[-1], SAMPLED) // 4:
+        found = [_largest_of_row(row, kept, guess) for row in values.reshape(-1, values.shape[-1])]
+        return torch.stack(found).view(*values.shape[:-1], kept)
+    return torch.topk(values.abs(), kept, sorted=False).indices
 
 
-def _largest_of_row(magnitudes: Tensor, kept: int, guess: int) -> Tensor:
-    sample = magnitudes[::SAMPLED]
-    above = (magnitudes >= torch.topk(sample, guess, sorted=False).values.min()).nonzero().squeeze(1)
+def _largest_of_row(values: Tensor, kept: int, guess: int) -> Tensor:
+    """Magnitudes are computed piece by piece: those of a whole model would take the memory of another."""
+    least = torch.topk(values[::SAMPLED].abs(), guess, sorted=False).values.min()
+    pieces = enumerate(values.split(PIECE))
+    above = torch.cat([(piece.abs() >= least).nonzero().squeeze(1) + PIECE * number for number, piece in pieces])
     if above.numel() >= kept:
-        return above[torch.topk(magnitudes[above], kept, sorted=False).indices]
-    return torch.topk(magnitudes, kept, sorted=False).indices
+        return above[torch.topk(values[above].abs(), kept, sorted=False).indices]
+    return torch.topk(values.abs(), kept, sorted=False).indices

@@ -19,6 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..machine.spinning import spinning
+from ..machine.workspaces import UNKEPT
 
 STOPPED = 130
 """The exit code after Ctrl-C, as in a shell."""
@@ -105,6 +106,8 @@ class CommandLine(click.Group):
                 if ctx.resilient_parsing:
                     return args[0], sketch, args[1:]
                 sketch.make_context(args[0], [], parent=ctx)
+        if "--edge" in args:  # before PyTorch is imported
+            os.environ.update({**UNKEPT, **os.environ})  # the user's own value wins
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-SPACES: Final = 3 * " "
-"""The gap between two phrases of a line."""
+from .phrases import between_phrases, starts_of
+
 _APART: Final = 2
 """Spaces between two columns."""
 _BOUNDLESS: Final = Console(width=100_000, file=io.StringIO(), _environ={})
@@ -46,8 +45,8 @@ class Folded:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         each = [natural_width(self._table([index])) + _APART for index in range(len(self._columns))]
         room = options.max_width + _APART - sum(each[: self._repeated])
-        starts = _starts(each[self._repeated :], room)
-        while len(starts) > 1 and len(closer := _starts(each[self._repeated :], room - 1)) == len(starts):
+        starts = starts_of(each[self._repeated :], room)
+        while len(starts) > 1 and len(closer := starts_of(each[self._repeated :], room - 1)) == len(starts):
             room, starts = room - 1, closer  # the fewest blocks, as equal in width as possible
         ends = [self._repeated + start for start in (*starts, len(each) - self._repeated)]
         for number, (start, end) in enumerate(pairwise(ends)):
@@ -72,23 +71,3 @@ class Phrases:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in between_phrases(self._phrases, options.max_width):
             yield Text(line, style="bold", no_wrap=True, overflow="ellipsis")
-
-
-def between_phrases(phrases: Sequence[str], columns: int) -> list[str]:
-    """The phrases in lines of at most so many `columns`, broken between phrases; one that is longer has a line of its
-    own."""
-    widths = [cell_len(phrase) + len(SPACES) for phrase in phrases]
-    starts = _starts(widths, columns + len(SPACES))
-    return [SPACES.join(phrases[start:end]) for start, end in pairwise([*starts, len(widths)])]
-
-
-def _starts(widths: Sequence[int], room: int) -> list[int]:
-    """The index of the first element of each line or block, when each takes as many elements as fit into `room` columns
-    by their `widths`, and at least one."""
-    starts, taken = [0], 0
-    for index, width in enumerate(widths):
-        if taken and taken + width > room:
-            starts.append(index)
-            taken = 0
-        taken += width
-    return starts

@@ -7,10 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from statistics import fmean, median
-from typing import Final
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from ...protocols.stalls.works import EVALUATION
 from ..records.columns import KNOWN, ROUNDS, Columns, live, noun
@@ -21,17 +18,16 @@ from ..records.units import (
     clock_text,
     event_text,
     loss_text,
-    metric_texts,
     number_text,
     peers_text,
     plain,
     seconds_text,
-    whose_model,
 )
-from .fitting import SPACES, Phrases, between_phrases
-from .live_cells import INK, cells
-from .live_columns import fitted, with_own
 from .peer_state import GONE, IDLE, STATES, TROUBLE, PeerState
+from .phrases import SPACES, between_phrases, metric_phrases
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_ROWS: Final = 16
 """With more peers than this, one row sums up all peers, and only the slowest peers and those with the latest trouble
@@ -178,9 +174,14 @@ class Board:
         return SPACES.join(self.phrases(elapsed_s))
 
     def phrases(self, elapsed_s: float, width: int = 0) -> list[str]:
-        """The phrases of `headline`; and further metrics if they take no more lines of so many terminal columns."""
+        """The phrases of `headline`; and further metrics if they take no more lines of so many terminal columns,
+        of which 0 are not known."""
         first, rest = self._before_metrics(elapsed_s), self._after_metrics(elapsed_s)
-        brief, whole = ([*first, *self._metrics(every=every), *rest] for every in (False, True))
+        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
+        few = metric_phrases(evaluated, self.version, self._noun, watched=self.watched)
+        brief, whole = [*first, *few, *rest], [*first, *metric_phrases(evaluated, self.version, self._noun), *rest]
+        if width == 0:
+            return brief
         return whole if len(between_phrases(whole, width)) == len(between_phrases(brief, width)) else brief
 
     def _before_metrics(self, elapsed_s: float) -> list[str]:
@@ -191,17 +192,6 @@ class Board:
         if math.isfinite(self.loss):
             texts.append(f"loss {loss_text(self.loss)}")
         return texts
-
-    def _metrics(self, *, every: bool) -> list[str]:
-        """The phrases on the latest evaluated model; without `every` on its headline and the watched metric alone."""
-        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
-        if evaluated is None:
-            return []
-        found, headline = evaluated.metrics, next(iter(evaluated.metrics))
-        named = dict.fromkeys((headline, self.watched, *(found if every else ())))
-        told = {name: found[name] for name in named if name in found}
-        texts = metric_texts(told, evaluated.metric_scales, evaluated.version, self.version, self._noun)
-        return texts + (whose_model(evaluated.peer) if evaluated.own_model else [])
 
     def _after_metrics(self, elapsed_s: float) -> list[str]:
         texts = list[str]()
@@ -253,18 +243,26 @@ class Board:
     def render(self, elapsed_s: float, width: int) -> RenderableType:
         """The headline and, once there are records, the table of peers, with as many columns as fit into `width`
         terminal columns. While peers wait for others or sleep, a last line tells why."""
+        from rich.console import Group  # imported here, with what needs it, as in `progress`
+        from rich.text import Text
+
+        from .fitting import Phrases
+        from .live_cells import INK, cells
+        from .live_columns import fitted, with_own
+
         if not self.peers:
             return Phrases(self.phrases(elapsed_s, width))
         rows = [cells(peer, self._own, self.steps) for peer in self._rows()]
         columns = with_own(name for name in self._own if any(name in peer.details for peer in self.peers.values()))
-        return Group(Phrases(self.phrases(elapsed_s, width)), fitted(columns, rows, width), *self._idle())
+        idle = [Text(why, style=INK["waiting"]) for why in self._idle()]
+        return Group(Phrases(self.phrases(elapsed_s, width)), fitted(columns, rows, width), *idle)
 
-    def _idle(self) -> list[Text]:
+    def _idle(self) -> list[str]:
         """The reason for which peers wait or sleep, whole: the table cuts it, or has no column for it. All that wait do
         so for the same peers, so the latest reason is enough."""
         idle = (peer for peer in self.peers.values() if peer.state in IDLE)
         latest = max(idle, key=lambda peer: peer.event_number, default=None)
-        return [Text(latest.event, style=INK["waiting"])] if latest else []
+        return [latest.event] if latest else []
 
     def _rows(self) -> list[PeerState]:
         peers = sorted(self.peers.values(), key=lambda peer: natural(peer.name))

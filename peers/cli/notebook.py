@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import sys
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _WIDTH = 110
 
@@ -20,6 +21,8 @@ def in_notebook() -> bool:
 
 def html(shown: RenderableType) -> str:
     """An HTML element that shows `shown`, an object that rich can print."""
+    from rich.console import Console  # imported here, as in `progress`
+
     console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
     console.print(shown)
     page = console.export_html(inline_styles=True, code_format="{code}")

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import ParamSpec, Self
 
 import click
-from rich.console import Console
 
 from ..errors import is_plain, one_line, users_line
 from ..launch.run_folder import keep_result
@@ -25,7 +24,6 @@ from ..records.result import PeerSummary, Result
 from ..records.tally import Tally
 from ..user_code import quits
 from .command_line import STOPPED, between_words, fail
-from .final_table import final_table
 from .flags import Command
 from .progress import Progress
 
@@ -155,6 +153,10 @@ class Output:
         if self._as_json:
             click.echo(result.to_json())
         elif not self._quiet and self._progress.mode != "notebook":  # there the result shows itself
+            from rich.console import Console  # imported here, as in `progress`
+
+            from .final_table import final_table
+
             Console(width=None if sys.stdout.isatty() else 200).print(final_table(result))
             self.say(f"report: {result.report}" if result.report else f"records: {result.run}")
         return unwritten

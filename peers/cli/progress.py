@@ -2,7 +2,7 @@
 
 On a terminal and in a notebook a table is updated in place. Elsewhere, and with ``--json``, a line is printed to stderr
 every few seconds, and stdout is left to the result. An output that fails, e.g. a closed pipe, never fails the run: the
-progress is then not shown.
+progress is then not shown. rich, which draws, is imported only where something is drawn, as it takes 2 MB.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import TracebackType
-from typing import Final, Literal, Self, TextIO
-
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.text import Text
+from typing import TYPE_CHECKING, Final, Literal, Self, TextIO
 
 from ..records.columns import ROUNDS, Columns
 from ..records.records import EventRecord, Record
 from ..records.result import PeerSummary, Result
 from ..records.units import count_text
 from .command_line import between_words, columns_of
-from .echo import UnechoedLive
-from .final_table import headline
-from .fitting import SPACES, Phrases, between_phrases
 from .live_table import Board
 from .news import News
 from .notebook import Place, in_notebook
+from .phrases import SPACES, between_phrases
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from .echo import UnechoedLive
 
 LINE_EVERY_S: Final = 2.0
 """The least number of seconds between two lines, where the output is not a terminal."""
@@ -72,7 +72,8 @@ class Progress:
         """`steps`: local steps of each peer, 0: unknown; `columns`: name -> title of the conversation's columns;
         `quiet`: show nothing; `json`: stdout is for the result alone; `clock`: the present time in seconds; `console`:
         of stdout; `errors`: the stream of the lines where there is no terminal; None: stderr."""
-        self._console = console or Console(force_terminal=sys.stdout.isatty())
+        if console is not None:
+            self._console = console
         self._errors = errors or sys.stderr
         self._clock = clock
         self._shown = _Shown(clock())
@@ -82,18 +83,24 @@ class Progress:
         self._untold: list[EventRecord] = []
         self._changed = False
         self._last_line = -math.inf
-        self._live: Live | Place | threading.Timer | None = None
+        self._live: UnechoedLive | Place | threading.Timer | None = None
         """The table that is shown, or the timer of the first line."""
-        self.mode: Final[Mode] = self._choose(quiet, json)
+        drawn = not json and (console is not None or sys.stdout.isatty())
+        self.mode: Final[Mode] = "silent" if quiet else "notebook" if in_notebook() else self._choose(drawn)
 
-    def _choose(self, quiet: bool, json: bool) -> Mode:
-        if quiet:
-            return "silent"
-        if in_notebook():
-            return "notebook"
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            return "lines" if json else "live"
-        return "lines"
+    def _choose(self, drawn: bool) -> Mode:
+        return "live" if drawn and self._console.is_terminal and not self._console.is_dumb_terminal else "lines"
+
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(force_terminal=sys.stdout.isatty())
+
+    @property
+    def _table(self) -> UnechoedLive | None:
+        """The live table, if it is shown."""
+        return None if isinstance(self._live, Place | threading.Timer) else self._live
 
     def joins(self) -> None:
         """Note that the run began elsewhere, and this process's peer joins it: until its first exchange the display
@@ -140,6 +147,8 @@ class Progress:
     def __enter__(self) -> Self:
         self._shown = _Shown(self._clock())
         if self.mode == "live":
+            from .echo import UnechoedLive
+
             self._live = UnechoedLive(
                 get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
             )
@@ -166,9 +175,9 @@ class Progress:
             self._news.tell(str(error))
         if isinstance(self._live, threading.Timer):
             self._live.cancel()
-        if isinstance(self._live, Live):
-            self._live.transient = error is None  # the last state helps to find the error
-            live, self._live = self._live, None
+        if (live := self._table) is not None:
+            live.transient = error is None  # the last state helps to find the error
+            self._live = None
             with contextlib.suppress(OSError):
                 live.stop()
         elif self._changed and self.mode in ("lines", "notebook"):
@@ -178,13 +187,18 @@ class Progress:
     def ended(self, result: Result) -> None:
         """Note that the run is over. A notebook then shows the result in a few phrases, in place of the last state."""
         if isinstance(self._live, Place):
+            from .final_table import headline
+            from .fitting import Phrases
+
             self._live.show(Phrases(headline(result)), SPACES.join(headline(result)))
 
     def say(self, line: str) -> bool:
         """Print `line` above the live table, which output by other means would disturb. Returns False, and prints
         nothing, if there is no live table."""
-        if not isinstance(self._live, Live):
+        if self._table is None:
             return False
+        from rich.text import Text
+
         self._console.print(Text(line), soft_wrap=True)  # the terminal wraps it: it can be copied as one line
         return True
 

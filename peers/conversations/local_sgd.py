@@ -23,12 +23,11 @@ from ...protocols.local_sgd.options import Options
 from ...protocols.local_sgd.rounds import LOCAL_SGD
 from ...protocols.local_sgd.state import State
 from ...protocols.members.membership import Membership
-from ..records.columns import ROUNDS
 from ..records.metrics import scale_of
 from ..task.facts import Facts
 from .local_sgd_schedules import schedule_for, uneven
 from .local_sgd_settings import LocalSGDSettings
-from .registry import Registered, Setup
+from .registry import Setup
 
 
 def build(setup: Setup) -> LocalSGDConversation:
@@ -140,8 +139,3 @@ def first_state(wished: LocalSGDSettings, vector: Tensor) -> State:
     """The state in which a run begins: round 0 and step 0, with `vector` [n] as the model, and the first states of the
     outer step and the period policy."""
     return State(0, 0, vector, wished.outer.value.start(vector), wished.period.value.start())
-
-
-CONVERSATION = Registered(
-    settings=LocalSGDSettings, build=build, columns=ROUNDS, simulation="samovar.sims.conversations.local_sgd"
-)

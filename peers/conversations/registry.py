@@ -65,7 +65,7 @@ class Registered:
 
 
 CONVERSATIONS: Final[Mapping[str, str]] = {
-    "allreduce": "samovar.peers.conversations.local_sgd",
+    "allreduce": "samovar.peers.conversations.local_sgd_entry",
     "gossip": "samovar.peers.conversations.gossip",
     "parameter_server": "samovar.peers.conversations.parameter_server",
 }

@@ -159,7 +159,7 @@ def _build_trainer(settings: Settings, session: Session) -> Trainer:
         inner=settings.own.optimizer_state(),
         steps=settings.steps_max,
     )
-    trainer.copy.rests = settings.edge
+    trainer.copy.resting.wished = settings.edge
     trainer.hooks.setup(session.orders.name, Path(session.orders.folder))
     return trainer
 

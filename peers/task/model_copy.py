@@ -30,6 +30,7 @@ from .constants import Agreement
 from .corrector import Corrector
 from .facts import Facts
 from .optimizer_state import InnerState
+from .resting import Resting
 from .row_tables import RowTables
 from .unfreezing import Unfrozen
 
@@ -67,12 +68,8 @@ class ModelCopy:
         self._begun: Begin | None = None
         self._brought: weakref.ref[Tensor] | None = None
         self._corrector: Corrector | None = None
-        self.rests = False
-        """Whether to free the memory of the parameters between works, where the job allows it: they lie in the vector
-        of the last update then. For a peer with little memory, as each work begins with a copy more."""
-        self._resting: list[Tensor] = []
-        """The parameters that lie in the vector of the last update."""
-        self._may_rest = False
+        self.resting = Resting(self._averaged)
+        """Where the parameters lie between works."""
 
     @property
     def layout(self) -> Layout:
@@ -122,8 +119,7 @@ class ModelCopy:
         )
 
     def restored(self) -> None:
-        """Take the present constants as the ones with which later ones are compared. Called after the model was
-        restored from a checkpoint."""
+        """Take the present constants as those with which later ones are compared: a checkpoint was restored."""
         self._averaged.begin()
 
     def bring(self) -> Tensor:
@@ -138,23 +134,15 @@ class ModelCopy:
             weights = f"the model's weights are not finite any more (learning rate {self.learning_rate:g})"
             raise Diverged(f"{weights}, first those of {first!r}; {MEND}")
         self._brought = weakref.ref(vector)
-        if self.rests and self._may_rest:
-            self._wake()
-            self._resting = self._averaged.rest_in(vector)
+        self.resting.lie_in(vector)
         return vector
-
-    def _wake(self) -> None:
-        """Give the parameters memory of their own again. Called before anything writes to them."""
-        for parameter in self._resting:
-            parameter.data = parameter.data.clone()
-        self._resting = []
 
     def update(self, **more: Any) -> Update:
         """The update that brings the model to the conversation. `more`: further fields of the update. Raises Diverged
         and ValueError, as `bring` does, and Diverged when a row that was loaded last is not finite."""
         vector, unfrozen = self.bring(), self.unfrozen
-        rate, grown, base = self.learning_rate, unfrozen.names, unfrozen.base
-        return Update(vector=vector, learning_rate=rate, grown=grown, base=base, rows=self._rows(), **more)
+        more |= {"learning_rate": self.learning_rate, "grown": unfrozen.names, "base": unfrozen.base}
+        return Update(vector=vector, rows=self._rows(), **more)
 
     def needed(self, batches: Iterable[Any]) -> Mapping[str, Tensor]:
         """By table, the numbers [k] of the rows that these batches need; empty for a model without tables. Raises
@@ -173,10 +161,10 @@ class ModelCopy:
         unless this very object was the last one applied. Returns whether it is applied and a new round begins with it:
         with a `Load` that is not amid a round, and with a `Share`. Raises ValueError for a `StepWith`, because this
         replica steps by itself, and for a vector that does not fit the model."""
-        self._wake()
-        if self.has_begun(begin):
+        has_begun, self._begun = self.has_begun(begin), begin  # the former one's vector goes first
+        self.resting.wake()
+        if has_begun:
             return False
-        self._begun = begin
         match begin:
             case Keep():
                 pass
@@ -242,13 +230,13 @@ class ModelCopy:
         """Write `vector` [n] to the model. `grown`: of the parameters that were unfrozen during the run, those that the
         vector has; None: all. The others keep their values. Raises ValueError when the vector does not fit the
         model."""
-        self._wake()
+        self.resting.wake()
         self._averaged.load(vector, grown)
 
     def show(self, vector: Tensor) -> None:
         """Write `vector` [n], a model on which all peers agreed, to the model. Parameters that this peer has unfrozen
         and the others do not average yet get the values that they had while frozen."""
-        self._wake()
+        self.resting.wake()
         self.unfrozen.refreeze(self._model)
         self.load(vector, self.unfrozen.agreed)
 
@@ -265,7 +253,7 @@ class ModelCopy:
         parameters in its `unfreeze`; it freezes none. If `unfreeze` is None, those that the task's code unfreezes are
         not noticed from now on. Raises ValueError for a parameter whose values were changed while it was frozen."""
         self.correct(job.correction)
-        self._grows, self._may_rest = job.unfreeze is not None, job.only_read
+        self._grows, self.resting.allowed = job.unfreeze is not None, job.only_read
         self.unfrozen.train(job.unfreeze or ())
 
     def notice(self) -> None:

@@ -131,27 +131,32 @@ class Training:
     async def _work(self) -> None:
         """Do the conversation's works until there are no more, or until this peer is stopped or has to sleep."""
         try:
-            while (work := await self._sleep.unless(self._conversation.next)) is not None and await self._worked(work):
+            while await self._worked():
                 pass
         except ValueError as error:  # the others are told why this peer cannot go on
             await self._conversation.leave(str(error))
             raise
 
-    async def _worked(self, work: Work) -> bool:
-        """Do a work and bring its update to the conversation. The update, a whole model, is kept no longer. Returns
-        False when this peer was stopped first. An evaluation that was made is brought even then: the best model goes by
-        it, so it has its record."""
-        if (update := await self._do(work)) is None:
+    async def _worked(self) -> bool:
+        """Do the next work and bring its update to the conversation. The work and the update, whole models, are kept no
+        longer. Returns False when there is no work, or this peer was stopped first. An evaluation that was made is
+        brought even then: the best model goes by it, so it has its record."""
+        work = await self._sleep.unless(self._conversation.next)
+        if work is None or (update := await self._do(work)) is None:
             return False
         if isinstance(work.job, Evaluate):
             outcome = await self._conversation.bring(update)
             self._metrics = update.metrics
             await self._keep_best(work.job.vector, update.metrics)
-        elif (outcome := await self._sleep.unless(lambda: self._conversation.bring(update))) is not None:
+        elif (outcome := await self._brought(update)) is not None:
             self._metrics = {}
+        del work, update
         if outcome is not None:
             await self._after(outcome)
         return True
+
+    async def _brought(self, update: Update) -> Outcome | None:
+        return await self._sleep.unless(lambda: self._conversation.bring(update))
 
     async def _do(self, work: Work) -> Update | None:
         replica, now = self._replica, asyncio.get_running_loop().time

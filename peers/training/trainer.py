@@ -56,7 +56,7 @@ class Trainer:
         state at an average. `steps`: local steps of the whole run, for the task's lr_schedule(); None: not known.
         Raises ValueError for a model or optimizer that cannot be averaged, and TaskError when the task's functions do
         not return a model, an optimizer and a schedule."""
-        self.task, self.device, self.seed = task, device, seed
+        self.task, self.device, self.seed, self.steps = task, device, seed, 0
         Chance(derive(seed, "model"), device).take()
         if task.seed_everything is not None:
             task.seed_everything(derive(seed, "model"))
@@ -70,7 +70,6 @@ class Trainer:
         self.batches = Batches(task, seed, data_shard, data_shards, device)
         run = TaskRun("", seed, data_shard, data_shards, steps, device, self.model, self.optimizer)
         self.hooks = Hooks(task, run)
-        self.steps = 0
         self.at = "data()"
         """The function of the task that is running, as text for messages."""
         self._counts = Counts(skips=task.precision == "fp16")
@@ -233,13 +232,14 @@ class Trainer:
         """The task's metrics, by name, of the present model, or of the model `vector` [n]; empty for a task without
         `evaluate`. The training is unaffected: see `task.evaluation`. Raises EvaluationFailed."""
         Chance(derive(self.seed, "evaluate"), self.device).take()
-        with self.holding(vector), computing(self.task.precision, self.device):
+        with self.holding(vector), computing(self.task.precision, self.device), self.copy.resting.evaluated(self.model):
             return metrics_of(self.model, self.task)
 
     @contextmanager
     def holding(self, vector: Tensor | None) -> Iterator[None]:
         """While in this context, the model is `vector` [n]; None: it stays as it is."""
         if vector is None or self.copy.holds(vector):
+            self.copy.resting.lie_in(vector)
             yield
             return
         with self.copy.being(vector):

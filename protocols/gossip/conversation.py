@@ -29,12 +29,12 @@ from ..collectives.bound import Bound
 from ..conversation import Came, End, Outcome, Position
 from ..members.errors import Expelled, NoQuorum
 from ..members.port import RunMembers, Way
-from ..testpoints import Became, sometimes, witness
+from ..testpoints import Became, sometimes, witness, witnessed
 from ..transport import PeerId
 from ..work import Begin, Evaluate, Job, Keep, Load, Steps, Update, Work
 from .algorithms.algorithm import Algorithm, Held
 from .messages import NEWEST, Published
-from .mixing import CaughtUp, Mixed, Own, Summands, mix
+from .mixing import CaughtUp, Mixed, Own, Summands, distance, mix
 from .neighbourhood import Neighbourhood
 from .periods import Periods
 from .state import State, saved
@@ -146,8 +146,7 @@ class Gossip:
     def position(self) -> Position:
         state = self.state
         numbers = [state.round, state.step, state.period.to_plain()]
-        own = {"gossip": numbers}
-        return Position(state.round, state.held.model, saved(state), own, self._begin, own_model=True)
+        return Position(state.round, state.held.model, saved(state), {"gossip": numbers}, self._begin, own_model=True)
 
     def close(self) -> None:
         self._neighbours.close()
@@ -196,8 +195,7 @@ class Gossip:
             sometimes("a peer goes on from far newer models")
             return self._evaluated_first(self._outcome_of(update, taken, began_s, caught_up=True))
         taken, mix = await self._neighbours.mix(mine, taken, self._algorithm.rest(held))
-        given = mine.vector
-        self._witness(round, given, taken, mixed := mix.vector)
+        self._witness(round, given := mine.vector, taken, mixed := mix.vector)
         mixed = self._neighbours.completed(mixed)
         of = [own, *(one.told for one in taken.vectors.values() if not one.last)]
         period = self._options.periods.decided(self.state.period, of, self._now() - began_s)
@@ -234,7 +232,7 @@ class Gossip:
     ) -> Outcome:
         spent_s, state, model = self._now() - began_s, self.state, self.state.held.model
         if moved is None:
-            moved = norm_of(model - update.vector) / max(norm_of(update.vector), torch.finfo(torch.float32).tiny)
+            moved = distance(model, update.vector) / max(norm_of(update.vector), torch.finfo(torch.float32).tiny)
         return Outcome(
             version=state.round,
             step=state.step,
@@ -279,10 +277,11 @@ class Gossip:
         step = max(self.state.step, min(one.step for one in ahead.values() if one.round >= reached))
         models = {peer: self._algorithm.model(held, one.vector) for peer, one in ahead.items()}
         weights, anyhow = dict.fromkeys(ahead, 1.0 / len(ahead)), Bound(math.inf)
-        nothing = Own(torch.zeros_like(held.model), 0.0)
-        mean = await mix(Summands(nothing, 0.0, models, weights), held.model, anyhow)
+        nothing = Own(held.model.new_zeros(1).expand_as(held.model), 0.0)
+        of = Summands(nothing, 0.0, models, weights)  # nobody writes to a single model: it needs no copy
+        model = models.popitem()[1] if len(models) == 1 else (await mix(of, held.model, anyhow)).vector
         witness(CaughtUp(reached))
-        await self._becomes(State(reached, step, self._anew(mean.vector, good), self.state.period))
+        await self._becomes(State(reached, step, self._anew(model, good), self.state.period))
         return True
 
     def _anew(self, model: Tensor, good: Mapping[PeerId, Published]) -> Held:
@@ -292,8 +291,9 @@ class Gossip:
         return self._algorithm.begin(model, self._options.parameters)
 
     def _witness(self, round: int, own: Tensor, taken: Taken, mixed: Tensor) -> None:
-        rounds = {peer: one.round for peer, one in taken.vectors.items()}
-        witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed))
+        if witnessed():  # the algorithm may write to the mixed vector
+            rounds = {peer: one.round for peer, one in taken.vectors.items()}
+            witness(Mixed(round, own, taken.own, taken.weights, rounds, mixed.clone()))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -75,6 +75,8 @@ class Estimates:
         """The takers that have an estimate of this peer's vector, or were offered one."""
         self._hashing = asyncio.Lock()
         """Held while vectors are hashed: else several threads would hash the same ones."""
+        self._decoding = asyncio.Lock()
+        """Held while an estimate is made, until the one before it can go: else a peer would hold two of each giver."""
         self._spared: set[PeerId] | None = None
         """After this peer has gone on from another's model: the givers that it has spared since; None: it has not."""
 
@@ -144,7 +146,8 @@ class Estimates:
     async def leads_to(self, before: Tensor, difference: Tensor) -> Tensor:
         """The estimate [n] to which `difference` leads from `before` [n]. Raises ValueError when the codec does not
         decode it."""
-        return await off_loop(2 * before.nbytes, lambda: self.differences.decoded(before, difference))
+        async with self._decoding:
+            return await off_loop(2 * before.nbytes, lambda: self.differences.decoded(before, difference))
 
     def spares(self, giver: PeerId) -> bool:
         """Whether this peer leaves the vector of `giver` out of this mix, rather than ask for it whole, although it

@@ -162,6 +162,11 @@ async def check(peer: PeerId, vector: Tensor, anchor: Tensor, bound: Bound) -> N
     _judge_all({peer: await off_loop(vector.nbytes, lambda: _square(vector))}, anchor, bound)
 
 
+def distance(one: Tensor, other: Tensor) -> float:
+    """The Euclidean distance of two vectors [n] of one dtype, computed piece by piece."""
+    return math.sqrt(sum(_square(here - there) for here, there in _cut([one, other])))
+
+
 async def own(vector: Tensor) -> Own:
     """This peer's own `vector` [n] for a mix, with its Euclidean norm. Raises ValueError when an element is not finite.
     The vector is not copied: nobody may write to it while the result is in use. Reads more than 1 MiB in a thread."""

@@ -87,8 +87,7 @@ class Neighbourhood:
         has given its vector or is lost; one that was lost before is not asked. The vectors are not checked yet (`mix`,
         `checked`)."""
         began_s, of = self._now(), self._graph.givers(mixed)
-        found: dict[PeerId, Published | Shown] = {}
-        came_s: dict[PeerId, float] = {}
+        found, came_s = dict[PeerId, Published | Shown](), dict[PeerId, float]()
         self._exchange.only(of)
         self._exchange.showing.meet(of)
         self._awaited = set(self._members.neighbours.there(of))
@@ -96,6 +95,8 @@ class Neighbourhood:
             await self._look(round, found, came_s)
         if self._awaited:
             await self._pull(round, found, came_s)
+        if round != NEWEST and len(of) > 1:  # one alone may be followed by a newcomer that began with the same model
+            self._exchange.only(of)
         for done in self.on_round:
             done()
         for peer, one in found.items():

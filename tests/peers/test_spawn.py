@@ -191,6 +191,19 @@ async def test_threads_of_a_peers_kernels_soon_sleep_unless_its_user_chose_other
     assert os.environ.get("GOMP_SPINCOUNT", "-") == spins, "for a peer in the process of the command"
 
 
+@pytest.mark.parametrize(
+    ("words", "own", "told"), [(["--edge"], None, "1"), ([], None, "-"), (["--edge"], "", ""), (["--edge"], "0", "0")]
+)
+def test_an_edge_peer_keeps_no_workspaces_of_products_unless_its_user_has_said(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], own: str | None, told: str
+) -> None:
+    monkeypatch.setenv("MKL_DISABLE_FAST_MM", own or "")  # so that it is put back
+    if own is None:
+        monkeypatch.delenv("MKL_DISABLE_FAST_MM")
+    assert CliRunner().invoke(main, ["join", *words, "--help"]).exit_code == 0
+    assert os.environ.get("MKL_DISABLE_FAST_MM", "-") == told
+
+
 async def test_a_signal_never_takes_an_exit_code_from_its_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
 """What an edge peer does without: PyTorch's compiler, which comes when something is to be compiled, oneDNN, and the
-modules of the report."""
+modules of the report, of SWIM and of the conversation that is usual elsewhere."""
 
 import subprocess
 import sys
@@ -35,7 +35,11 @@ LEAN = """
 import sys, torch
 import samovar.peers.cli.join
 from samovar.peers.machine.torch_imports import do_without_convolution_libraries
-print([name for name in sys.modules if name.startswith("samovar.peers.report.")])
+from samovar.peers.conversations.loading import loaded
+loaded("allreduce")  # until the run's conversation is known
+loaded("gossip")
+not_held = ("samovar.peers.report.", "samovar.protocols.swim.", "samovar.protocols.local_sgd.")
+print([name for name in sys.modules if name.startswith(not_held)])
 layer, images = torch.nn.Conv2d(1, 4, 3), torch.rand(2, 1, 8, 8)
 before = layer(images)
 do_without_convolution_libraries()

@@ -98,7 +98,8 @@ class Algorithm(Protocol):
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
         """This peer's state after a round. `held`: its state before; `update`: the result of its local steps; `given`
-        [m]: the vector that it gave; `mixed` [m]: the weighted sum of `given` and the vectors that its neighbours gave.
+        [m]: the vector that it gave; `mixed` [m]: the weighted sum of `given` and the vectors that its neighbours gave,
+        in memory of its own, which the state may take.
         """
         ...
 

@@ -62,4 +62,5 @@ class Choco(OfModels):
         return type(self)(step)
 
     def mix(self, held: Held, update: Update, given: Tensor, mixed: Tensor) -> Held:
-        return Held((mixed - given).mul_(self._step).add_(update.vector))
+        # In place: each vector more is one more in memory. As a view, because it is no longer the mix.
+        return Held(mixed.sub_(given).mul_(self._step).add_(update.vector).view(-1))

@@ -43,15 +43,16 @@ class Differences:
         changed, trained = vector - before, vector.numel() - partly.exact
         changed[trained:] = vector[trained:]
         difference = partly.encode(changed, seed_of((round,), sender))
+        del changed  # before the estimate is made: each vector more is one more in memory
         return self.decoded(before, difference), difference
 
     def decoded(self, before: Tensor, difference: Tensor) -> Tensor:
         """The new estimate [n], with the same bits on all peers: that of the round `before` [n] plus the decoded
         `difference`, and the statistics in it. Raises ValueError when the codec cannot decode it."""
         partly = self._partly(before)
-        changed, trained = partly.decode(difference, before.numel(), before.dtype), before.numel() - partly.exact
-        estimate = before + changed
-        estimate[trained:] = changed[trained:]
+        estimate = partly.decode(difference, before.numel(), before.dtype)
+        trained = before.numel() - partly.exact
+        estimate[:trained].add_(before[:trained])
         return estimate
 
     def _partly(self, like: Tensor) -> Partly:

@@ -145,3 +145,15 @@ async def test_an_older_vector_is_not_held_while_its_difference_is_sent(monkeypa
             assert older() is None
             goes_on.set()
             assert (await taking).round == 1
+
+
+@pytest.mark.parametrize(("count", "keeps"), [(3, False), (2, True)])
+async def test_the_model_with_which_a_peer_began_goes_with_its_first_mix_with_several(count: int, keeps: bool) -> None:
+    """After a mix with a single neighbour a newcomer may follow, whose differences lead from that model."""
+    chance = torch.Generator().manual_seed(1)
+    async with ring(count, near=False, size=SIZE, differences=Differences(parse_codec("top_k:0.1"))) as peers:
+        estimates, first = peers[0].exchange.estimates, Estimate(peers[0].exchange.giving.newest.vector)
+        assert estimates is not None
+        assert await estimates.found("p1", None, first.hash()) is not None
+        await asyncio.gather(*(peer.round(1, torch.randn(SIZE, generator=chance)) for peer in peers))
+        assert (await estimates.found("p1", None, first.hash()) is not None) == keeps

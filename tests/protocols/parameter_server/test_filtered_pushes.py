@@ -311,7 +311,8 @@ def test_a_script_whose_end_is_not_foreseen_pushes_what_waits_when_it_ends() -> 
     waits = torch.zeros(5, 2)
     waits[3] = 1.5
     state = State(7, 7, torch.ones(4), residual=Residual(torch.tensor([0.5, 0, 0, 1]), {"words": waits}))
-    options = SimpleNamespace(filters=filtering, tables=(), steps=None)
+    unchanged = lambda model: Pushes(torch.zeros_like(model), {})  # noqa: E731
+    options = SimpleNamespace(filters=filtering, tables=(), steps=None, unchanged=unchanged)
     worker = Worker(*(cast(Any, one) for one in (Pushing(), SimpleNamespace(returns=0), None, options, state)))
     worker._pulled = Values(torch.ones(4), {}, (7,) * 33, (7,) * 33, 1, "")
     for _ in range(2):
