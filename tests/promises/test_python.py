@@ -32,7 +32,7 @@ def script(folder: Path, name: str) -> tuple[int, str, str]:
 
 
 def test_the_script_of_the_page_trains_its_own_functions(tmp_path: Path) -> None:
-    text, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    text, *_ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "circle.py").write_text(text)
     code, out, err = script(tmp_path, "circle.py")
     assert code == 0, err
