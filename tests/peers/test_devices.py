@@ -90,7 +90,9 @@ def device_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
     """The device of the next peer, of a launcher's number or (None) come by itself, on a machine of two GPUs."""
     monkeypatch.setattr(devices, "_KEPT", [])
     monkeypatch.setattr(os, "getuid", lambda: f"test-{os.getpid()}")
-    made = SimpleNamespace(hooks=SimpleNamespace(setup=lambda name, folder: None), copy=SimpleNamespace(resting=SimpleNamespace()))
+    made = SimpleNamespace(
+        hooks=SimpleNamespace(setup=lambda name, folder: None), copy=SimpleNamespace(resting=SimpleNamespace())
+    )
     monkeypatch.setattr(process, "Trainer", lambda task, *, device, **_: SimpleNamespace(**vars(made), device=device))
     FakeCuda(monkeypatch, 2)
 
