@@ -157,13 +157,13 @@ def test_further_metrics_are_shown_where_they_take_no_line_more() -> None:
 
 
 def test_a_further_metric_that_has_been_shown_never_goes() -> None:
-    metrics = {"nats": 2.0, "right": 0.5}
-    told = board(committed("a", 1, metrics=metrics))
-    assert "right" in " ".join(told.phrases(1.0, 80))
-    told.update(committed("a", 999_999, metrics={"nats": 1e9, "right": 1e-9}))
-    told.update(committed("a", 1_000_000))
-    later = " ".join(told.phrases(36_000.0, 80))
-    assert "right 1.000e-09 after round 999,999" in later
+    one = committed("a", 1, metrics={"nats": 2.0, "right": 0.5})
+    width, told = len("   ".join(board(one).phrases(1.0, 500))), board(one)
+    assert "right 0.5000" in told.phrases(1.0, width)
+    wider = committed("a", 2, metrics={"nats": 2.0, "right": 1e-9})
+    assert "right 1.000e-09" not in board(wider).phrases(1.0, width), "one line more"
+    told.update(wider)
+    assert "right 1.000e-09" in told.phrases(1.0, width)
 
 
 def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:
