@@ -63,11 +63,11 @@ class Folded:
 
 class Phrases:
     """Phrases in one bold line. If that is too long for the terminal, it is broken between phrases. A phrase longer
-    than a line is cut."""
+    than a line is broken between words."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._phrases = phrases
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in between_phrases(self._phrases, options.max_width):
-            yield Text(line, style="bold", no_wrap=True, overflow="ellipsis")
+            yield Text(line, style="bold")

@@ -24,7 +24,7 @@ from ..records.units import (
     seconds_text,
 )
 from .peer_state import GONE, IDLE, STATES, TROUBLE, PeerState
-from .phrases import SPACES, between_phrases, metric_phrases
+from .phrases import SPACES, MetricPhrases
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,8 +58,7 @@ class Board:
         self._noun, self._own, self.watched = noun(columns), live(columns), watched
         self._before: Mapping[str, tuple[int, int]] = {}
         """Peer -> the bytes that it had sent and received before the run was resumed."""
-        self._evaluated: dict[str, ExchangeRecord] = {}
-        """Peer -> the record of the exchange that gave the last model which it evaluated, the latest record last."""
+        self._metrics = MetricPhrases()
         self._events = 0
         self._begins = _GATHERS
         """What is done before the first exchange is over, in words."""
@@ -140,8 +139,7 @@ class Board:
             ends_at = 0 if record.steps_left is None else record.step + record.steps_left
             self._members = (*latest, sum(self._absent().values()), ends_at)
         if record.metrics:
-            self._evaluated.pop(record.peer, None)
-            self._evaluated[record.peer] = record
+            self._metrics.update(record)
         for absent in record.missing:
             other = self.peer(absent.peer)
             behind = self._noun != "round" or other.version < record.version
@@ -174,15 +172,10 @@ class Board:
         return SPACES.join(self.phrases(elapsed_s))
 
     def phrases(self, elapsed_s: float, width: int = 0) -> list[str]:
-        """The phrases of `headline`; and further metrics if they take no more lines of so many terminal columns,
-        of which 0 are not known."""
+        """The phrases of `headline`; and further metrics, once they have taken no more lines of so many terminal
+        columns, of which 0 are not known."""
         first, rest = self._before_metrics(elapsed_s), self._after_metrics(elapsed_s)
-        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
-        few = metric_phrases(evaluated, self.version, self._noun, watched=self.watched)
-        brief, whole = [*first, *few, *rest], [*first, *metric_phrases(evaluated, self.version, self._noun), *rest]
-        if width == 0:
-            return brief
-        return whole if len(between_phrases(whole, width)) == len(between_phrases(brief, width)) else brief
+        return self._metrics.between(first, rest, width, self.version, self._noun, self.watched)
 
     def _before_metrics(self, elapsed_s: float) -> list[str]:
         progress = f"{self._noun} {self.version:,}" if self.version else self._begins

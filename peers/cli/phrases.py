@@ -36,16 +36,37 @@ def starts_of(widths: Sequence[int], room: int) -> list[int]:
     return starts
 
 
-def metric_phrases(
-    evaluated: ExchangeRecord | None, version: int, noun: Noun, *, watched: str | None = None
-) -> list[str]:
-    """The phrases on the latest evaluated model, of whose exchange this is the record; none for None. `version`: number
-    of the latest exchange; `noun`: of exchanges; `watched`: only the headline metric and this one are told, "": the
-    headline alone; None: all are."""
-    if evaluated is None:
-        return []
-    found, headline = evaluated.metrics, next(iter(evaluated.metrics))
-    names = dict.fromkeys((headline, *(found if watched is None else (watched,))))
-    told = {name: found[name] for name in names if name in found}
-    texts = metric_texts(told, evaluated.metric_scales, evaluated.version, version, noun)
-    return texts + (whose_model(evaluated.peer) if evaluated.own_model else [])
+class MetricPhrases:
+    """The phrases on the latest evaluated model of a run. `update` takes the record of an evaluation."""
+
+    def __init__(self) -> None:
+        self._evaluated: dict[str, ExchangeRecord] = {}
+        """Peer -> the record of the exchange that gave the last model which it evaluated, the latest record last."""
+        self._whole = False
+        """Whether all metrics have been shown: then they are to the end, because one that goes seems to be lost."""
+
+    def update(self, record: ExchangeRecord) -> None:
+        """Take a record that has metrics into account."""
+        self._evaluated.pop(record.peer, None)
+        self._evaluated[record.peer] = record
+
+    def between(
+        self, first: Sequence[str], rest: Sequence[str], width: int, version: int, noun: Noun, watched: str
+    ) -> list[str]:
+        """The phrases `first`, those on the model, and the `rest`. `version`: number of the latest exchange; `noun`: of
+        exchanges. Of the metrics these are the headline and the one that is `watched`, "": none is; and further ones
+        from the moment on when they take no more lines of `width` terminal columns, of which 0 are not known."""
+        evaluated = max(reversed(self._evaluated.values()), key=lambda record: record.version, default=None)
+        if evaluated is None:
+            return [*first, *rest]
+        found, told = evaluated.metrics, evaluated.metric_scales
+        of = whose_model(evaluated.peer) if evaluated.own_model else []
+        names = dict.fromkeys((next(iter(found)), watched))
+        brief, whole = (
+            [*first, *metric_texts(shown, told, evaluated.version, version, noun), *of, *rest]
+            for shown in ({name: found[name] for name in names if name in found}, found)
+        )
+        if width == 0 or len(whole) == len(brief):
+            return brief
+        self._whole = self._whole or len(between_phrases(whole, width)) == len(between_phrases(brief, width))
+        return whole if self._whole else brief

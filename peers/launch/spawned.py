@@ -153,10 +153,12 @@ def why_none_is_done(peers: Sequence[Spawned]) -> str:
 
 
 def _last_line(log: Path) -> str:
-    """The last line of a process's output, which is the error if the output ends with a traceback."""
+    """The last line of a process's output, which is the error if the output ends with a traceback. One of the library's
+    own is whole, as it may end with a command."""
     try:
         text = log.read_bytes()[-4096:].decode("utf-8", "replace")
     except OSError as error:
         return f"its log cannot be read ({error.strerror})"
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return f"{lines[-1]:.200}" if lines else "it said nothing"
+    last = lines[-1] if lines else "it said nothing"
+    return last if last.startswith("samovar: ") else f"{last:.200}"

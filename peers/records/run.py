@@ -118,6 +118,11 @@ def read_result(folder: Path) -> Result | None:
     return result_of(parse(file.read_bytes(), str(file)), str(file)) if file.exists() else None
 
 
+def first_command(folder: Path) -> str:
+    """The command that began the run in this folder, without its folder; "": none is known."""
+    return _commands(folder / COMMAND_FILE)[0]
+
+
 def _commands(file: Path) -> list[str]:
     """The command lines in the file, at least one; empty text: there is none."""
     text = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else ""

@@ -18,12 +18,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 
 from ...protocols.addresses import NOWHERE
+from ..conversations.loading import chosen
 from ..launch.control import CONTROL_VARIABLE
 from ..launch.join_target import JoinTarget, open_alone, open_at, own_name
 from ..launch.keys import Invite
@@ -34,10 +36,12 @@ from ..machine.open_files import raise_file_limit
 from ..machine.process_name import name_process
 from ..machine.threads import threads_for
 from ..machine.torch_imports import do_without_compiler, import_all_of_torch
+from ..records.run import first_command
 from ..run_settings.settings import Settings, Tell, aloud, of_tasks, silently
 from ..settings.fields import SettingsError
 from ..settings.in_python import in_python, python_words
 from ..settings.keywords import JoinSettings
+from ..settings.names import PROTOCOL, agreed_of, fields_of, flag_of
 from ..training.stop import Stop
 from .loop_thread import Background
 from .main_script import errors_are_lines, is_script
@@ -85,12 +89,12 @@ def join(
 
 
 def _run(background: Background, said: ScriptTarget) -> Run:
-    if CONTROL_VARIABLE in os.environ:
-        session = _of_role(background, background.call(_launched()))
-        _refuse_unheard(said.settings, session.settings)
-        return Run(background, session, None)
     if idle := of_tasks(said.settings):
         raise SettingsError(idle)
+    if CONTROL_VARIABLE in os.environ:
+        session = _of_role(background, background.call(_launched()))
+        _refuse_unheard(said.settings, session)
+        return Run(background, session, None)
     wished = Settings.read(None, said.settings, lambda line: aloud(python_words(line)))
     _refuse_tasks_own(wished)
     wished = wished.changed(arguments=_own_arguments() if said.arguments is None else said.arguments)
@@ -103,16 +107,31 @@ def _run(background: Background, said: ScriptTarget) -> Run:
     return Run(background, _of_role(background, background.call(_joined(target, wished, said))), invitation)
 
 
-def _refuse_unheard(given: Mapping[str, object], settings: Settings) -> None:
-    """Raises SettingsError when the script gives one of the `settings` that all peers of its run share, and the command
-    that started the run left it as it usually is."""
-    usual = settings.not_usual()
-    for name in settings.agreed().keys() & given.keys() - usual.keys() - {"peers"}:
-        own = Settings.read(None, {"protocol": settings.protocol.text, name: given[name]}, silently).plain()[name]
-        if own != (has := settings.plain()[name]):
-            flag = f"--{name.replace('_', '-')}" + ("" if own is True else f" {own}")
-            start = f"start the run by samovar train {_this_script().name} {flag}"
-            raise SettingsError(f"is {own!r} in this script, and {has!r} in the run: {start}", name)
+def _refuse_unheard(given: Mapping[str, object], session: Session) -> None:
+    """Raises SettingsError when the script gives some of the settings that all peers of its run share, and the command
+    that started the run left them as they usually are. It names all that differ, and the whole command."""
+    has, usual = session.settings.plain(), session.settings.not_usual()
+    spoken = chosen(usual.get("protocol", given.get("protocol", PROTOCOL.default)))
+    unheard = {name: given[name] for name in agreed_of(spoken) if name in given.keys() - usual.keys() - {"peers"}}
+    shared = {name: value for name, value in usual.items() if name in fields_of(spoken)}
+    try:
+        wished = Settings.read(None, {**shared, **unheard}, silently).plain()
+    except SettingsError as error:
+        raise SettingsError(f"this script's settings contradict those of its run: {error}") from None
+    if not (differ := {name: wished[name] for name in unheard if wished[name] != has.get(name)}):
+        return
+    told = [f"{name} is {value!r} in this script, and {has.get(name)!r} in the run" for name, value in differ.items()]
+    start = _with(first_command(Path(session.orders.folder)) or f"samovar train {_this_script().name}", differ)
+    raise SettingsError(f"{'; '.join(told)}: start the run by {start}")
+
+
+def _with(command: str, settings: Mapping[str, object]) -> str:
+    """The command, or the call of `samovar.train`, that began a run, with further `settings`."""
+    if command.startswith("samovar.train("):
+        return ", ".join([command.removesuffix(")"), *(f"{name}={value!r}" for name, value in settings.items())]) + ")"
+    words = [[flag_of(name), *([] if value is True else [str(value)])] for name, value in settings.items()]
+    before, dashes, after = command.partition(" -- ")
+    return f"{before} {shlex.join(chain.from_iterable(words))}{dashes}{after}"
 
 
 def _of_role(background: Background, session: Session) -> Session:

@@ -118,7 +118,8 @@ class Run:
         model has another layout; ValueError for a second call, for a model or optimizer that cannot be averaged, and
         for metrics that are no scales; Stopped when the user stops the run; and the error that ends the training with
         the other peers. From now on ``optimizer.step()``, or ``backward()`` where gradients are averaged, raises these
-        last two, too. A peer to which any of them is raised has left the run.
+        last two, too. A peer to which any of them is raised has left the run. A step whose ``optimizer.step()`` raises
+        Stopped has been taken; one whose ``backward()`` raises it has not.
         """
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             given = f"{type(optimizer).__name__}, {type(model).__name__}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 _UNKNOWN = re.compile(r"\Aunknown key")  # further on it is the key of a file
-_COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor|serve)\b[^;,)]*"
+_COMMAND = r"samovar (?:train|join|invite|simulate|plan|report|keys|doctor|serve)\b(?:[^;,)]|[;,](?=\S))*"
 _TASKS_OWN = r"(?<!\w)'--[^']*'"  # arguments of a task, which messages quote
 _FLAG = re.compile(
     rf"({_COMMAND}|{_TASKS_OWN})|(?<![\w-])--(no-)?([a-z][a-z-]*[a-z])(?: (\d[\w.]*|[A-Z]{{2,}}\b|\S*/[^\s;,)]*))?"

@@ -12,6 +12,7 @@ T = TypeVar("T")
 class Stopped(SystemExit):
     """The run was stopped by its user, e.g. by Ctrl-C; its text `why` is one line. A program that does not catch it
     ends, with the exit code `code`: 130, but 0 in a script that `samovar train` started, which itself ends with 130.
+    An ``optimizer.step()`` of a script that raises it has taken its step.
     `result`: the `samovar.Result` so far, if `samovar.train` raises it and the run had begun; else None."""
 
     def __init__(self, why: str, code: int, result: Any = None) -> None:

@@ -114,6 +114,16 @@ def test_a_goal_that_was_not_reached_is_told_with_why_the_run_ended(
     assert ("Ended: " in seen) == (by is not None)
 
 
+def test_a_reason_of_the_end_that_is_longer_than_a_line_is_broken_between_words() -> None:
+    why = "the run has come to local step 700"
+    result = Result(
+        ended_by="steps", ended_why=why, missed="exact >= 99.8%", loss=1.0, wall_s=1.0, exchanges=4, run="x"
+    )
+    text = drawn(final_table(result), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"ended: {why}; the goal exact >= 99.8% was not reached" in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("finished", "script", "role", "why", "shown"),
     [

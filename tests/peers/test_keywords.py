@@ -112,6 +112,7 @@ def test_help_tells_each_setting_with_its_default_and_range() -> None:
             "arguments must be the run's, '--lr 1 --width 4', got '--lr 2'",
         ),
         ("samovar serve digits.py --resume runs/x", "samovar serve digits.py --resume runs/x"),
+        ("samovar train a.py --link 1mbit,9ms --no-report", "samovar train a.py --link 1mbit,9ms --no-report"),
         ("a dash - and -- two, x--y", "a dash - and -- two, x--y"),
     ],
 )

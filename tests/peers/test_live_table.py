@@ -150,10 +150,20 @@ def test_the_metric_that_ends_the_run_is_shown_beside_the_headline() -> None:
 
 def test_further_metrics_are_shown_where_they_take_no_line_more() -> None:
     metrics = {"nats": 2.0, "right": 0.5, "other": 3.0}
-    told = board(committed("a", 1, metrics=metrics, metric_scales={"right": "higher %"}))
-    wide, narrow = (drawn(told.render(1.0, width), width).splitlines()[0] for width in (120, 80))
+    one = committed("a", 1, metrics=metrics, metric_scales={"right": "higher %"})
+    wide, narrow = (drawn(board(one).render(1.0, width), width).splitlines()[0] for width in (120, 80))
     assert "nats 2.000   right 50.00%   other 3.000   period" in wide
     assert "nats 2.000   period" in narrow
+
+
+def test_a_further_metric_that_has_been_shown_never_goes() -> None:
+    one = committed("a", 1, metrics={"nats": 2.0, "right": 0.5})
+    width, told = len("   ".join(board(one).phrases(1.0, 500))), board(one)
+    assert "right 0.5000" in told.phrases(1.0, width)
+    wider = committed("a", 2, metrics={"nats": 2.0, "right": 1e-9})
+    assert "right 1.000e-09" not in board(wider).phrases(1.0, width), "one line more"
+    told.update(wider)
+    assert "right 1.000e-09" in told.phrases(1.0, width)
 
 
 def test_the_headline_counts_those_that_have_come_until_the_run_begins() -> None:

@@ -180,6 +180,7 @@ def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path)
             "exited with 1: ModuleNotFoundError: No module named .*; see",
         ),
         ("import samovar\n", "ended before it took part, see"),
+        ("import samovar\nsamovar.join(seed=3)\n", "exited with 1: samovar: mine.py, line 2: leave out seed: a script"),
         ("import samovar\nsamovar.join()\n", r": its script ended without run\.wrap\(optimizer, model\)"),
     ],
 )
@@ -191,16 +192,50 @@ def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: 
     assert re.match(rf"samovar: peer 0 ?{said}", ended.complaint), ended.complaint
 
 
-@pytest.mark.parametrize("told", [(), ("--average", "gradients", "--period", "1")])
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ((), "this script's settings contradict those of its run: period must be 1 when gradients are averaged, got 4"),
+        (("--period", "1"), "average is 'gradients' in this script, and 'model' in the run: start the run by "),
+        (("--average", "gradients", "--period", "1"), "its script ended without run.wrap"),
+    ],
+)
 def test_a_script_is_refused_whose_run_was_started_without_a_setting_that_it_asks_for(
-    tmp_path: Path, told: tuple[str, ...]
+    tmp_path: Path, told: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "mine.py").write_text("import samovar\nsamovar.join(average='gradients', peers=9)\n")
     ended = samovar_verb(tmp_path, "train", "mine.py", *ALONE, *told)
     assert (ended.code, ended.left) == (2, []), ended.err
-    wrong = "average is 'gradients' in this script, and 'model' in the run: start the run by samovar train mine.py --"
-    assert (wrong in ended.complaint) != bool(told), ended.complaint
-    assert ("its script ended without run.wrap" in ended.complaint) == bool(told), ended.complaint
+    assert said in ended.complaint
+
+
+OTHERS = (
+    "period is '5' in this script, and 'adaptive' in the run; outer is 'nesterov' in this script, and 'plain' in the"
+    " run; overlap is True in this script, and False in the run"
+)
+
+
+def test_a_script_that_asks_for_other_settings_is_told_all_of_them_and_one_command_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = "import samovar\nsamovar.join(period=5, outer='nesterov', overlap=True, peers=9)\n"
+    (tmp_path / "mine.py").write_text(asked)
+    given = ("train", "mine.py", "--peers", "1", "--link", "10mbit,40ms", "--", "--width", "3")
+    monkeypatch.setattr(sys, "argv", ["samovar", *given])
+    ended = samovar_verb(tmp_path, *given)
+    found = re.search(r"mine\.py, line 2: (.*): start the run by samovar (train .*); see ", ended.complaint)
+    assert found is not None, ended.complaint
+    assert found[1] == OTHERS
+    assert found[2] == "train mine.py --peers 1 --link 10mbit,40ms --period 5 --outer nesterov --overlap -- --width 3"
+    assert "ended without run.wrap" in samovar_verb(tmp_path, *found[2].split()).complaint, "the settings are the run's"
+
+
+def test_a_script_that_python_starts_with_other_settings_is_told_the_whole_call(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import samovar\nsamovar.join(period=5, protocol='gossip', algorithm='choco')\n")
+    (tmp_path / "runs.py").write_text("import samovar\nsamovar.train('mine.py', peers=1)\n")
+    ended = python("runs.py", cwd=tmp_path)
+    call = "samovar.train('mine.py', peers=1, protocol='gossip', period='5', algorithm='choco')"
+    assert f"start the run by {call}; see" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,30 @@ def test_it_is_the_same_exception_under_the_launcher(tmp_path: Path) -> None:
         assert (tmp_path / f"run/saved-{part}").read_text().splitlines() == [SAID, f"Stopped({SAID!r})"]
 
 
+@pytest.mark.parametrize(("average", "taken"), [("model", True), ("gradients", False)])
+def test_the_step_that_raises_stopped_has_been_taken_unless_gradients_are_averaged(
+    average: str, taken: bool, tmp_path: Path
+) -> None:
+    body = """
+try:
+    while True:
+        before = model.weight.detach().clone()
+        step()
+        print("stepped", file=sys.stderr, flush=True)
+except samovar.Stopped:
+    print("taken:", not model.weight.equal(before), file=sys.stderr, flush=True)
+    raise
+"""
+    path = script(tmp_path, body)
+    path.write_text(path.read_text().replace("samovar.join()", f"samovar.join(average={average!r})"))
+    path.write_text(path.read_text().replace(".join(", ".join(run='run', report=False, "))
+    with alone(path) as process:
+        after_a_step(process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert f"taken: {taken}" in said.splitlines()
+
+
 def test_a_second_ctrl_c_ends_a_script_at_once_that_takes_no_step(tmp_path: Path) -> None:
     body = "step()\nprint('stepped', file=sys.stderr, flush=True)\ntime.sleep(10_000)"
     with alone(script(tmp_path, body)) as process:
