@@ -47,5 +47,5 @@ def metric_phrases(
     found, headline = evaluated.metrics, next(iter(evaluated.metrics))
     names = dict.fromkeys((headline, *(found if watched is None else (watched,))))
     told = {name: found[name] for name in names if name in found}
-    texts = metric_texts(told, evaluated.metric_scales, evaluated.version, version, noun)
-    return texts + (whose_model(evaluated.peer) if evaluated.own_model else [])
+    texts = metric_texts(told, evaluated.metric_scales, evaluated.measured_at, version, noun)
+    return texts + (whose_model(evaluated.peer) if evaluated.measured_own else [])
