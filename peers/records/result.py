@@ -22,8 +22,9 @@ class PeerSummary:
     """Its name."""
     steps: int
     """Local steps that it took before its exchanges, also those that it took again after a resume: with `--overlap` a
-    peer that is stopped may be ahead of the model that is saved. Those after the last exchange of a peer that is stopped
-    or lost amid a round are not counted, nor is their time in `compute_s`, although the model may have them."""
+    peer that is stopped may be ahead of the model that is saved. Those after the last exchange of a peer that is
+    stopped or lost amid a round are not counted, nor is their time in `compute_s`, although its model may have
+    them."""
     exchanges: int
     """Number of exchanges in which it took part."""
     bytes_sent: int

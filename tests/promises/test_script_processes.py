@@ -148,7 +148,7 @@ def measure():
     return 12.5
 run.leave(measure) if first else run.leave()
 """
-    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--patience", 1, "--json")
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--patience-s", 1, "--json")
     assert (ended.code, ended.result["lost"]) == (0, []), ended.err
     assert (ended.result["metrics"], ended.result["metrics_of"]) == ({"accuracy": 12.5}, "")
     assert ended.result["metrics_at"] == ended.result["rounds"]
