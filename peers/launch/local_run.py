@@ -200,6 +200,7 @@ class LocalRun:
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         ends = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
+        ends = [one for one in ends if one[1].get("last")] or ends  # a script's last model comes before earlier ones
         failed = [
             Lost(
                 peer=peer.orders.name,

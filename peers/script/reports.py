@@ -41,11 +41,12 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Metrics of the script's model `steps` local steps after exchange number `at`."""
+    """Metrics of the script's model `steps` local steps after exchange number `at`; `last`: with which it leaves."""
 
     metrics: Mapping[str, float]
     at: int
     steps: int
+    last: bool
 
 
 class Reports:
@@ -75,14 +76,14 @@ class Reports:
             raise ValueError(f"run.wrap: metrics must be {wrong}")
         self._declared, self._no_record = declared, ""
 
-    def measure(self, measured: Measured, steps: int) -> None:
+    def measure(self, measured: Measured, steps: int, *, last: bool = False) -> None:
         """Keep metrics for the next record, in place of those that wait for it. `steps`: local steps of the measured
-        model since the last exchange. Raises ValueError for others than the declared ones, before `begin` and after
-        `end`."""
+        model since the last exchange; `last`: the script leaves with this model. Raises ValueError for others than the
+        declared ones, before `begin` and after `end`."""
         if self._no_record:
             raise ValueError(self._no_record)
         metrics = numbers_of(measured, self._declared, "run.metrics was given")
-        self._next.append(_Report(metrics, self._version, steps))
+        self._next.append(_Report(metrics, self._version, steps, last))
 
     def noting(self, write: Callable[[Record], None]) -> Callable[[Record], None]:
         """A function that writes a record by `write`. It adds the metrics that wait to the next record of an exchange,
@@ -106,11 +107,12 @@ class Reports:
             metrics_steps=report.steps,
         )
 
-    def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str]]:
-        """Take the metrics that no exchange has followed ("metrics"; empty: none), and their scales ("scales"), for the
-        launcher's result."""
-        metrics = self._next.pop().metrics if self._next else {}
-        return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
+    def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str] | bool]:
+        """Take the metrics that no exchange has followed ("metrics"; empty: none), their scales ("scales"), and whether
+        they are of the model with which the script leaves ("last"), for the launcher's result."""
+        report = self._next.pop() if self._next else _Report({}, 0, 0, last=False)
+        scales = scales_told(report.metrics, self._declared or {})
+        return {"metrics": report.metrics, "scales": scales, "last": report.last}
 
     def end(self) -> None:
         """Refuse metrics from now on: the script has left, and there are no more records."""

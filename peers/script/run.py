@@ -168,7 +168,7 @@ class Run:
                 self._wait(self._replica)
                 if measure is not None and (peer := self._peer) is not None:
                     self._background.call(part_from(self._session, peer, SCRIPT_DONE, done=True))
-                    self._reports.measure(measure(), 0)
+                    self._reports.measure(measure(), 0, last=True)
         self._reports.end()
         self._go(SCRIPT_DONE, done=not self._session.stop.flag)
 

@@ -141,7 +141,8 @@ def test_a_scripts_metrics_are_shown_by_their_own_names_those_of_its_last_model_
 def test_the_model_that_scripts_leave_with_may_be_measured_for_long_by_one_of_them(tmp_path: Path) -> None:
     """For longer than the launcher waits for a task's peer once another one has finished: it is not killed."""
     body = f"""
-for _ in range(5): step()
+for _ in range(8): step()
+run.metrics(0.5)
 def measure():
     import time
     time.sleep({1 + GRACE_S + 1})
