@@ -60,10 +60,10 @@ class MetricPhrases:
         if evaluated is None:
             return [*first, *rest]
         found, told = evaluated.metrics, evaluated.metric_scales
-        of = whose_model(evaluated.peer) if evaluated.own_model else []
+        of = whose_model(evaluated.peer) if evaluated.measured_own else []
         names = dict.fromkeys((next(iter(found)), watched))
         brief, whole = (
-            [*first, *metric_texts(shown, told, evaluated.version, version, noun), *of, *rest]
+            [*first, *metric_texts(shown, told, evaluated.measured_at, version, noun), *of, *rest]
             for shown in ({name: found[name] for name in names if name in found}, found)
         )
         if width == 0 or len(whole) == len(brief):

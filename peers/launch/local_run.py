@@ -127,7 +127,7 @@ class LocalRun:
         resumed_s = earlier.recorded_s if self.resumed else None
         all_orders, invite = founding_orders(self.task, settings, folder, resumed_s=resumed_s, role=self.role)
         command = script_command(self.task, shlex.split(settings.arguments)) if self.script else None
-        ends_together = conversation(settings).ends_together
+        ends_together = conversation(settings).ends_together and not self.script  # scripts go on by themselves
         of = count_text(settings.peers, "worker" if settings.own.server_count() else "peer")
         launch = Launch(
             all_orders,
@@ -200,6 +200,7 @@ class LocalRun:
         if not launch.met:
             return Ended(wrong="; ".join(wrong))
         ends = [(one.orders.name, one.ended) for one in launch.peers if one.ended and one.ended["metrics"]]
+        ends = [one for one in ends if one[1].get("last")] or ends  # a script's last model comes before earlier ones
         failed = [
             Lost(
                 peer=peer.orders.name,

@@ -138,8 +138,15 @@ class ExchangeRecord:
     caught_up: bool = False
     """This peer did not take part in the exchange, but fetched its result from a donor."""
     metrics: Mapping[str, FloatOrNaN] = dataclasses.field(default_factory=dict)
-    """Results of evaluating this exchange's model, by name; empty on a peer that did not evaluate. The first is the
-    headline."""
+    """Results of evaluating this exchange's model, or that of `metrics_at`, by name; empty on a peer that did not
+    evaluate. The first is the headline."""
+    metrics_at: int | None = None
+    """Number of the exchange that gave the evaluated model, 0 for the initial one, where it is not this exchange: a
+    training script reports metrics between two exchanges, and the record of the next one has them. Null: this
+    exchange."""
+    metrics_steps: int = 0
+    """Local steps that the script had taken since that exchange when it reported: above 0 it has evaluated a model of
+    its own amid a round."""
     metric_scales: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
     unit. Empty text: not declared."""
@@ -156,6 +163,16 @@ class ExchangeRecord:
     def noun(self) -> Noun:
         """The word for this exchange in texts: "round", or "exchange" where peers do not exchange in common rounds."""
         return noun(self.details)
+
+    @property
+    def measured_at(self) -> int:
+        """Number of the exchange that gave the evaluated model."""
+        return self.version if self.metrics_at is None else self.metrics_at
+
+    @property
+    def measured_own(self) -> bool:
+        """Whether the evaluated model is the recording peer's own, and not one that the peers agree on."""
+        return self.own_model or self.metrics_steps > 0
 
     def to_json(self) -> str:
         """The record as one line of JSON, without the newline."""

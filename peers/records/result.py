@@ -21,8 +21,10 @@ class PeerSummary:
     peer: str
     """Its name."""
     steps: int
-    """Local steps that it took, also those that it took again after a resume: with `--overlap` a peer that is stopped
-    may be ahead of the model that is saved."""
+    """Local steps that it took before its exchanges, also those that it took again after a resume: with `--overlap` a
+    peer that is stopped may be ahead of the model that is saved. Those after the last exchange of a peer that is
+    stopped or lost amid a round are not counted, nor is their time in `compute_s`, although its model may have
+    them."""
     exchanges: int
     """Number of exchanges in which it took part."""
     bytes_sent: int
@@ -97,10 +99,11 @@ class Result:
     """Scales of these metrics, by name, as the task declares them: "lower" or "higher", whichever is better, then the
     unit. Empty text: not declared."""
     metrics_at: int | None = None
-    """Number of the exchange that gave this model, of the peer in `metrics_of` if it names one."""
+    """Number of the exchange that gave this model, of the peer in `metrics_of` if it names one. Of metrics that a
+    training script reported amid a round: the last exchange before."""
     metrics_of: str = ""
-    """The peer that reported these metrics, where each peer has a model of its own, or peers reported different ones of
-    the same exchange; empty: there is one model."""
+    """The peer that reported these metrics, where each peer has a model of its own, as a training script amid a round,
+    or peers reported different ones of the same exchange; empty: there is one model."""
     best: Best | None = None
     """The best evaluated model by the task's headline metric, of those that could be written. None: no model was
     evaluated, the task does not say which values are better, or the run writes no checkpoints, as that of a script or a

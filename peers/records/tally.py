@@ -67,11 +67,11 @@ class Tally:
             self._comers.were_in(record, of_server=bool(before.role))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
-            if record.metrics and record.version >= (self.metrics_at or 0):
-                same, self.scales = record.version == self.metrics_at, {**self.scales, **record.metric_scales}
-                if record.own_model or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
+            if record.metrics and (at := record.measured_at) >= (self.metrics_at or 0):
+                same, self.scales = at == self.metrics_at, {**self.scales, **record.metric_scales}
+                if record.measured_own or self.metrics_of or (same and not alike(self.metrics, record.metrics)):
                     self.metrics_of = record.peer
-                self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, record.version
+                self.metrics, self.metrics_at = {**(self.metrics if same else {}), **record.metrics}, at
             if not record.caught_up:
                 self._last[record.peer] = max(self._last.get(record.peer, record), record, key=_place)
         elif record.event == "checkpoint" and (saved := _SAVED.fullmatch(record.why)):

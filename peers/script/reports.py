@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -39,6 +39,16 @@ class Losses:
         self._sum, self._count = 0.0, 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """Metrics of the script's model `steps` local steps after exchange number `at`; `last`: with which it leaves."""
+
+    metrics: Mapping[str, float]
+    at: int
+    steps: int
+    last: bool
+
+
 class Reports:
     """The reports of a script's thread for the next record, which the event loop's thread writes: `losses` of the
     batches; `weight`: the number of samples in a batch; and metrics."""
@@ -46,8 +56,10 @@ class Reports:
     def __init__(self) -> None:
         self.losses, self.weight = Losses(), 1.0
         self._declared: Mapping[str, str] | None = None
-        self._next: deque[Mapping[str, float]] = deque(maxlen=1)
+        self._next: deque[_Report] = deque(maxlen=1)
         """The metrics that wait for the next record; a deque, because two threads share it."""
+        self._version = 0
+        """Number of the last exchange with a record."""
         self._no_record = "the records begin with run.wrap: call run.metrics after it"
         """Why a metric could not be recorded now; "": it can."""
 
@@ -64,31 +76,44 @@ class Reports:
             raise ValueError(f"run.wrap: metrics must be {wrong}")
         self._declared, self._no_record = declared, ""
 
-    def measure(self, measured: Measured) -> None:
-        """Keep metrics for the next record, in place of those that wait for it. Raises ValueError for others than the
+    def measure(self, measured: Measured, steps: int, *, last: bool = False) -> None:
+        """Keep metrics for the next record, in place of those that wait for it. `steps`: local steps of the measured
+        model since the last exchange; `last`: the script leaves with this model. Raises ValueError for others than the
         declared ones, before `begin` and after `end`."""
         if self._no_record:
             raise ValueError(self._no_record)
-        self._next.append(numbers_of(measured, self._declared, "run.metrics was given"))
+        metrics = numbers_of(measured, self._declared, "run.metrics was given")
+        self._next.append(_Report(metrics, self._version, steps, last))
 
     def noting(self, write: Callable[[Record], None]) -> Callable[[Record], None]:
         """A function that writes a record by `write`. It adds the metrics that wait to the next record of an exchange,
         after which they no longer wait."""
 
         def note(record: Record) -> None:
-            if isinstance(record, ExchangeRecord) and self._next:
-                metrics = self._next.pop()
-                record = replace(record, metrics=metrics, metric_scales=scales_told(metrics, self._declared or {}))
+            if isinstance(record, ExchangeRecord):
+                self._version = record.version
+                if self._next:
+                    record = self._with(self._next.pop(), record)
             write(record)
 
         return note
 
-    def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str]]:
-        """Take the metrics that no exchange has followed ("metrics"; empty: none), and their scales ("scales"), for the
-        launcher's result."""
-        metrics = self._next.pop() if self._next else {}
-        return {"metrics": metrics, "scales": scales_told(metrics, self._declared or {})}
+    def _with(self, report: _Report, record: ExchangeRecord) -> ExchangeRecord:
+        return replace(
+            record,
+            metrics=report.metrics,
+            metric_scales=scales_told(report.metrics, self._declared or {}),
+            metrics_at=report.at,
+            metrics_steps=report.steps,
+        )
+
+    def unrecorded(self) -> dict[str, Mapping[str, float] | Mapping[str, str] | bool]:
+        """Take the metrics that no exchange has followed ("metrics"; empty: none), their scales ("scales"), and whether
+        they are of the model with which the script leaves ("last"), for the launcher's result."""
+        report = self._next.pop() if self._next else _Report({}, 0, 0, last=False)
+        scales = scales_told(report.metrics, self._declared or {})
+        return {"metrics": report.metrics, "scales": scales, "last": report.last}
 
     def end(self) -> None:
         """Refuse metrics from now on: the script has left, and there are no more records."""
-        self._no_record = "the records end with run.leave: call run.metrics before it"
+        self._no_record = "the run is left: run.leave(measure) reports what measure() returns of the last model"

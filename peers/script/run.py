@@ -39,15 +39,14 @@ from .interrupts import heeding, stopped
 from .loop_thread import Background
 from .replica import ScriptReplica
 from .reports import Reports
-from .shutdown import shut_down, why_left
+from .shutdown import part_from, shut_down, why_left
 
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
 class Run:
-    """This process as a peer of a run. Used as a context manager, it leaves the run at the end of the block: by
-    `leave`, or, if the block raises, at once. At the interpreter's exit it leaves at once if it has not left before;
-    the local steps since the last round are then lost."""
+    """This process as a peer of a run. A context manager leaves the run at the block's end: by `leave`, or at once, if
+    the block raises. At the interpreter's exit it leaves at once; the local steps since the last round are lost."""
 
     def __init__(self, background: Background, session: Session, invitation: dict[str, Any] | None) -> None:
         self._background, self._session, self._invitation = background, session, invitation
@@ -64,8 +63,7 @@ class Run:
     @property
     def part(self) -> int:
         """Index of this peer's data shard, from 0 to `parts` - 1; final once `wrap` has returned; 0 for a server.
-        Raises ValueError before `wrap` in a run joined by address, because the members assign the index when the peer
-        joins."""
+        Raises ValueError before `wrap` in a run joined by address: the members assign the index."""
         if self._peer is None and self._session.control is None and not self._session.orders.founder:
             raise ValueError("run.part is known once run.wrap has returned: the run's members say it")
         if self._session.orders.role:
@@ -103,8 +101,8 @@ class Run:
 
     @property
     def invitation(self) -> dict[str, Any] | None:
-        """Arguments with which another process joins this run: ``samovar.join(**invitation)``. None in a process that
-        `samovar train` started, because that command prints how to join."""
+        """Arguments with which another process joins this run: ``samovar.join(**invitation)``. None under `samovar
+        train`, which prints how to join."""
         return self._invitation
 
     def wrap(self, optimizer: Optimizer, model: nn.Module, metrics: Mapping[str, str] | None = None) -> Optimizer:
@@ -143,10 +141,9 @@ class Run:
 
     def metrics(self, measured: Measured) -> None:
         """Report metrics of the model: a number, which is the one declared metric or else an accuracy, or numbers by
-        name, as a task's `evaluate` returns them. The record of the next exchange has those of the last call before it.
-        Those that no exchange follows are in the run's result. Raises ValueError for other names than `wrap` was given,
-        if it was given any, before `wrap`, and after `leave`."""
-        self._reports.measure(measured)
+        name, as a task's `evaluate` returns them. The next exchange's record has those of the last call before it, the
+        result those that none follows. Raises ValueError for undeclared ones, before `wrap`, and after `leave`."""
+        self._reports.measure(measured, 0 if self._replica is None else self._replica.steps)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -161,13 +158,17 @@ class Run:
         finally:
             gradients.accumulating = before
 
-    def leave(self) -> None:
+    def leave(self, measure: Callable[[], Measured] | None = None) -> None:
         """Bring the local steps since the last round into one more average, and leave the run. The other peers
-        continue. A second call does nothing. Raises the error with which the training with them has ended."""
+        continue. `measure`: returns metrics of the model that this gives, as `metrics` takes them, for the run's
+        result; no peer waits for it. A second call does nothing. Raises the errors of training and of `measure`."""
         if self._replica is not None and not self._gone and not self._session.stop.flag:
             with self._ending_with_it():
                 self._replica.leave()
                 self._wait(self._replica)
+                if measure is not None and (peer := self._peer) is not None:
+                    self._background.call(part_from(self._session, peer, SCRIPT_DONE, done=True))
+                    self._reports.measure(measure(), 0, last=True)
         self._reports.end()
         self._go(SCRIPT_DONE, done=not self._session.stop.flag)
 
@@ -277,8 +278,7 @@ class Run:
             self._fail(getattr(sys, "last_value", None))
 
     def _fail(self, error: BaseException | None) -> None:
-        failed = None if isinstance(error, SystemExit | KeyboardInterrupt) else error
-        self._go(why_left(error), error=failed)
+        self._go(why_left(error), error=None if isinstance(error, SystemExit | KeyboardInterrupt) else error)
 
     def _go(self, why: str, *, done: bool = False, error: BaseException | None = None) -> None:
         """Tell the other peers why this one leaves, and end the background thread. `done`: the script is done, and

@@ -32,6 +32,14 @@ def why_left(error: BaseException | None) -> str:
     )
 
 
+async def part_from(session: Session, peer: Peer, why: str, *, done: bool) -> None:
+    """Tell the other peers why this one leaves; they wait for it no more. A second call does nothing. `done`: as in
+    `shut_down`."""
+    with contextlib.suppress(TimeoutError, MembershipError, Expelled):  # it is leaving anyway
+        async with asyncio.timeout(session.settings.patience_s if done else LEAVE_S):
+            await peer.conversation.leave(why)
+
+
 async def shut_down(
     session: Session,
     peer: Peer | None,
@@ -49,9 +57,7 @@ async def shut_down(
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
     else:
-        with contextlib.suppress(TimeoutError, MembershipError, Expelled):  # it is leaving anyway
-            async with asyncio.timeout(session.settings.patience_s if done else LEAVE_S):
-                await peer.conversation.leave(why)
+        await part_from(session, peer, why, done=done)
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
         if session.control is None:

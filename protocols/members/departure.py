@@ -37,7 +37,7 @@ class Departure:
         """Tell the other peers of the view that this peer leaves, and why. The returned future is done when they have
         decided a view without this peer, when no member stays, or after twice the endpoint's patience; at once if this
         peer is no member. The members need this peer for that decision, so the caller must not close the endpoint
-        before. A second call returns the same future, and tells nothing."""
+        before. A second call tells nothing, and its future is done at the same time."""
         loop, roster = asyncio.get_running_loop(), self._roster
         if self._let_go is None:
             self._let_go = loop.create_future()
@@ -45,7 +45,7 @@ class Departure:
             roster.leaving[roster.id] = in_words(why)
             roster.tell(Leave(in_words(why)))
             roster.news()
-        return self._let_go
+        return asyncio.shield(self._let_go)  # a caller may give up waiting, and call again
 
     async def finish(self, leads: Callable[[], bool]) -> None:
         """Tell the others that this peer has finished, and wait until all members that stay, and that it can reach,

@@ -139,6 +139,7 @@ def test_metrics_of_a_script_are_in_the_next_record_by_their_own_names(tmp_path:
     assert (first.metrics, third.metrics) == ({}, {}), "each is recorded once"
     assert [*second.metrics.items()] == [("perplexity", 8.0), ("top 3", 0.5)]
     assert second.metric_scales == scales
+    assert (second.metrics_at, second.metrics_steps) == (1, 1)
 
 
 def test_a_script_of_its_own_leaves_a_result_with_the_metrics_that_no_round_follows(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_metric_that_cannot_be_recorded_is_told_in_one_line(tmp_path: Path) ->
         ):
             with pytest.raises(ValueError, match=re.escape(said)):
                 run.metrics(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"the records end with run\.leave: call run\.metrics before it"):
+    with pytest.raises(ValueError, match=r"run\.leave\(measure\) reports what measure\(\) returns"):
         run.metrics({"perplexity": 1.0, "top 3": 0.5})
 
 

@@ -18,6 +18,7 @@ from nursery import Forked
 from tiers import soaked
 
 import samovar
+from samovar.peers.launch.launcher import GRACE_S
 from samovar.peers.records.run import read_run
 from samovar.peers.run_settings.settings import Settings
 
@@ -135,6 +136,23 @@ def test_a_scripts_metrics_are_shown_by_their_own_names_those_of_its_last_model_
     result = samovar.Result.read(tmp_path / "run")
     assert (result.metrics, result.metric_scales) == ({"perplexity": 12.5}, {"perplexity": "lower nats"})
     assert [record.metrics for record in result.records] == [{"perplexity": 17.5}, {"perplexity": 13.5}]
+
+
+def test_the_model_that_scripts_leave_with_may_be_measured_for_long_by_one_of_them(tmp_path: Path) -> None:
+    """For longer than the launcher waits for a task's peer once another one has finished: it is not killed."""
+    body = f"""
+for _ in range(8): step()
+run.metrics(0.5)
+def measure():
+    import time
+    time.sleep({1 + GRACE_S + 1})
+    return 12.5
+run.leave(measure) if first else run.leave()
+"""
+    ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--patience-s", 1, "--json")
+    assert (ended.code, ended.result["lost"]) == (0, []), ended.err
+    assert (ended.result["metrics"], ended.result["metrics_of"]) == ({"accuracy": 12.5}, "")
+    assert ended.result["metrics_at"] == ended.result["rounds"]
 
 
 def test_a_script_that_forgets_to_leave_holds_no_peer_up(tmp_path: Path) -> None:
