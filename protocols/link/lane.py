@@ -163,7 +163,7 @@ class Outbound:
         """Note that all packets before seq `received` have arrived, and the receiver's credit limit. `by_message`: a
         message of the receiver tells so, and no pulse. While packets wait, only pulses acknowledge, as these tell how
         long they have waited in queues; while none waits, messages tell as much as the pongs to pings would, so no ping
-        is due for what they acknowledge, and none for 0.02 s from now on. Returns the delivery rate of these packets;
+        is due for what they acknowledge. Returns the delivery rate of these packets;
         None if none of them is newly acknowledged, if the newest was sent more than once, if no time has passed, or if
         a message acknowledges them, as its sender may have had nothing to say for a while. The rate is the bytes
         acknowledged since the newest was sent, over the time in which they were acknowledged, or in which they were
@@ -179,7 +179,7 @@ class Outbound:
         if newest is None:
             return None
         if by_message:
-            self.asked_bytes, self.ask_at = max(self.asked_bytes, self.acked_bytes), now + ASK_S
+            self.asked_bytes = max(self.asked_bytes, self.acked_bytes)
         self.acked_at, self.acked_posted_at = now, newest.posted_at
         if by_message or newest.acked_at is None or now <= newest.acked_at:
             return None

@@ -3,9 +3,8 @@
 Each link has two lanes, so that CONTROL messages never wait behind DATA. On each lane the receiver grants credit in
 bytes (an absolute count, as QUIC's MAX_DATA), so memory is bounded at both ends and a slow reader stops its writer.
 Messages acknowledge and grant for the other way; where that is not enough a ping follows each fraction of a window. Its
-pong tells which packets have arrived; others sent before the ping are sent again. That is exact where the transport
-keeps order, and harmless elsewhere. No packet is sent again on a guess. Each message is for one incarnation of the
-peer, to which this link is bound first (`handshake`).
+pong tells which packets have arrived; others sent before the ping are sent again, which is exact where the transport
+keeps order. Each message is for one incarnation of the peer, to which this link is bound first (`handshake`).
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class Link:
         control, as the former link to the same peer left it."""
         self.peer, self.retransmitted = peer, 0
         self.lost: str | None = None
-        self._clock, self._outbox, self._flow, self._pace = clock, outbox, flow, pace
-        self.heard_at = clock()
+        self._clock, self._outbox, self._flow, self._pace, self.heard_at = clock, outbox, flow, pace, clock()
         self._out = {Lane.CONTROL: Outbound(CONTROL_WINDOW_BYTES), Lane.DATA: Outbound()}  # in the order of Counts
         self._in = {Lane.CONTROL: Inbound(lambda inbound: _CONTROL_ROOM, consumes=True), Lane.DATA: Inbound(flow.room)}
         self._binding, self._asking = Binding(incarnation), 0
@@ -258,6 +256,8 @@ class Link:
         received, received_data, limit_bytes, data_limit_bytes = counts
         if received > control.next_seq or received_data > data.next_seq:
             raise PeerMisbehaved("acknowledged what was never sent")
+        if by_message and self._asking:  # the pong is to acknowledge, as only pulses measure the bandwidth
+            received = received_data = 0
         control.acknowledge(received, limit_bytes, now, by_message=by_message)
         rate = data.acknowledge(received_data, data_limit_bytes, now, by_message=by_message)
         if rate is not None:

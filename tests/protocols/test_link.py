@@ -430,6 +430,28 @@ def test_a_message_that_acknowledges_measures_no_bandwidth() -> None:
     assert asyncio.run(measured(by_message=False)) is not None
 
 
+async def test_a_link_on_which_messages_always_acknowledge_first_is_measured_all_the_same() -> None:
+    """Else its window and chunks stay as small as they begin: 1 MiB to a server and back took six times as long."""
+    clock = Clock()
+    a, b = Side("b", 1 << 40, clock), Side("a", 2 << 40, clock)
+    a.link.pulse(ping=True)
+    settle(a, b)
+    began = a.link.chunk_bytes
+    for number in range(400):
+        a.link.offer("test", Parcel(number), bytes(min(20_000, a.link.chunk_bytes)))
+        await asyncio.sleep(0)
+        clock.now += 1e-4
+        parcel, *ping = a.sent()
+        b.take([parcel])
+        b.link.post("test", Postcard(1))
+        b.take(ping)
+        clock.now += 5e-4
+        a.take(b.sent())
+        assert not a.link.busy
+    assert a.link._pace.bandwidth_Bps is not None
+    assert a.link.chunk_bytes > began
+
+
 def test_a_withdrawn_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
     async def scene() -> None:
         a, b = bound()
