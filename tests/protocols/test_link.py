@@ -436,20 +436,20 @@ async def test_a_link_on_which_messages_always_acknowledge_first_is_measured_all
     a, b = Side("b", 1 << 40, clock), Side("a", 2 << 40, clock)
     a.link.pulse(ping=True)
     settle(a, b)
-    began = a.link.chunk_bytes
-    for number in range(400):
-        a.link.offer("test", Parcel(number), bytes(min(20_000, a.link.chunk_bytes)))
+    began = a.link._pace.window_bytes
+    for number in range(30):
+        a.link.offer("test", Parcel(number), bytes(8000))
         await asyncio.sleep(0)
         clock.now += 1e-4
         parcel, *ping = a.sent()
         b.take([parcel])
         b.link.post("test", Postcard(1))
         b.take(ping)
-        clock.now += 5e-4
+        clock.now += 0.03
         a.take(b.sent())
         assert not a.link.busy
     assert a.link._pace.bandwidth_Bps is not None
-    assert a.link.chunk_bytes > began
+    assert a.link._pace.window_bytes > 2 * began
 
 
 def test_a_withdrawn_message_takes_no_acknowledgement_and_no_credit_with_it() -> None:
