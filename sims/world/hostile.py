@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import importlib
 import itertools
 import random
 import types
@@ -40,6 +41,8 @@ KEY, GUEST = "hostile", "guest"
 """Prefixes of the ids of hostile senders: of those with an admitted key of their own, and of those with the invite's
 guest key only."""
 EVERY_S = 0.05
+_LATE = ("...peers.conversations.local_sgd", "...protocols.swim.membership")
+"""Modules with kinds of messages that are imported only where they are used (`peers.memberships`)."""
 _KEY_FOR = 20
 """Number of messages that a key sends before another key replaces it."""
 FLOODS, _FLOOD = 0.05, 40
@@ -125,6 +128,8 @@ class Speech:
         which they are depends on earlier runs, and a run must not depend on that."""
         for name in CONVERSATIONS:  # else the library's kinds would be those of the conversations imported so far
             loaded(name)
+        for late in _LATE:
+            importlib.import_module(late, __package__)
         return [
             kind
             for kind in kinds()
