@@ -10,6 +10,14 @@ from torch import Tensor
 from .codec import GatherCodec, HopCodec
 
 
+def change(before: Tensor, vector: Tensor, exact: int) -> Tensor:
+    """The form in which `vector` [n] is encoded, a new tensor [n]: the change of its elements since `before` [n], and
+    the values of the last `exact` ones, which are sent as they are."""
+    changed, coded = vector - before, vector.numel() - exact
+    changed[coded:] = vector[coded:]
+    return changed
+
+
 @dataclass(frozen=True, slots=True)
 class Partly:
     """Encodes vectors [n] of `dtype`, all elements but the last `exact` by `codec`. A vector may consist of such

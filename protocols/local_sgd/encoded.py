@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...aggregation.codecs.partly import change
 from ..testpoints import witness, witnessed
 from ..transfer.chunks import AttemptId
 from .rounds import Contribution
@@ -31,9 +32,7 @@ class Encoded:
 
 def change_of(contribution: Contribution, anchor: Tensor) -> Tensor:
     """A contribution's change [n] of the parameters since `anchor` [n], and behind it the statistics as they are."""
-    change, trained = contribution.vector - anchor, anchor.numel() - contribution.statistics
-    change[trained:] = contribution.vector[trained:]
-    return change
+    return change(anchor, contribution.vector, contribution.statistics)
 
 
 def tell_encoded(
@@ -49,7 +48,7 @@ def tell_encoded(
     are the fields of `Encoded`, with statistics as in `change_of`; `sent` is called only where the report is made."""
     if witnessed():
         weighs, nothing = contribution.weight > 0, torch.zeros_like(anchor)
-        change, there = (contribution.vector - anchor, sent()) if weighs else (nothing, nothing)
+        changed, there = (contribution.vector - anchor, sent()) if weighs else (nothing, nothing)
         trained = anchor.numel() - contribution.statistics
-        there = torch.cat((there[:trained], change[trained:]))  # statistics are sent as they are
-        witness(Encoded(attempt, contribution.grown, change, owed, there, left))
+        there = torch.cat((there[:trained], changed[trained:]))  # statistics are sent as they are
+        witness(Encoded(attempt, contribution.grown, changed, owed, there, left))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ....aggregation.codecs.codec import GatherCodec, HopCodec, seed_of
-from ....aggregation.codecs.partly import Partly
+from ....aggregation.codecs.partly import Partly, change
 from ...transport import PeerId
 
 DifferenceCodec = HopCodec | GatherCodec
@@ -40,10 +40,8 @@ class Differences:
         leads to it from the estimate `before` [n]. Raises ValueError for a vector that the codec does not take, for
         example one that is not finite."""
         partly = self._partly(vector)
-        changed, trained = vector - before, vector.numel() - partly.exact
-        changed[trained:] = vector[trained:]
-        difference = partly.encode(changed, seed_of((round,), sender))
-        del changed  # before the estimate is made: each vector more is one more in memory
+        # Nothing else holds the change: each vector more, while the estimate is made, is one more in memory.
+        difference = partly.encode(change(before, vector, partly.exact), seed_of((round,), sender))
         return self.decoded(before, difference), difference
 
     def decoded(self, before: Tensor, difference: Tensor) -> Tensor:
