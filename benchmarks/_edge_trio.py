@@ -156,6 +156,8 @@ class Trio:
         ]
 
     def until(self, found: Callable[[], Any], what: str) -> Any:
+        """Wait for a value that is true, and return it; says for what on the standard error."""
+        print(f"{self._work.name}: waiting for {what}", file=sys.stderr, flush=True)
         ends = time.monotonic() + _LIMIT_S
         while time.monotonic() < ends:
             if value := found():
@@ -187,15 +189,17 @@ def started(what: Any) -> subprocess.Popen[bytes]:
 
 
 def inhabit(index: int, line: Connection) -> None:
-    """A namespace: shapes what it sends if it is an edge, and starts the commands that it is told."""
+    """A namespace: shapes what it sends if it is an edge, and starts the commands that it is told. Once the script has
+    ended, however it did, the commands are ended."""
     tcp = line.recv()
     if index in EDGES:
         shape_own(RATE, tcp)
     line.send("shaped")
-    running = []
-    while True:
-        running.append(started(line.recv()))
-        line.send(running[-1].pid)
+    with ExitStack() as ends:
+        while True:
+            running = started(line.recv())
+            ends.callback(running.terminate)
+            line.send(running.pid)
 
 
 @contextmanager
