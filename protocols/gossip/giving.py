@@ -104,12 +104,9 @@ class Giving:
 
     def forget(self, peer: PeerId) -> None:
         """Drop everything that concerns `peer`, whose link has ended: its question, what is being sent to it, and the
-        vectors that are kept for it. Shares among these come back; a share that it may have taken stays open
-        (`Shares.cut_off`)."""
+        vectors that are kept for it. Shares among these come back; a share that it may have taken stays open."""
         self._wanted.pop(peer, None)
         self._kept.forget(peer)
-        if self._shares is not None:
-            self._shares.cut_off(peer)
         self._stop_sending(peer)
         self.showing.forget(peer)
 

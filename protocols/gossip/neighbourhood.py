@@ -36,8 +36,7 @@ _LARGE_BYTES, _LOOKS_IF_LARGE = 4 << 20, 40
 
 class Neighbourhood:
     """Takes the vectors of one peer's neighbours in the `graph` in each round, and mixes them with its own. `bound`
-    limits the norms of their models. `shares`: the account of the shares into which vectors are split; None: whole
-    vectors are given."""
+    limits the norms of their models. `shares`: the account of shares of split vectors; None: they are given whole."""
 
     def __init__(
         self,
@@ -286,15 +285,16 @@ class Neighbourhood:
 
     def _is_near(self, peer: PeerId) -> bool:
         here = self._members.me.machine
-        return here != "" and any(one.id == peer and one.machine == here for one in self._members.neighbours.now)
+        return any(one.id == peer and one.machine == here != "" for one in self._members.neighbours.now)
 
     def _left(self, member: Member, why: str) -> None:
         self._awaited.discard(member.id)
         if (pull := self._pulls.get(member.id)) is not None:
             pull.cancel()
         if why not in STILL_THERE:
-            anew = any(one.id == member.id for one in self._members.neighbours.now)
-            self._exchange.gone(member.id, anew=anew)
+            self._exchange.gone(member.id, anew=any(one.id == member.id for one in self._members.neighbours.now))
+        elif self._shares is not None:
+            self._shares.cut_off(member.id)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -22,8 +22,8 @@ from ..testpoints import sometimes, witness
 from ..transport import PeerId
 
 _DOUBTED_ROUNDS = 4
-"""Of the shares whose takers are out of reach, those of this many rounds are kept: the takers of one round share one
-vector."""
+"""Of the shares whose takers are no neighbours any more, those of this many rounds are kept: the takers of one round
+share one vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Shares:
         self._open: dict[PeerId, tuple[int, int, Tensor]] = {}
         """Shares of which it is not known whether their takers took them: the question, the round, and the share."""
         self._doubted: set[PeerId] = set()
-        """The takers of open shares whose links have ended since."""
+        """The takers of open shares that are no neighbours any more since."""
         self._back: list[Tensor] = []
 
     def given(self, taker: PeerId, ask: int, round: int, share: Tensor) -> None:
@@ -82,8 +82,9 @@ class Shares:
             self._close(taker)
 
     def cut_off(self, taker: PeerId) -> None:
-        """Note that the link to `taker` has ended, so that it may never tell whether it took the share that is open for
-        it. Such shares of 4 rounds are kept open; one of an earlier round counts as taken."""
+        """Note that `taker` is no neighbour any more, as it is out of reach, so that it may never tell whether it took
+        the share that is open for it. Such shares of 4 rounds are kept open; one of an earlier round counts as
+        taken."""
         if taker in self._open:
             self._doubted.add(taker)
             rounds = {peer: self._open[peer][1] for peer in self._doubted}

@@ -102,6 +102,24 @@ def test_a_taken_share_stays_taken_though_its_giver_was_held_for_dead() -> None:
     simulate(main())
 
 
+def test_the_shares_of_all_neighbours_whose_links_have_ended_stay_open_until_they_tell() -> None:
+    """However many they are, and however old: each may ask again over a new link."""
+
+    async def main() -> None:
+        end, shares = endpoint_in(Network(parse_link(LINK), 1), "giver"), Shares()
+        giving = NeighbourExchange(Channel(end, GOSSIP), Published(0, 0, torch.zeros(3)), None, shares).giving
+        takers = [f"taker-{number}" for number in range(8)]
+        for number, taker in enumerate(takers):
+            shares.given(taker, ask=7, round=number, share=torch.ones(3))
+            giving.forget(taker)
+        for taker in takers:
+            shares.told(taker, 0)
+        assert len(shares.back()) == len(takers)
+        end.abort()
+
+    simulate(main())
+
+
 def test_over_links_that_break_no_share_is_lost_and_none_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the exchange itself, in simulation: `python benchmarks/papers/gossip.py --only b` has more peers."""
     for folder in ("benchmarks", "benchmarks/papers"):
