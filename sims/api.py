@@ -15,7 +15,15 @@ from typing import TypeVar, Unpack
 import torch
 
 from ..peers.api.result import Result
-from ..peers.api.task_file import TaskFile, TaskLike, own_words, refuse_unguarded, refuse_within_import, task_file
+from ..peers.api.task_file import (
+    TaskFile,
+    TaskLike,
+    main_is_task,
+    own_words,
+    refuse_unguarded,
+    refuse_within_import,
+    task_file,
+)
 from ..peers.api.train import call_text
 from ..peers.cli.command_line import STOPPED
 from ..peers.cli.output import Output
@@ -30,6 +38,7 @@ from ..peers.settings.validators import shown
 from ..peers.task.rng import lent
 from ..peers.training.stop import Stopped
 from .run import IN_GROUPS, Play, play, play_of_scenario, play_of_task
+from .scenarios.file import read_scenario
 from .sweeps.show import Sweep, swept
 
 T = TypeVar("T")
@@ -60,8 +69,9 @@ def simulate(
     """Train `task` with many peers in virtual time, in this process, and return the result.
 
     `task`: the path of a task file, but not of a script; a module; a class or namespace with the task's functions;
-    None: the functions of the running script or notebook. `scenario`: TOML file with peers, links and faults, and
-    perhaps a task, which `task` replaces; with it promises are checked, and `result.broken` names the first that did
+    None: the task that `scenario` names, else the functions of the running script or notebook. `scenario`: TOML file
+    with peers, links and faults, and perhaps a task, which `task` replaces; where there is no task at all, a toy task
+    is trained, and a line says so. With a scenario promises are checked, and `result.broken` names the first that did
     not hold (None: all held). `config`: TOML file with settings. `arguments`: the words that the task finds in
     ``sys.argv``, as a list. `quiet`: show nothing. `settings` are fields of `samovar.Settings` (``peers=64``,
     ``link="10mbit,40ms"``). A scenario's file gives `config`, `peers`, `link`, `site` and `step_time` itself: given
@@ -78,12 +88,16 @@ def simulate(
     def asked() -> Collection[str]:
         return () if scenario is not None else Settings.read(own, settings, silently).own.asks_of_task()
 
-    with in_python(), _wished(task, scenario, asked) as file, _left_alone():
+    given = {**settings, "arguments": shlex.join(words) or None}
+
+    def names_own() -> bool:
+        return scenario is not None and read_scenario(Path(scenario), given, silently).task is not None
+
+    with in_python(), _wished(task, scenario, asked, names_own) as file, _left_alone():
         named = "" if file is None else file.named
         options = {"arguments": words or None, **settings, "scenario": scenario, "config": config}
         command = call_text("simulate", named, options)
         path = None if file is None else file.path
-        given = {**settings, "arguments": shlex.join(words) or None}
         if scenario is not None:
             if twice := [name for name in IN_GROUPS if {**settings, "config": config}.get(name) is not None]:
                 raise SettingsError(f"scenario says it in the file: leave out {twice[0]}")
@@ -128,11 +142,11 @@ def sweep(
 
 @contextmanager
 def _wished(
-    task: TaskLike, scenario: PathText | None, asked: Callable[[], Collection[str]]
+    task: TaskLike, scenario: PathText | None, asked: Callable[[], Collection[str]], names_own: Callable[[], bool]
 ) -> Iterator[TaskFile | None]:
-    """The task as a file. None: no task is given, and the scenario names one or is of the toy task. `asked`: as for
-    `task_file`."""
-    if task is None and scenario is not None:
+    """The task as a file. None: no task is given, and the scenario names one (`names_own`), or is of the toy task, as
+    the running script has none either. `asked`: as for `task_file`."""
+    if task is None and scenario is not None and (not main_is_task() or names_own()):
         yield None
     else:
         with task_file(task, "samovar.simulate", asked) as file:

@@ -126,9 +126,9 @@ def play_of_scenario(
 ) -> Play:
     """The simulation in a scenario's file, whose promises are to be checked. Imports the task, and makes the run's
     folder. The virtual time is limited only for the toy task. `task`: in place of the file's task; `given`: settings
-    over those of the file; `tell` is called with a line for each setting given by its former name; `command`: how the
-    simulation was started, for its report; None: by this process's command line. Raises TaskError, SettingsError and
-    other ValueErrors."""
+    over those of the file; `tell` is called with a line for each setting given by its former name, and one if a toy
+    task is trained as there is no other; `command`: how the simulation was started, for its report; None: by this
+    process's command line. Raises TaskError, SettingsError and other ValueErrors."""
     found = read_scenario(file, given, tell)
     task = task or found.task
     # The toy task has a known bound on its duration; a user's own task has none.
@@ -139,6 +139,7 @@ def play_of_scenario(
     functions = load_task(task, settings.arguments, asked) if task else toy()
     if task is None:
         defined(file, {}, asked)
+        tell(f"{file} names no task: a toy task is trained")
     folder = make_folder(settings.run, file, command)
     return Play(task=functions, scenario=found.scenario, folder=folder, judged=True, within_s=within_s)
 

@@ -61,12 +61,12 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
         yield TaskFile(Path(task), None, repr(os.fspath(task)))
     elif task is None or isinstance(task, ModuleType):
         module = sys.modules[_MAIN] if task is None else task
-        named = "" if task is None else module.__name__
         main = module.__name__ == _MAIN
+        named = "" if main else module.__name__
         if (file := getattr(module, "__file__", None)) is not None and not (main and in_notebook()):
             if main:
                 refuse_unguarded(call)
-            if task is None and not any(hasattr(module, name) for name in REQUIRED):
+            if task is None and not main_is_task():
                 raise TaskError(f"{_from_here(Path(file))}: it has no {_wanted()}: name the task, {call}('task.py')")
             yield TaskFile(_from_here(Path(file)), None, named)
         else:
@@ -79,6 +79,11 @@ def task_file(task: TaskLike, call: str, asked: Callable[[], Collection[str]] = 
     else:
         kind = article(type(task).__name__)
         raise TaskError(f"a task is a path, a module, or a class with {_wanted()}, got {kind}")
+
+
+def main_is_task() -> bool:
+    """Whether the running script or notebook has a function that a task must have."""
+    return any(hasattr(sys.modules[_MAIN], name) for name in REQUIRED)
 
 
 def own_words(arguments: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..memberships import Kind, parse_membership
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import OwnSettings, SettingsError, another_algorithm, setting
+from ..settings.fields import NO_STOP, OwnSettings, SettingsError, another_algorithm, setting
 from ..settings.validators import Parsed, Rule, parsed
 from .edge_files import with_edges
 from .period_settings import PeriodSettings
@@ -56,6 +56,7 @@ class GossipSettings(PeriodSettings):
         "Connections": ("topology", "membership", "codec"),
         "Faults, in seconds": ("norm_limit",),
     }
+    instead: ClassVar[Mapping[str, str]] = {"stop": NO_STOP}
 
     algorithm: Parsed[Algorithm] = setting("d_psgd", _algorithm(), "Gossip algorithm, as choco.", agreed=True)
     topology: Parsed[Topology] = setting(USUAL_TOPOLOGY, _topology(), "The graph of neighbours.", agreed=True)

@@ -20,7 +20,7 @@ from ...protocols.parameter_server.partitions import PARTITIONS_MAX
 from ...protocols.parameter_server.placement import FEWEST_MAX
 from ..settings import validators as rules
 from ..settings.common import CommonSettings
-from ..settings.fields import OwnSettings, SettingsError, another_algorithm, setting
+from ..settings.fields import NO_STOP, OwnSettings, SettingsError, another_algorithm, setting
 from ..settings.validators import Parsed, Rule, parsed
 from ..task.definitions import Definition
 from .own_server_functions import OfTask, chosen_server_function
@@ -66,6 +66,7 @@ class ParameterServerSettings(OwnSettings):
     instead: ClassVar[Mapping[str, str]] = {
         "period": "with --algorithm downpour:N a worker pushes every N local steps",
         "codec": "--filters int8 encodes what workers push",
+        "stop": NO_STOP,
     }
 
     servers: int = setting(1, rules.whole(1, 256), "Holders of the model, on top of --peers.", agreed=True)

@@ -94,6 +94,13 @@ class Declared:
         return {name: value.text if isinstance(value, Parsed) else value for name, value in found.items()}
 
 
+NO_STOP: Final = (
+    "no model is common to its peers in every round, so none is judged for all: end it by --steps; the model with the "
+    "best metric is kept as well, samovar.load(..., best=True)"
+)
+"""For `OwnSettings.instead`: the text for "stop"."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings(Declared):
     """Base class for the settings of one conversation, beside the common ones. A subclass is a frozen dataclass whose

@@ -57,8 +57,6 @@ class Intake:
         """By range, what is gathered; several may have the same."""
         self._asked: list[Envelope] = []
         """Questions that are not answered yet; of a worker as many as may wait (`held`)."""
-        self.on_update: Callable[[], None] = lambda: None
-        """Called after each update that gathered pushes have made."""
         tenure.handler(Enlist, self._on_enlist, tenure.from_worker_to_head)
         tenure.handler(Push, self._on_push, tenure.from_worker_to_head)
 
@@ -288,7 +286,6 @@ class Intake:
             for gathering in due:
                 for told in gathering.told:
                     self._chains.after(gathering.ranges, partial(told, gathering.latest))
-            self.on_update()  # after the answers, for which workers wait
 
     def _alike_ones(self, ranges: Sequence[int]) -> Iterator[Gathering]:
         """The gatherings for these ranges, parted where the copies are alike no longer."""

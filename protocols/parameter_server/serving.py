@@ -7,7 +7,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -104,7 +104,7 @@ class Serving:
         membership.on_view.append(self._on_view)
         parts.takeover.on_wrong = membership.lost
         parts.chains.on_broken = parts.takeover.repair
-        parts.intake.on_update = self._on_update
+        parts.chains.on_entries.append(self._on_entries)
 
     @property
     def bytes_shared(self) -> int:
@@ -203,7 +203,7 @@ class Serving:
         else:  # if these copies are of a run before, so are the pushes in them
             self._parts.store.begin_anew()
 
-    def _on_update(self) -> None:
+    def _on_entries(self, ranges: Sequence[int], workers: Collection[PeerId]) -> None:
         if self._is_due():
             self._members.notify()
 

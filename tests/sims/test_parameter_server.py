@@ -140,6 +140,14 @@ def test_a_server_writes_records_and_a_worker_names_the_peer_that_it_waited_for(
     assert all(one.members == 3 for one in exchanges)
 
 
+def test_a_server_that_holds_copies_alone_writes_records_as_often_as_the_heads() -> None:
+    wishes = {**OWN, "steps": 40, "evaluate_every": 4, "ranges": 1, "link": "1gbit,1ms"}
+    _, records, _ = simulate(UNION, **wishes)
+    made = [one for one in records if isinstance(one, ExchangeRecord) and one.details.get("updates")]
+    for server in ("3", "4"):
+        assert {one.details["updates"] for one in made if one.peer == server} == {4}
+
+
 def test_two_workers_of_a_synchronous_run_wait_for_the_slow_third_and_it_for_neither() -> None:
     plain = Scenario.plain(Settings(**OWN))
     slow = replace(plain.groups[0], peers=1, step_s=1.0)
@@ -200,6 +208,7 @@ def test_the_parameter_server_keeps_its_promises_under_drawn_faults(seeds: Seque
         (("--server-update", "rmsprop"), "--server-update"),
         (("--algorithm", "backup:1", "--consistency", "ssp:2"), "--consistency"),
         (("--period", "4"), "--period"),
+        (("--stop", "loss <= 0.1"), "end it by --steps"),
     ],
 )
 def test_settings_that_the_server_cannot_take_are_refused_in_one_line(flags: tuple[str, ...], named: str) -> None:
