@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from live import ROOT
+from live import ROOT, python
 
 from samovar.peers.machine import threads
 from samovar.peers.machine.threads import threads_for
@@ -34,13 +34,14 @@ for number, before in enumerate(sys.argv[2:]):
 
 
 def after_joining(folder: Path, environment: dict[str, str], *before: str) -> list[int]:
-    """The threads of scripts that have each called one of these lines before they joined."""
+    """The threads of scripts that have each called one of these lines before they joined. PyTorch reads the environment
+    when it is imported, so with an `environment` of their own they import it anew, which takes three seconds."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     path = os.pathsep.join([str(ROOT.parent), *filter(None, sys.path)])
-    ended = subprocess.run(
-        [sys.executable, "-c", JOINS, str(folder), *before],
-        env={**kept, **environment, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    command, own = ["-c", JOINS, str(folder), *before], {**kept, **environment, "PYTHONPATH": path}
+    afresh = {"env": own, "capture_output": True, "text": True}
+    ended = subprocess.run([sys.executable, *command], **afresh) if environment else python(*command, env=own)
+    assert ended.returncode == 0, ended.stderr
     return [int(line) for line in ended.stdout.split()]
 
 

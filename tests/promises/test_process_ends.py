@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from live import STEADY, Live, samovar
+from tiers import soaked
 
 from samovar.peers.checkpoints.checkpoint import load
 from samovar.peers.launch.control import CONTROL_VARIABLE
@@ -142,7 +143,7 @@ def loss(model, batch):
 """
 
 
-@pytest.mark.parametrize("whose", [0, 1])
+@pytest.mark.parametrize("whose", [0, soaked(1)])
 def test_the_last_line_names_the_place_and_error_of_the_peer_that_raised(whose: int, tmp_path: Path) -> None:
     """Also of the other, which cannot go on alone, and is told of first."""
     (tmp_path / "task.py").write_text(RAISES.format(tasks=str(STEADY.parent), whose=whose))

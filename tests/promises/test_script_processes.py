@@ -199,7 +199,7 @@ def test_a_script_that_fails_amid_the_run_is_named_in_its_result(tmp_path: Path)
         ),
         ("import samovar\n", "ended before it took part, see"),
         ("import samovar\nsamovar.join(seed=3)\n", "exited with 1: samovar: mine.py, line 2: leave out seed: a script"),
-        ("import samovar\nsamovar.join()\n", r": its script ended without run\.wrap\(optimizer, model\)"),
+        soaked("import samovar\nsamovar.join()\n", r": its script ended without run\.wrap\(optimizer, model\)"),
     ],
 )
 def test_a_script_that_never_takes_part_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:

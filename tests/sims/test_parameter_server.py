@@ -259,11 +259,19 @@ def test_newcomers_do_not_lengthen_the_wait_for_the_last_copies() -> None:
 
 def test_a_server_whose_checkpoint_holds_no_copy_begins_with_the_initial_model() -> None:
     """It was written before the servers had agreed on their copies."""
-    settings = Settings(**{**OWN, "copies": 1})
-    world = World(toy_task(), Scenario.plain(settings))
-    world._disks[3].save(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0}))
-    run_virtual(world.run(within_s=300), seed=0)
-    assert all(life.result is not None and life.result.finished for life in world.lives)
+
+    def first_copies(*saved: Snapshot) -> dict[int, list[float]]:
+        world = World(toy_task(), Scenario.plain(Settings(**{**OWN, "copies": 1})))
+        for snapshot in saved:
+            world._disks[3].save(snapshot)
+        run_virtual(world.run(within_s=300), seed=0)
+        assert all(life.result is not None and life.result.finished for life in world.lives)
+        took = [entry.event for entry in world.log.entries if isinstance(entry.event, Took)]
+        return {event.range: event.values.tolist() for event in took if event.base == 0}
+
+    initial = first_copies()
+    assert initial
+    assert first_copies(Snapshot({}, {"parameter_server": [], "elapsed_s": 0.0})) == initial
 
 
 @pytest.mark.parametrize("consistency", ["bsp", "ssp:2", "async"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from live import ROOT
+from tiers import soak
 from ways import STEP_MS, WAYS
 
 from samovar.aggregation.codecs.partly import Partly
@@ -28,13 +29,22 @@ TRIED = (
     "outer nesterov", "overlap, outer", "overlap, share, fragments, outer, int8", "pace, outer, int8", "int8", "top_k",
     "sign", "random_k", "power_sgd", "fragments, outer, top_k", "sites, outer, top_k",
 )  # fmt: skip
+NIGHTLY = {
+    "overlap, outer", "pace, outer, int8", "sign", "random_k", "gossip, torus", "gossip, one peer", "gossip, auto",
+    "gossip, swim", "gossip, swim, links", "servers, async", "servers, ssp", "servers, backup",
+}  # fmt: skip
+"""Ways that change statistics by the same code as others, which each change tries: by another codec of one family, over
+other links, or with pushes and pulls in another order."""
 COMMON = {"peers": 3, "period": "3", "steps": 24, "device": "cpu", "link": "100mbit,5ms"}
 
 
 @pytest.mark.parametrize(
     "way",
-    [way for way in WAYS if not way.task_file and way.name.startswith((*TRIED, "gossip", "servers"))],
-    ids=lambda way: way.name,
+    [
+        pytest.param(way, id=way.name, marks=[soak] * (way.name in NIGHTLY))
+        for way in WAYS
+        if not way.task_file and way.name.startswith((*TRIED, "gossip", "servers"))
+    ],
 )
 def test_a_running_variance_is_never_below_zero(way) -> None:
     wished = {**COMMON, **way.settings, "evaluate_every": 100}

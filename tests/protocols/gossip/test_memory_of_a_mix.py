@@ -1,13 +1,13 @@
 """The vectors of a model's size that a peer with a codec holds for a moment, beside those that it keeps."""
 
 import asyncio
-import subprocess
 import sys
 import weakref
 from typing import Any
 
 import pytest
 import torch
+from live import python
 from torch import Tensor
 
 from samovar.aggregation.codecs.top_k import TopK
@@ -79,7 +79,8 @@ print(most(convolved))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is told by Linux")
 def test_no_step_of_a_mix_makes_more_vectors_than_its_result() -> None:
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
+    done = python("-c", MEASURED)
+    assert done.returncode == 0, done.stderr
     encoded, decoded, summed, mixed, distance, convolved = map(float, done.stdout.split())
     assert max(encoded, decoded, summed) < 1.5, "the new vector, and pieces"
     assert max(mixed, distance) < 0.5, "pieces: the mix lies in the memory of the sum"
