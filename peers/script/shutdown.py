@@ -14,6 +14,7 @@ from ..errors import one_line
 from ..launch.control import LEAVE_S
 from ..launch.run_folder import conclude, keep_result, spent
 from ..launch.session import Session
+from ..launch.unbegun import remove_unbegun
 from ..peer import Peer
 from ..reasons import reason
 from ..records.ends import BY_USER
@@ -60,11 +61,13 @@ async def shut_down(
         await part_from(session, peer, why, done=done)
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
-        if session.control is None:
+        if session.control is None and (error is None or peer.clock.started):
             _keep_result(Path(session.orders.folder), peer.name, measured, why)
     if error is not None:
         session.failed(error)
     await session.close()
+    if session.control is None and error is not None and (peer is None or not peer.clock.started):
+        remove_unbegun(Path(session.orders.folder), session.settings)
 
 
 def _keep_result(folder: Path, name: str, measured: Mapping[str, Any], why: str) -> None:
