@@ -122,6 +122,9 @@ class ExchangeRecord:
     `staleness` (pushes to a range, by staleness), `pushed` and `pulled` (bytes of values, by range; "": the rest)."""
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
+    steps_before: int = 0
+    """Of the local steps since the previous exchange, those that a process before this one took, which was stopped amid
+    the round. They are in the product of `steps_per_s` and `compute_s`."""
     members: int
     """Number of peers that took part: the members of a round's view, a gossiping peer and the neighbours whose vectors
     it took, or the workers of a parameter server."""
@@ -218,6 +221,10 @@ class EventRecord:
     clock_s: float | None = None
     """At `time_s`, the monotonic clock of the peer's machine, where the peer enters a run (`started`, `joined`,
     `resumed`): by it, times of peers on one machine can be compared, whose own begin some ms apart. Null: not told."""
+    steps: int = 0
+    """Of `stopped`: local steps of this process that no record of an exchange has counted; else 0."""
+    compute_s: float = 0.0
+    """Seconds of these local steps."""
 
     @property
     def subject(self) -> str:

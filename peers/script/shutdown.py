@@ -49,15 +49,19 @@ async def shut_down(
     done: bool,
     error: BaseException | None,
     measured: Mapping[str, Any],
+    steps: int,
 ) -> None:
     """Tell the other peers and the launcher why this peer leaves, and close its endpoint and its session. Without a
     launcher, write the result to the run's folder. `peer`: None when the script ended before `wrap`, which the launcher
     is told as a failure; `done`: the script is done, and neither failed nor was stopped; `error`: the script's failure;
-    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record."""
+    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record; `steps`: all
+    local steps that it has taken."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
     else:
+        if why == BY_USER:
+            peer.stopped(steps)
         await part_from(session, peer, why, done=done)
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
