@@ -33,8 +33,9 @@ from .memberships import made
 from .place import Place
 from .records.columns import Noun, noun
 from .records.comings import Comings
+from .records.event_names import EventName
 from .records.metrics import scales_told
-from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .records.records import EventRecord, ExchangeRecord, Record
 from .records.unrecorded import Unrecorded
 from .run_settings.settings import Settings
 from .settings.edge import BUDGET_LEFT, begin_with
