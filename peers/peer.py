@@ -3,6 +3,7 @@ a simulation are all assembled here; `training.loop` drives them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,8 +33,10 @@ from .memberships import made
 from .place import Place
 from .records.columns import Noun, noun
 from .records.comings import Comings
+from .records.event_names import EventName
 from .records.metrics import scales_told
-from .records.records import EventName, EventRecord, ExchangeRecord, Record
+from .records.records import EventRecord, ExchangeRecord, Record
+from .records.unrecorded import Unrecorded
 from .run_settings.settings import Settings
 from .settings.edge import BUDGET_LEFT, begin_with
 from .settings.link_text import parse_rate
@@ -90,7 +93,7 @@ class Peer:
         Greeter(endpoint, run=place.run, settings=settings.agreed_json())
         Prober(endpoint, lambda: self.membership.view.members)
         _relaying(endpoint, self.membership, settings.relay_limit)
-        self._bytes = (0, 0, 0)
+        self.unrecorded = Unrecorded()
         self._told: set[str] = set()
 
     @property
@@ -122,9 +125,8 @@ class Peer:
         record of one, and return it. Also writes an event if this peer was the only one in this exchange and not in the
         one before, and no other member is there."""
         waited_for, awaited_s = self.stalls.evaluation_awaited(outcome.version, outcome.waited_for, outcome.wait_s)
-        now = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
-        sent, received, shared = (count - before for count, before in zip(now, self._bytes, strict=True))
-        self._bytes = now
+        in_all = (self.endpoint.bytes_sent, self.endpoint.bytes_received, self.conversation.bytes_shared)
+        since = self.unrecorded.take(outcome, *in_all)
         record = ExchangeRecord(
             peer=self.name,
             version=outcome.version,
@@ -137,9 +139,10 @@ class Peer:
             transfer_s=outcome.transfer_s,
             hidden_s=outcome.hidden_s,
             evaluate_s=outcome.evaluate_s,
-            bytes_sent=sent,
-            bytes_received=received,
-            bytes_shared=shared,
+            bytes_sent=since.bytes_sent,
+            bytes_received=since.bytes_received,
+            bytes_shared=since.bytes_shared,
+            steps_before=since.steps_before,
             received_from=self._by_name(outcome.received_from),
             counts=dict(outcome.counts),
             model_bytes=outcome.model_bytes,
@@ -177,12 +180,29 @@ class Peer:
         that is "higher %" for the accuracy and "" for any other. The values of `metrics` do not matter."""
         return scales_told(metrics, self._facts.scales)
 
+    def stopped(self, steps_made: int) -> None:
+        """Write, if the run has begun, the event that this peer was stopped by its user, with the local steps that no
+        record of an exchange has counted. `steps_made`: all that its process has taken. A second call does nothing."""
+        if self.clock.started and "stopped" not in self._told:
+            self._told.add("stopped")
+            steps, compute_s = self.unrecorded.at_end(steps_made, asyncio.get_running_loop().time())
+            self.tell("stopped", steps=steps, compute_s=compute_s)
+
     def tell(
-        self, event: EventName, *, about: str = "", why: str = "", work: str = "", key: str = "", about_role: str = ""
+        self,
+        event: EventName,
+        *,
+        about: str = "",
+        why: str = "",
+        work: str = "",
+        key: str = "",
+        about_role: str = "",
+        steps: int = 0,
+        compute_s: float = 0.0,
     ) -> None:
         """Write an event to this peer's records, with the present time and view. `about`: the name of the peer that it
         concerns ("": this peer); `why`: the reason; `work`: the work of a stalled peer; `key`, `about_role`: the public
-        key and the role of `about`."""
+        key and the role of `about`; `steps`, `compute_s`: as in `EventRecord`."""
         record = EventRecord(
             peer=self.name,
             time_s=self.clock.elapsed_s,
@@ -194,6 +214,8 @@ class Peer:
             key=key,
             role=self._place.role,
             about_role=about_role,
+            steps=steps,
+            compute_s=compute_s,
         )
         self._record(record)
 

@@ -32,6 +32,7 @@ from .keys import Invite, read_key
 from .run_folder import ANOTHER, cut_off, keep_settings, make_folder, spent
 from .session import Session, open_as, open_endpoint
 from .spec import checkpoint_path, founding_orders
+from .unbegun import removed_if_refused
 
 T = TypeVar("T")
 
@@ -74,9 +75,13 @@ class JoinFailed(ValueError):
     `JoinRefused` when the run answers and does not let this peer in, SettingsError for settings that do not fit."""
 
     def __init__(self, address: str, why: str) -> None:
-        sign = _sign_in(why)
+        self._given, sign = (address, why), _sign_in(why)
         self.why, self.advice = _MEANS.get(sign, why.replace(f" at {address}", "")), _ADVICE[sign]
         super().__init__("; ".join(filter(None, [f"cannot join at {address}: {self.why}", self.advice])))
+
+    def __reduce__(self) -> tuple[type[JoinFailed], tuple[str, str]]:
+        """For pickle and copy, which would otherwise call the class with the text alone."""
+        return type(self), self._given
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +193,21 @@ async def open_at(
     task: Path,
     role: str = "",
     tell: Tell | None = None,
+    check: Callable[[Settings], None] = lambda settings: None,
 ) -> Session:
     """Connect to the run at `target`, adopt the settings that all its peers share, and make a run folder on this
     machine, or go on in the folder of an earlier process of this peer. The returned session has an open endpoint;
     `Training.run` then joins the run through its `contact`. `stop`: the request to stop this peer, which the session
     keeps; `name`: the peer's display name; `task`: its task file or script. `role`: of this peer in the run; "": it
     trains. `tell`: called with a line when this peer's arguments are not the run's; None: that raises SettingsError.
-    Raises JoinFailed and other ValueErrors, OSError; the endpoint is then closed."""
+    `check`: called with the settings, before there is a folder; it may raise SettingsError. Raises JoinFailed and other
+    ValueErrors, OSError; the endpoint is then closed."""
     settings.check_one_peer()
     endpoint = await target.enter(settings)
     try:
         run = await target.ask_run(endpoint)
         settings = settings.with_agreed(run.settings, tell)
+        check(settings)
         if role:
             check_servers(settings)
         again = settings.run is not None and votes_folder(Path(settings.run), run.run, endpoint.id).is_dir()
@@ -207,7 +215,8 @@ async def open_at(
             _go_on_with_budget(endpoint, Path(settings.run or "."), name)
         advice = _ANOTHER_RUN.format(target.address) if settings.key else _AS_BEFORE
         folder = Path(settings.run or ".") if again else make_folder(settings.run, task, advice=advice)
-        keep_settings(folder, settings)
+        with removed_if_refused(folder, settings):
+            keep_settings(folder, settings)
     except BaseException:
         endpoint.abort()
         raise
@@ -254,8 +263,9 @@ async def open_alone(settings: Settings, *, name: str | None, task: Path) -> tup
     settings.check_one_peer()
     settings.check_founding()
     folder = make_folder(settings.run, task)
-    keep_settings(folder, settings)
-    (orders, *_), invite = founding_orders(task, settings, folder)
-    session = await open_as(orders if name is None else replace(orders, name=name))
+    with removed_if_refused(folder, settings):
+        keep_settings(folder, settings)
+        (orders, *_), invite = founding_orders(task, settings, folder)
+        session = await open_as(orders if name is None else replace(orders, name=name))
     way = {"invite": invite.to_text()} if invite else {"peer_key": session.endpoint.id, "insecure": True}
     return session, {"address": session.endpoint.address, **way}

@@ -156,6 +156,7 @@ class Launch:
         assert peer.control is not None
         while True:
             kind, content = await peer.control.hear()
+            peer.heard_s = asyncio.get_running_loop().time()
             if kind == "closed":
                 peer.hung_up()
                 await peer.control.close()

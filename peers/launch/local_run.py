@@ -16,12 +16,13 @@ from ..errors import RunFailed
 from ..records.columns import Columns
 from ..records.ends import why_over
 from ..records.result import Lost, Result
-from ..records.units import MOST_NAMED, after_failure_text, count_text, left_behind_text, over_before_text
+from ..records.units import after_failure_text, count_text, left_behind_text, over_before_text
 from ..run_settings.settings import Settings, Tell, of_tasks
 from ..settings.fields import SettingsError
 from ..task.definitions import check_defined, misspelt
 from ..task.task import NAMES, TaskError, check_constants, check_trainable, kind_of
 from ..training.devices import check_devices
+from .at_work import AtWork, tell_waits
 from .display import Display
 from .launcher import Launch, script_command
 from .resuming import has_checkpoint, wished
@@ -35,16 +36,14 @@ from .run_folder import (
     keep_settings,
     kept,
     make_folder,
-    remove_unbegun,
     spent,
 )
 from .run_socket import answered
 from .spawned import failed_afterwards
 from .spec import founding_orders, log_path
+from .unbegun import remove_unbegun
 from .ways_in import WaysIn
 
-_QUIET_S = 1.0
-"""Seconds after a stop in which nothing is said."""
 _SCRIPT_STOPPED = "stopped; a script goes on from checkpoints of its own: if it keeps some, start it again"
 
 
@@ -115,8 +114,8 @@ class LocalRun:
     def _keep_or_remove(self, wrong: str) -> None:
         """Remove the folder of a run that never began, if its name was not chosen by the user and nothing in it tells
         more; else write the failure `wrong` there, if it is one."""
-        own_name = not self.resumed and self.settings.run is None
-        if own_name and str(self.folder) not in wrong and remove_unbegun(self.folder):
+        told = self.resumed or str(self.folder) in wrong
+        if not told and remove_unbegun(self.folder, self.settings):
             return
         if wrong:
             keep_failure(self.folder, wrong)
@@ -143,7 +142,9 @@ class LocalRun:
             with display:
                 if self.resumed:
                     display.goes_on(earlier.recorded_s, earlier.peers)
-                waiting = asyncio.create_task(_tell_stopping(stop, launch, display))
+                clock = asyncio.get_running_loop().time
+                at_work = AtWork(launch.peers, settings.patience_s, clock) if self.script else None
+                waiting = asyncio.create_task(tell_waits(stop, launch.peers, display, at_work))
                 try:
                     await launch.run(stop, lambda members: self._met(display, ways_in, members))
                 except RunFailed as failure:
@@ -273,14 +274,6 @@ def prepared(
         advice = f"{ANOTHER}, or go on with --resume {settings.run}"
         folder, resumed_by = make_folder(settings.run, task, command, advice=advice), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
-
-
-async def _tell_stopping(stop: asyncio.Event, launch: Launch, display: Display) -> None:
-    """If peers take longer than a second to stop, tell the user for which ones the run waits."""
-    await stop.wait()
-    await asyncio.sleep(_QUIET_S)
-    if running := [peer.name for peer in launch.peers if peer.running]:
-        display.say(f"stopping; waiting for peer {', '.join(running[:MOST_NAMED])} to end")
 
 
 def _end(launch: Launch) -> End | None:

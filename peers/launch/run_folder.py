@@ -105,24 +105,6 @@ def forget_failure(folder: Path) -> None:
         (folder / FAILURE_FILE).unlink(missing_ok=True)
 
 
-def remove_unbegun(folder: Path) -> bool:
-    """Remove the folder of a run that never began, with the logs of its peers, and return True. Where it holds more
-    than the files with which a start begins, such as a record, nothing is removed. Returns False then, and when a file
-    cannot be removed."""
-    written = {COMMAND_FILE, SETTINGS_FILE, TASK_FILE}
-    try:
-        files = [*folder.iterdir()]
-        logs = {*folder.glob("peer-*.log")}
-        if any(file.is_dir() or file.stat().st_size for file in files if file.name not in written and file not in logs):
-            return False
-        for file in files:
-            file.unlink()
-        folder.rmdir()
-    except OSError:
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def kept(folder: Path) -> Iterator[None]:
     """A context in which this process holds a lock on the folder, if the file system has locks. Raises ValueError if

@@ -41,6 +41,8 @@ class Spawned:
     """Whether it is writing a checkpoint. `kept_s`: when `keeping` last changed, or `ended` came, on the event loop's
     clock."""
     kept_s: float = 0.0
+    heard_s: float = 0.0
+    """The time of its last message, on the same clock."""
     grace_s: float | None = None
     """Seconds after which it was killed because it had not ended since it was stopped; None: it was not."""
     _asked: dict[int, asyncio.Future[dict[str, Any] | None]] = field(default_factory=dict)
@@ -134,7 +136,8 @@ class Spawned:
             return f"was {self.killed}" + (f", {self.lives} times" if self.lives > 1 else "")
         if code == 0:
             return f"ended before it took part, see {log}"
-        return f"exited with {code}: {_last_line(log)}; see {log}"
+        told, whole = _last_line(log)
+        return f"exited with {code}: {told}" + ("" if whole else f"; see {log}")
 
 
 def failed_afterwards(peers: Sequence[Spawned]) -> list[str]:
@@ -152,13 +155,14 @@ def why_none_is_done(peers: Sequence[Spawned]) -> str:
     return "; ".join([*causes[:1], *cut_off[:1]])
 
 
-def _last_line(log: Path) -> str:
+def _last_line(log: Path) -> tuple[str, bool]:
     """The last line of a process's output, which is the error if the output ends with a traceback. One of the library's
-    own is whole, as it may end with a command."""
+    own is whole, as it may end with a command. Also whether that is all that the log says."""
     try:
         text = log.read_bytes()[-4096:].decode("utf-8", "replace")
     except OSError as error:
-        return f"its log cannot be read ({error.strerror})"
+        return f"its log cannot be read ({error.strerror})", False
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else "it said nothing"
-    return last if last.startswith("samovar: ") else f"{last:.200}"
+    own = last.startswith("samovar: ")
+    return (last, len(lines) == 1) if own else (f"{last:.200}", False)

@@ -13,7 +13,8 @@ from ...protocols.members.removals import Removal
 from ...protocols.members.view import Member, View
 from ...protocols.stalls.messages import Stall
 from ...protocols.transport import PeerId
-from .records import EventName, Missing
+from .event_names import EventName
+from .records import Missing
 
 
 class Tell(Protocol):

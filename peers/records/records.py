@@ -8,53 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from .columns import ACCURACY, ROUNDS, Columns, Noun, noun
+from .event_names import EventName
 from .json_lines import FloatOrNaN, build, line, parse
 
 SCHEMA: Final = 2
 """The version of the format of record files and results. Version 1 had no columns and no named metrics."""
-
-EventName = Literal[
-    "started",
-    "joined",
-    "present",
-    "left",
-    "lost",
-    "back",
-    "apart",
-    "together",
-    "asleep",
-    "awake",
-    "waiting",
-    "silent",
-    "stalled",
-    "goes_on",
-    "alone",
-    "period",
-    "checkpoint",
-    "resumed",
-    "stopped",
-    "ended",
-    "error",
-    "restarted",
-    "checkpoint_failed",
-    "records_failed",
-    "refused",
-    "invite",
-]
-"""`started`: the run has started with this peer; `joined`: a newcomer is in the run; `resumed`: this peer goes on in a
-resumed run. `left`, `lost`: a member has left, or was given up; of the recording peer itself `lost`: its process before
-this one was; `back`: one that the recording peer had given up, and that has been in the run all the time, works with it
-again. `apart`, `together`: two members can no longer reach each other, or can again. `asleep`, `awake`: this peer has
-used up its budget of a day, and has left until it has enough again. `waiting`: too few members answer, and this peer
-waits for more; `silent`: a member does not answer meanwhile. `stalled`: a live peer's contribution is missing because
-its own work takes far longer than usual; `goes_on`: that is over. `alone`: all other members have gone. `period`: why
-an adaptive period stays as it is. `checkpoint`: one was written; `checkpoint_failed`, `records_failed`: it, or a
-record, could not be. `stopped`: this peer was stopped by its user. `ended`: the run is over, and not by its number of
-local steps. `error`: this peer has failed. `restarted`: its process was started again. `refused`: this peer refused the
-messages of another peer. `invite`: the run's invite was revoked or replaced."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +83,9 @@ class ExchangeRecord:
     `staleness` (pushes to a range, by staleness), `pushed` and `pulled` (bytes of values, by range; "": the rest)."""
     steps_per_s: FloatOrNaN
     """Local steps for each second of `compute_s`."""
+    steps_before: int = 0
+    """Of the local steps since the previous exchange, those that a process before this one took, which was stopped amid
+    the round. They are in the product of `steps_per_s` and `compute_s`."""
     members: int
     """Number of peers that took part: the members of a round's view, a gossiping peer and the neighbours whose vectors
     it took, or the workers of a parameter server."""
@@ -218,6 +182,10 @@ class EventRecord:
     clock_s: float | None = None
     """At `time_s`, the monotonic clock of the peer's machine, where the peer enters a run (`started`, `joined`,
     `resumed`): by it, times of peers on one machine can be compared, whose own begin some ms apart. Null: not told."""
+    steps: int = 0
+    """Of `stopped`: local steps of this process that no record of an exchange has counted; else 0."""
+    compute_s: float = 0.0
+    """Seconds of these local steps."""
 
     @property
     def subject(self) -> str:

@@ -21,10 +21,9 @@ class PeerSummary:
     peer: str
     """Its name."""
     steps: int
-    """Local steps that it took before its exchanges, also those that it took again after a resume: with `--overlap` a
-    peer that is stopped may be ahead of the model that is saved. Those after the last exchange of a peer that is
-    stopped or lost amid a round are not counted, nor is their time in `compute_s`, although its model may have
-    them."""
+    """Local steps that it took, also those that it took again after a resume: with `--overlap` a peer that is stopped
+    may be ahead of the model that is saved. Those after its last exchange are counted, as is their time in `compute_s`,
+    where a peer was stopped by its user, and not where it was lost or has failed."""
     exchanges: int
     """Number of exchanges in which it took part."""
     bytes_sent: int

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from .columns import Noun
 from .comers import Comers
@@ -16,13 +14,8 @@ from .losses import Losses
 from .records import EventRecord, ExchangeRecord, Record
 from .result import Lost, PeerSummary
 from .run import Run, natural
+from .totals import Totals
 
-_SUMMED = (
-    "bytes_sent", "bytes_received", "model_bytes", "bytes_shared", "compute_s", "wait_s", "evaluation_wait_s",
-    "transfer_s", "hidden_s", "evaluate_s",
-)  # fmt: skip
-_PARTNERS_MOST = 256
-"""The most peers from which the bytes that one peer received are counted separately."""
 _SAVED = re.compile(r"(?:round|exchange) (\d{1,18})")
 """The text by which a checkpoint's event names its exchange."""
 
@@ -37,7 +30,7 @@ class Tally:
         """The word for an exchange in texts about this run."""
         self.saved: int | None = None
         """Number of the latest exchange with a checkpoint; None: there is no checkpoint."""
-        self._peers: dict[str, PeerSummary] = {}
+        self._totals = Totals()
         self._losses = Losses()
         self.metrics: Mapping[str, float] = {}
         """Metrics of the latest evaluated model, by name; empty: none was evaluated."""
@@ -57,14 +50,12 @@ class Tally:
         """Add a record to the totals."""
         restarted = isinstance(record, EventRecord) and record.event == "restarted"
         self.records += not restarted  # it is written only with the new life's first record, which may never come
-        before = self._peers.get(record.peer) or nothing(record.peer)
+        self._totals.update(record)
         if isinstance(record, EventRecord):
-            self._peers[record.peer] = replace(before, role=record.role or before.role)
-            self._comers.follow(record, alone={*self._peers} == {record.peer})
+            self._comers.follow(record, alone={*self._totals.peers} == {record.peer})
             self._losses.update(record)
         else:
-            self._peers[record.peer] = _added(before, record)
-            self._comers.were_in(record, of_server=bool(before.role))
+            self._comers.were_in(record, of_server=bool(self._totals.peers[record.peer].role))
         if isinstance(record, ExchangeRecord):
             self.exchanges, self.noun = max(self.exchanges, record.version), record.noun
             if record.metrics and (at := record.measured_at) >= (self.metrics_at or 0):
@@ -91,7 +82,7 @@ class Tally:
     def elsewhere(self) -> tuple[Elsewhere, ...]:
         """The peers that others saw join or found there, and that have no records of their own, in natural order of
         their names."""
-        return self._comers.told(but=self._peers.keys())
+        return self._comers.told(but=self._totals.peers.keys())
 
     @property
     def loss(self) -> float:
@@ -99,7 +90,7 @@ class Tally:
         without those of lost peers, which are of old models, unless all are lost. NaN before there is one."""
         if self.noun == "round":
             return max(self._last.values(), key=_place).loss if self._last else math.nan
-        losses = {name: peer.loss for name, peer in self._peers.items() if math.isfinite(peer.loss)}
+        losses = {name: peer.loss for name, peer in self._totals.peers.items() if math.isfinite(peer.loss)}
         gone = {one.peer for one in self.lost if not one.back}
         present = [loss for name, loss in losses.items() if name not in gone]
         return fmean(present or losses.values()) if losses else math.nan
@@ -112,7 +103,7 @@ class Tally:
     @property
     def peers(self) -> dict[str, PeerSummary]:
         """Each peer's totals, from its own records, in natural order of the names."""
-        return {name: self._peers[name] for name in sorted(self._peers, key=natural)}
+        return {name: self._totals.peers[name] for name in sorted(self._totals.peers, key=natural)}
 
 
 def _place(record: ExchangeRecord) -> tuple[int, float]:
@@ -153,28 +144,3 @@ def told_by(measured: Sequence[tuple[str, Mapping[str, float]]], *, own_models: 
 def saved_text(version: int, noun: Noun = "round") -> str:
     """'round 12': the text by which a checkpoint's event names its exchange."""
     return f"{noun} {version}"
-
-
-def nothing(peer: str) -> PeerSummary:
-    """The totals of a peer without an exchange: zeros, and NaN as its loss."""
-    none: dict[str, Any] = dict.fromkeys(_SUMMED, 0)
-    return PeerSummary(peer=peer, steps=0, exchanges=0, loss=math.nan, **none)
-
-
-def _together(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    found = dict(before)
-    for name, count in more.items():
-        kept = name if name in found or len(found) < _PARTNERS_MOST else ""
-        found[kept] = found.get(kept, 0) + count
-    return found
-
-
-def _added(before: PeerSummary, record: ExchangeRecord) -> PeerSummary:
-    return replace(
-        before,
-        steps=before.steps + (round(record.steps_per_s * record.compute_s) if record.compute_s > 0 else 0),
-        exchanges=before.exchanges + (not record.caught_up),
-        loss=before.loss if record.caught_up else record.loss,
-        received_from=_together(before.received_from, record.received_from),
-        **{name: getattr(before, name) + getattr(record, name) for name in _SUMMED},
-    )

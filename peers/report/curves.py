@@ -54,13 +54,30 @@ def measured(run: Run, name: str) -> list[Point]:
     """The points of the curve of the metric `name`, in order of time. Where exchanges are rounds, or each peer
     evaluates a model of its own, the evaluations after the exchanges of one number are a point, or, if those of
     different numbers overlap in time, the ones of each of at most `STRETCHES` stretches of equal time. Elsewhere each
-    evaluation is a point."""
-    told = [record for record in run.exchanges if name in record.metrics]
+    evaluation is a point. A script's evaluation is at the exchange that gave its model, although the record of a later
+    one tells it."""
+    told = _as_measured(run, [record for record in run.exchanges if name in record.metrics])
     if run.noun == "round" or any(record.own_model for record in told):
         groups = _numbered(run, told) or _in_stretches(run, told)
     else:
         groups = [[record] for record in told]
     return _points(run, groups, lambda record: record.metrics[name], lambda value: True)
+
+
+def _as_measured(run: Run, told: Sequence[ExchangeRecord]) -> Sequence[ExchangeRecord]:
+    """The records `told`, each with metrics. In place of one whose metrics are of the model of an earlier exchange is
+    the peer's record of that exchange, with these metrics. In order of time."""
+    if all(record.metrics_at is None for record in told):
+        return told
+    made = {(record.peer, record.version): record for record in run.exchanges}
+    found = []
+    for record in told:
+        own = made.get((record.peer, record.measured_at))
+        if own is None:  # the initial model, or a round that the peer has no record of
+            at_s = record.time_s if record.measured_at else 0.0
+            own = dataclasses.replace(record, version=record.measured_at, time_s=at_s)
+        found.append(dataclasses.replace(own, metrics=record.metrics))
+    return sorted(found, key=lambda record: record.time_s)
 
 
 def differ(points: Iterable[Point]) -> bool:

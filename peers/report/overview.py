@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from ..records.result import PeerSummary
 from ..records.run import Run
-from ..records.tally import Tally, nothing
+from ..records.tally import Tally
+from ..records.totals import nothing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -200,14 +200,18 @@ async def _joined(target: JoinTarget, settings: Settings, said: ScriptTarget) ->
     line = f"dialling {target.address}: no answer yet ..."
     telling = asyncio.get_running_loop().call_later(_SILENT_S, aloud, line)
     try:
-        session = await open_at(target, settings, Stop(), name=name, task=_this_script(), role=role, tell=tell)
+        session = await open_at(
+            target,
+            settings,
+            Stop(),
+            name=name,
+            task=_this_script(),
+            role=role,
+            tell=tell,
+            check=_refuse_tasks_own,
+        )
     finally:
         telling.cancel()
-    try:
-        _refuse_tasks_own(session.settings)
-    except SettingsError:
-        session.endpoint.abort()
-        raise
     say = partial(print, "samovar:", file=sys.stderr)
     if (ways_in := ways_through(session, _this_script(), said.invite, say=say, in_python=not is_script())) is not None:
         ways = {session.endpoint.id: session.endpoint.address, target.contact: target.address}

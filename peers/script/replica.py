@@ -40,6 +40,7 @@ class ScriptReplica:
     script's."""
 
     steps_taken = 0
+    works_on = True
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, losses: Losses, *, gradients: bool, inner: str
@@ -50,6 +51,7 @@ class ScriptReplica:
         self.losses = losses
         self.steps = 0
         """Local steps since the round began."""
+        self.steps_made = 0
         self._gradients = gradients
         self._copy = ModelCopy(model, optimizer, inner, gradients=gradients)
         self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
@@ -154,12 +156,15 @@ class ScriptReplica:
         follow."""
         self._copy.before_step()
 
+    def count(self) -> None:
+        """Count a local step. Called after each step of the optimizer."""
+        self.steps, self.steps_made = self.steps + 1, self.steps_made + 1
+
     def stepped(self) -> bool:
-        """Count a local step, and bring the update if it was the work's last one. Called after each step of the
-        optimizer. Returns True when the update was brought; the script's thread must then call `wait`. Raises Diverged
-        when the model that it is to bring is not finite."""
+        """Apply the work's correction to the model, if it has one, after a local step that was counted, and bring the
+        update if the step was the work's last one. Returns True when the update was brought; the script's thread must
+        then call `wait`. Raises Diverged when the model that it is to bring is not finite."""
         self._copy.after_step()
-        self.steps += 1
         if self._job.halfway and self.steps - self._job.taken == self._job.count // 2:
             self._halfway = self._copy.vector
         if self._asked is None or self.steps < self._job.taken + self._job.count:

@@ -56,7 +56,7 @@ class Run:
         self._training: Future[Ended] | None = None
         self._gradients: Gradients | None = None
         self._hooks = contextlib.ExitStack()
-        self._hooks.callback(heeding(session, background))
+        self._hooks.callback(heeding(session, background, self._stop))
         self._process, self._gone = os.getpid(), False
         atexit.register(self._forgotten)
 
@@ -231,8 +231,7 @@ class Run:
             end()
 
     def _wait(self, replica: ScriptReplica) -> None:
-        """Wait for the next work that needs the script's own steps. Raises the error with which the training with the
-        other peers ended, and Stopped when this peer was stopped."""
+        """Wait for the next work that needs the script's own steps. Raises the training's error, and Stopped."""
         assert self._training is not None
         if not replica.wait():
             self._training.result()
@@ -240,6 +239,7 @@ class Run:
                 self._stop()
 
     def _after_step(self, replica: ScriptReplica) -> None:
+        replica.count()
         if self._session.stop.flag:
             self._stop()
         with self._ending_with_it():
@@ -296,5 +296,5 @@ class Run:
             training.cancel()
             await asyncio.gather(training, return_exceptions=True)
         with contextlib.nullcontext() if self._peer is None else self._file:
-            measured = self._reports.unrecorded()
-            await shut_down(self._session, self._peer, why, done=done, error=error, measured=measured)
+            measured, steps = self._reports.unrecorded(), 0 if self._replica is None else self._replica.steps_made
+            await shut_down(self._session, self._peer, why, done=done, error=error, measured=measured, steps=steps)

@@ -14,6 +14,7 @@ from ..errors import one_line
 from ..launch.control import LEAVE_S
 from ..launch.run_folder import conclude, keep_result, spent
 from ..launch.session import Session
+from ..launch.unbegun import remove_unbegun
 from ..peer import Peer
 from ..reasons import reason
 from ..records.ends import BY_USER
@@ -48,23 +49,29 @@ async def shut_down(
     done: bool,
     error: BaseException | None,
     measured: Mapping[str, Any],
+    steps: int,
 ) -> None:
     """Tell the other peers and the launcher why this peer leaves, and close its endpoint and its session. Without a
     launcher, write the result to the run's folder. `peer`: None when the script ended before `wrap`, which the launcher
     is told as a failure; `done`: the script is done, and neither failed nor was stopped; `error`: the script's failure;
-    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record."""
+    None: it has not failed. `measured`: `metrics` and `scales` of its last model, which are in no record; `steps`: all
+    local steps that it has taken."""
     if peer is None:
         session.endpoint.abort()
         error = error or ValueError("its script ended without run.wrap(optimizer, model)")
     else:
+        if why == BY_USER:
+            peer.stopped(steps)
         await part_from(session, peer, why, done=done)
         peer.close()
         session.ended({"finished": done, "forgot": session.forgot, **measured})
-        if session.control is None:
+        if session.control is None and (error is None or peer.clock.started):
             _keep_result(Path(session.orders.folder), peer.name, measured, why)
     if error is not None:
         session.failed(error)
     await session.close()
+    if session.control is None and error is not None and (peer is None or not peer.clock.started):
+        remove_unbegun(Path(session.orders.folder), session.settings)
 
 
 def _keep_result(folder: Path, name: str, measured: Mapping[str, Any], why: str) -> None:

@@ -106,7 +106,8 @@ class Training:
         await self._replica.end_round(conversation.position())
         unsaved = await self._save()
         if self._stop.flag:
-            peer.tell("stopped")
+            if not self._replica.works_on:
+                peer.stopped(self._replica.steps_made)
             saved = "" if unsaved or self._keep is None else saved_text(conversation.version, peer.noun)
             return Ended(False, {}, unsaved, unkept=self._why_unkept(), saved=saved)
         end = await conversation.finish()
@@ -161,6 +162,8 @@ class Training:
     async def _do(self, work: Work) -> Update | None:
         replica, now = self._replica, asyncio.get_running_loop().time
         began = now()
+        if not isinstance(work.job, Evaluate):
+            self.peer.unrecorded.begins(work.job, began)
         if isinstance(work.job, Steps) and work.job.count == 0:
             update = await replica.do(work, self._stop)
         else:
@@ -175,7 +178,10 @@ class Training:
                 doing.end()
             else:
                 update.filling.when_whole(doing.end)
-        return None if update is None else replace(update, seconds=now() - began)
+        if update is None and replica.works_on:
+            return None
+        self.peer.unrecorded.ends(ended := now())
+        return None if update is None else replace(update, seconds=ended - began)
 
     async def _keep_best(self, vector: Tensor, metrics: Mapping[str, float]) -> None:
         """Write the evaluated model `vector` [n], if it is the best so far."""

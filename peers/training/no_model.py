@@ -29,7 +29,8 @@ class NoModel:
     update, and refuses any other. Its checkpoints hold the conversation's position alone."""
 
     at = "no work of its own"
-    steps_taken = 0
+    steps_taken = steps_made = 0
+    works_on = False
 
     def __init__(self, compute: Runs | None = None) -> None:
         """`compute`: writes its checkpoints; None: it is to write none."""

@@ -33,6 +33,18 @@ class Replica(Protocol):
         are not 0 after a restore from a checkpoint that was taken amid a round."""
         ...
 
+    @property
+    def steps_made(self) -> int:
+        """Local steps that this process has taken so far, also those whose update was not brought. Always 0 where
+        gradients are averaged, as each step is an exchange."""
+        ...
+
+    @property
+    def works_on(self) -> bool:
+        """Whether the local steps go on when the loop is stopped, until the owner of the replica sees that: those of a
+        script. The loop then leaves it to that owner to tell that the peer was stopped."""
+        ...
+
     def set_data_shard(self, data_shard: int, data_shards: int) -> None:
         """Take the data shard with index `data_shard`, 0 to `data_shards` - 1, as this peer's data. The loop calls this
         one time, after the peer has joined and before its first work. A replica that does not choose its data itself

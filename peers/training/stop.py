@@ -19,10 +19,14 @@ class Stopped(SystemExit):
         super().__init__(why)
         self.code, self.result = code, result
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy, which would otherwise call the class with the text alone."""
+        return type(self), (str(self), self.code, self.result)
+
 
 class Stop:
-    """A flag that asks a peer to stop. Once it is set, it stays set. Any thread may read `flag`; `set` belongs to the
-    event loop."""
+    """A flag that asks a peer to stop. Once it is set, it stays set. `set` belongs to the event loop. Any thread may
+    read `flag`, and one that has the loop call `set` may set it before."""
 
     def __init__(self) -> None:
         self.flag = False

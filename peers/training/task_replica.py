@@ -24,8 +24,11 @@ class TaskReplica:
     """Runs one peer's trainer on the compute thread. A work's begin and its local steps are handed over in one call,
     because a thread switch costs more than a small step."""
 
+    works_on = False
+
     def __init__(self, trainer: Trainer, compute: Compute) -> None:
         self._trainer, self._compute, self._queries = trainer, compute, Queries(trainer)
+        self.steps_made = 0
 
     @property
     def at(self) -> str:
@@ -48,7 +51,14 @@ class TaskReplica:
         if isinstance(job, Foresee):
             return await self._compute.run(lambda: self._trainer.foresee(job.count))
         steps = job.count if isinstance(job, Steps) else 0
-        return await self._compute.run(lambda: self._trainer.do(work, lambda: stop.flag), steps=steps)
+        return await self._compute.run(lambda: self._do(work, stop), steps=steps)
+
+    def _do(self, work: Work, stop: Stop) -> Update | None:
+        before = self._trainer.steps
+        try:
+            return self._trainer.do(work, lambda: stop.flag)
+        finally:
+            self.steps_made += self._trainer.steps - before
 
     async def end_round(self, position: Position) -> None:
         await self._compute.run(lambda: self._trainer.end_round(position.begin))

@@ -12,7 +12,8 @@ from villages import Swarm, Town
 
 from samovar.peers.cli.final_table import final_table
 from samovar.peers.records.comings import Comings
-from samovar.peers.records.records import EventName, EventRecord
+from samovar.peers.records.event_names import EventName
+from samovar.peers.records.records import EventRecord
 from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
 from samovar.protocols.clock import RunClock

@@ -13,8 +13,9 @@ from test_trainer import noisy_task
 from samovar.peers.cli.final_table import final_table
 from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.elsewhere import Elsewhere
+from samovar.peers.records.event_names import EventName
 from samovar.peers.records.record_file import RecordFile
-from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.result import Result
 from samovar.peers.records.run import RESULT_FILE, read_run
 from samovar.peers.records.tally import Tally

@@ -19,9 +19,10 @@ from samovar.peers.cli.final_table import final_table, headline
 from samovar.peers.cli.live_table import SLOWEST
 from samovar.peers.launch.run_folder import conclude
 from samovar.peers.records.ends import why_over
+from samovar.peers.records.event_names import EventName
 from samovar.peers.records.losses import with_known
 from samovar.peers.records.metrics import numbers_of, scale_of
-from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, read_record
+from samovar.peers.records.records import EventRecord, ExchangeRecord, read_record
 from samovar.peers.records.result import Best, Lost, PeerSummary, Result
 from samovar.peers.records.tally import Tally, told_by
 from samovar.peers.records.units import (

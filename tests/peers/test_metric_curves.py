@@ -79,6 +79,19 @@ def test_a_curve_of_what_scripts_told_differently_of_a_round_says_that_it_is_a_m
     assert hovers(alike) == ["2.000  round 1 · 1.10 s", "2.000  round 2 · 2.10 s"]
 
 
+def test_a_script_s_evaluation_is_at_the_exchange_that_gave_its_model() -> None:
+    """Of the initial model, of that of round 2, and of one amid round 4: the records of the next rounds tell them."""
+    rounds, reports = {"round": 1.0}, {1: (4.0, 0, 0), 3: (3.0, 2, 0), 4: (2.5, 3, 7)}
+    records = [told("0", number, float(number), None, rounds) for number in range(1, 5)]
+    for number, (value, at, steps) in reports.items():
+        measured_of = {"metrics": {"rmse": value}, "metrics_at": at, "metrics_steps": steps}
+        records[number - 1] = dataclasses.replace(records[number - 1], **measured_of)
+    points = measured(run_of(*records), "rmse")
+    assert [(one.version, one.time_s, one.value) for one in points] == [(0, 0.0, 4.0), (2, 2.0, 3.0), (3, 3.0, 2.5)]
+    assert [one.bytes_sent for one in points] == [0, *(sum(one.bytes_sent for one in records[:n]) for n in (2, 3))]
+    assert hovers(run_of(*records))[1] == "3.000  round 2 · 2.00 s"
+
+
 def gossip(*slowness: float) -> Run:
     """Of peers that evaluate their own models after every fifth of 20 exchanges, which take these seconds each."""
     return run_of(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from synthetic import WHY, in_memory, synthetic_records
 
-from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
+from samovar.peers.records.event_names import EventName
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 from samovar.peers.records.run import Run
 from samovar.peers.report.charts import absence_marks, time_axis
 from samovar.peers.report.curves import curve, differ

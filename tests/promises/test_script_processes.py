@@ -155,6 +155,22 @@ run.leave(measure) if first else run.leave()
     assert ended.result["metrics_at"] == ended.result["rounds"]
 
 
+def test_a_script_that_works_on_after_the_others_have_ended_is_named_with_what_ends_it(tmp_path: Path) -> None:
+    body = """
+for _ in range(8): step()
+run.leave()
+while run.part == 0 and not os.path.exists('told'): time.sleep(0.003)
+"""
+    run = Live(tmp_path, "train", script(tmp_path, body), *TRAIN, "--patience-s", 0.5, "--json")
+    assert run.process.stderr is not None
+    lines = iter(run.process.stderr.readline, "")
+    line = next((line for line in lines if line.startswith("still at work")), "none until the run's end")
+    (tmp_path / "told").touch()
+    assert run.end().code == 0
+    what = "the script of peer 0 (has left the run); the run ends with the last script, or by Ctrl-C"
+    assert line == f"still at work: {what}\n"
+
+
 def test_a_script_that_forgets_to_leave_holds_no_peer_up(tmp_path: Path) -> None:
     body = "for _ in range(5 if first else 20): step()\nif not first: run.leave()"
     ended = samovar_verb(tmp_path, "train", script(tmp_path, body), *TRAIN, "--json")
@@ -241,7 +257,7 @@ def test_a_script_that_asks_for_other_settings_is_told_all_of_them_and_one_comma
     given = ("train", "mine.py", "--peers", "1", "--link", "10mbit,40ms", "--", "--width", "3")
     monkeypatch.setattr(sys, "argv", ["samovar", *given])
     ended = samovar_verb(tmp_path, *given)
-    found = re.search(r"mine\.py, line 2: (.*): start the run by samovar (train .*); see ", ended.complaint)
+    found = re.search(r"mine\.py, line 2: (.*): start the run by samovar (train .*)$", ended.complaint)
     assert found is not None, ended.complaint
     assert found[1] == OTHERS
     assert found[2] == "train mine.py --peers 1 --link 10mbit,40ms --period 5 --outer nesterov --overlap -- --width 3"
@@ -253,7 +269,8 @@ def test_a_script_that_python_starts_with_other_settings_is_told_the_whole_call(
     (tmp_path / "runs.py").write_text("import samovar\nsamovar.train('mine.py', peers=1)\n")
     ended = python("runs.py", cwd=tmp_path)
     call = "samovar.train('mine.py', peers=1, protocol='gossip', period='5', algorithm='choco')"
-    assert f"start the run by {call}; see" in ended.stderr
+    assert ended.stderr.endswith(f"start the run by {call}\n")
+    assert not [*(tmp_path / "runs").iterdir()], "it leaves nothing"
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,44 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert STOPPING not in said
 
 
+LOADS = """
+import os, signal, sys, time, torch, samovar
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, row):
+        if row == 8: print("stuck", file=sys.stderr, flush=True)
+        while row == 8: time.sleep(1.0)
+        return torch.ones(3)
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = samovar.join(run="run", report=False)
+    run.wrap(optimizer, model)
+    rows = torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1, multiprocessing_context="spawn")
+    for batch in rows:
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.soak
+def test_ctrl_c_while_spawned_workers_load_a_batch_is_stopped_although_it_ends_them(tmp_path: Path) -> None:
+    """As in a terminal, all processes of the script get the signal."""
+    (tmp_path / "mine.py").write_text(LOADS)
+    with subprocess.Popen(
+        [sys.executable, "mine.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        while process.stderr.readline() != "stuck\n":
+            assert process.poll() is None, "it ended before"
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert samovar.Result.read(tmp_path / "run").ended_why == "stopped by its user"
+
+
 def test_ctrl_c_interrupts_a_script_as_usual_whose_other_thread_has_left_the_run(tmp_path: Path) -> None:
     body = """
 step()

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from samovar.peers.cli.live_table import Board
-from samovar.peers.records.records import EventName, EventRecord, ExchangeRecord, Record
+from samovar.peers.records.event_names import EventName
+from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
 
 
 class Clock:

@@ -24,7 +24,8 @@ misread raises the version. This is version 2. A newer one is refused in one lin
 
 Version 1 had no header lines, no `metrics` by name (only `accuracy`) and no `details`. It is still read. Files of
 version 2 that have no `metric_scales`, `model_bytes`, `received_from`, `counts`, `best`, `ended_by`, `missed`,
-`metrics_of`, `own_model`, `metrics_at` of an exchange or `metrics_steps` were written before these were added.
+`metrics_of`, `own_model`, `metrics_at` of an exchange, `metrics_steps`, `steps_before`, or `steps` and `compute_s` of
+an event were written before these were added.
 
 Each process begins with a header line, whose `kind` is `schema`. The `kind` of each other line is `round` or `exchange`
 for an exchange, else `event`. Types are those of JSON. The unit of a metric is told by its scale; of the unit `%` are
