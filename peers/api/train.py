@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from ..cli.output import Output
 from ..errors import RunFailed
 from ..launch.local_run import Ended, LocalRun, prepared
 from ..launch.resuming import wished
+from ..launch.stop_request import StopRequest
 from ..run_settings.settings import aloud, silently
 from ..script.loop_thread import Background
 from ..script.main_script import errors_are_lines
@@ -106,7 +106,7 @@ def call_text(function: str, task: str, options: Mapping[str, Any]) -> str:
 def _until_done(run: LocalRun, output: Output, again: str) -> Ended:
     """Train on an event loop in a thread of its own, because this thread may have a running one. Ctrl-C stops the
     run."""
-    background, stop = Background(), asyncio.Event()
+    background, stop = Background(), StopRequest()
     try:
         started = background.start(run.train(output, stop, again))
         while True:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ..launch.local_run import Ended, LocalRun, prepared
+from ..launch.stop_request import StopRequest
 from ..run_settings.settings import aloud, silently
 from ..task.task import kind_of
 from .command_line import STOPPED, fail
@@ -52,7 +53,7 @@ def trained(run: LocalRun, output: Output, verb: str) -> int:
 
 
 async def _until_signalled(run: LocalRun, output: Output, verb: str) -> Ended:
-    stop = asyncio.Event()
+    stop = StopRequest()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await run.train(output, stop, f"samovar {verb} {run.task} --resume {run.folder}")

@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from ..records.units import MOST_NAMED, count_text
 from .display import Display
 from .spawned import Spawned
+from .stop_request import QUIET_S, StopRequest
 
 _LOOK_EVERY_S = 0.5
-_QUIET_S = 1.0
-"""Seconds after a stop in which nothing is said."""
 _WAIT_MOST_S = 3600.0
 """The most seconds between two lines."""
 
@@ -53,7 +52,7 @@ def _text(working: Sequence[Spawned]) -> str:
     return f"still at work: the {scripts} of peer {', '.join(named)}; the run ends with the last script, or by Ctrl-C"
 
 
-async def tell_waits(stop: asyncio.Event, peers: Sequence[Spawned], display: Display, at_work: AtWork | None) -> None:
+async def tell_waits(stop: StopRequest, peers: Sequence[Spawned], display: Display, at_work: AtWork | None) -> None:
     """Tell the user, by lines on `display`, which scripts are `at_work` (None: the peers have a task), until `stop` is
     set; and if `peers` then take longer than a second to stop, for which ones the run waits."""
     while at_work is not None and not stop.is_set():
@@ -62,6 +61,7 @@ async def tell_waits(stop: asyncio.Event, peers: Sequence[Spawned], display: Dis
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S)
     await stop.wait()
-    await asyncio.sleep(_QUIET_S)
+    await asyncio.sleep(QUIET_S)
     if running := [peer.name for peer in peers if peer.running]:
-        display.say(f"stopping; waiting for peer {', '.join(running[:MOST_NAMED])} to end")
+        named = ", ".join(running[:MOST_NAMED])
+        display.say(f"stopping; waiting for peer {named} to end; Ctrl-C again kills what still runs")

@@ -27,11 +27,13 @@ from .failures import REFUSALS
 from .spawn import ForkServerKilled, Spawner, SpawnError
 from .spawned import Spawned, why_none_is_done
 from .spec import log_path
+from .stop_request import StopRequest
 
 GRACE_S = LEAVE_S + 1.0
 """Seconds that peers may take to leave before they are killed."""
 KEEP_S = 600.0
-"""Seconds that a peer may take to write a checkpoint before it is killed."""
+"""Seconds that a peer may take to write a checkpoint before it is killed. Where the user has stopped the run, also
+those that a process may take to end after its peer has left: a script may save what it wants then."""
 _LOOK_EVERY_S = 0.02
 _LIVES_MAX = 4
 """The greatest number of times that a peer is started before the first exchange is over."""
@@ -72,8 +74,9 @@ class Launch:
         """Whether all peers have been up, so that the run has records from which to make a result."""
         return self._met_s < math.inf
 
-    async def run(self, stop: asyncio.Event, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run the peers until all have ended, or until `stop` is set; then stop those that still run. `met` is called
+    async def run(self, stop: StopRequest, met: Callable[[list[dict[str, str]]], None]) -> None:
+        """Run the peers until all have ended, or until `stop` is set; then stop those that still run, and kill
+        them when `stop` is set again. `met` is called
         with the peers' ids and addresses when all are up, and again when these change. Raises RunFailed when a process
         cannot be started, a peer fails before the first exchange is over, evaluate() fails, or no peer finishes the
         run, unless `stop` was set before; TaskError and SettingsError when a peer refuses the task or the settings
@@ -250,7 +253,7 @@ class Launch:
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
 
-    async def _stop_when(self, stop: asyncio.Event) -> None:
+    async def _stop_when(self, stop: StopRequest) -> None:
         await stop.wait()
         self._stopping = True
         self._spawner.stop()
@@ -259,7 +262,7 @@ class Launch:
                 peer.signal(signal.SIGKILL)  # it is not up yet, so it has nothing to save
             else:
                 peer.tell("stop")
-        await self._kill_late()
+        await self._kill_late(KEEP_S, stop.at_once)
 
     async def _stop_all(self) -> None:
         self._stopping = True
@@ -267,16 +270,19 @@ class Launch:
             peer.tell("stop")
         await self._kill_late()
 
-    async def _kill_late(self) -> None:
+    async def _kill_late(self, after_end_s: float | None = None, at_once: asyncio.Event | None = None) -> None:
         """Wait for all peers to end, and kill those that still run after `GRACE_S`, or after `KEEP_S` while they write
-        a checkpoint. A process whose peer has left has `GRACE_S` from then on to end."""
+        a checkpoint. A process whose peer has left has `after_end_s` seconds from then on to end (None: `GRACE_S`).
+        When `at_once` is set all are killed."""
         clock = asyncio.get_running_loop().time
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:
             for peer in list(late):
-                grace_s = KEEP_S if peer.keeping else GRACE_S
-                if clock() > max(began_s, peer.kept_s) + grace_s:
-                    peer.grace_s = grace_s
+                had_s = clock() - max(began_s, peer.kept_s)
+                ended_s = GRACE_S if after_end_s is None or peer.ended is None else after_end_s
+                grace_s = KEEP_S if peer.keeping else ended_s
+                if had_s > grace_s or (at_once is not None and at_once.is_set()):
+                    peer.grace_s = min(grace_s, round(had_s, 1))
                     peer.signal(signal.SIGKILL)
                     late.remove(peer)
             await asyncio.sleep(_LOOK_EVERY_S)

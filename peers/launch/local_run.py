@@ -41,6 +41,7 @@ from .run_folder import (
 from .run_socket import answered
 from .spawned import failed_afterwards
 from .spec import founding_orders, log_path
+from .stop_request import StopRequest
 from .unbegun import remove_unbegun
 from .ways_in import WaysIn
 
@@ -91,7 +92,7 @@ class LocalRun:
         the run ends."""
         return 0 if self.script else self.settings.steps_max or 0
 
-    async def train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
+    async def train(self, display: Display, stop: StopRequest, again: str) -> Ended:
         """Train until the run ends or `stop` is set, show the run on `display`, and write the result. `again`: how the
         user resumes the run if it is stopped, in words. Raises ValueError when another process runs it already or a key
         file cannot be used, TaskError and SettingsError when a peer refuses the task or the settings before all peers
@@ -120,7 +121,7 @@ class LocalRun:
         if wrong:
             keep_failure(self.folder, wrong)
 
-    async def _train(self, display: Display, stop: asyncio.Event, again: str) -> Ended:
+    async def _train(self, display: Display, stop: StopRequest, again: str) -> Ended:
         settings, folder, began = self.settings, self.folder, time.monotonic()
         earlier = spent(folder)
         resumed_s = earlier.recorded_s if self.resumed else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from samovar.peers.errors import RunFailed
 from samovar.peers.launch.launcher import Launch
 from samovar.peers.launch.spec import founding_orders
+from samovar.peers.launch.stop_request import QUIET_S, StopRequest
 from samovar.peers.records.records import EventRecord, Record
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.settings.fields import SettingsError
@@ -76,13 +78,13 @@ class Fakes:
             gathered=self.gathered.append,
         )
 
-    async def run(self, met: Callable[[], None] = lambda: None, stop: asyncio.Event | None = None) -> None:
+    async def run(self, met: Callable[[], None] = lambda: None, stop: StopRequest | None = None) -> None:
         def count(members: list[dict[str, str]]) -> None:
             self.met += 1
             met()
 
         async with asyncio.timeout(60):
-            await self.launch.run(stop or asyncio.Event(), count)
+            await self.launch.run(stop or StopRequest(), count)
 
     @property
     def through(self) -> list[str]:
@@ -301,7 +303,7 @@ if name == "1":
     {last}
 until("the end of time") if name != "2" else None
 """
-    run, stop = Fakes(tmp_path, script), asyncio.Event()
+    run, stop = Fakes(tmp_path, script), StopRequest()
 
     async def stopped() -> None:
         while len(list(tmp_path.glob("up-*"))) < 3:  # noqa: ASYNC110, ASYNC240  # it is another process
@@ -316,3 +318,46 @@ until("the end of time") if name != "2" else None
     await stopping
     assert [peer.exit_code for peer in run.launch.peers] == [-9, -9 if last == "pass" else 0, 0]
     assert run.launch.peers[0].killed == "stopped, and killed as it had not ended 0.3 s later"
+
+
+SAVING = """
+until("stop")
+tell("ended", {"finished": False, "metrics": {}})
+touch("left-" + name)
+time.sleep(SECONDS)
+sys.exit()
+"""
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["saves for twice the usual time", "is stopped again"])
+async def test_a_script_that_was_stopped_may_save_for_long_unless_it_is_stopped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr("samovar.peers.launch.launcher.GRACE_S", 0.3)
+    monkeypatch.setattr("samovar.peers.launch.stop_request.QUIET_S", 0.0)
+    saving = SAVING.replace("SECONDS", "1000" if again else "0.6")
+    run, stop = Fakes(tmp_path, ALL_ARE_UP + saving), StopRequest()
+
+    async def stopped() -> None:
+        while not run.launch.met:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        stop.set()
+        while len(list(tmp_path.glob("left-*"))) < 3:  # noqa: ASYNC110, ASYNC240  # it is another process
+            await asyncio.sleep(0.01)
+        if again:
+            stop.set()
+
+    stopping = asyncio.create_task(stopped())
+    await run.run(stop=stop)
+    await stopping
+    assert [peer.exit_code for peer in run.launch.peers] == ([-9] * 3 if again else [0] * 3)
+
+
+def test_a_hasty_second_ctrl_c_counts_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((10.0, 10.0 + QUIET_S, 10.1 + QUIET_S))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    stop, killed = StopRequest(), list[bool]()
+    for _ in range(3):
+        stop.set()
+        killed.append(stop.at_once.is_set())
+    assert killed == [False, False, True]

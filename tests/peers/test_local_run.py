@@ -21,6 +21,7 @@ from samovar.peers.launch.resuming import wished
 from samovar.peers.launch.run_folder import Spent, command_line, keep_settings, make_folder
 from samovar.peers.launch.spawned import Spawned
 from samovar.peers.launch.spec import checkpoint_path, founding_orders, log_path
+from samovar.peers.launch.stop_request import StopRequest
 from samovar.peers.launch.ways_in import WaysIn
 from samovar.peers.records.records import Record
 from samovar.peers.records.result import Result
@@ -130,7 +131,7 @@ def test_a_run_is_resumed_with_its_own_protocol(tmp_path: Path, own: str) -> Non
 
 
 def test_a_task_that_is_stopped_before_its_first_checkpoint_says_that_it_cannot_be_resumed(tmp_path: Path) -> None:
-    said, stop = Said(), asyncio.Event()
+    said, stop = Said(), StopRequest()
     stop.set()
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
     assert asyncio.run(run.train(cast(Display, said), stop, "again")).stopped
@@ -145,14 +146,14 @@ def test_a_refused_start_leaves_no_folder_unless_its_error_names_it(
     folder = make_folder(None, Path("task.py"))
     why = f"peer 0: data() failed; see {log_path(folder, '0')}" if names_the_folder else "peer 0: no data()"
 
-    async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
+    async def fails(self: Launch, stop: StopRequest, met: object) -> None:
         log_path(folder, "0").write_text("Traceback")
         (folder / "peer-0.jsonl").touch()
         raise RunFailed(why)
 
     monkeypatch.setattr(Launch, "run", fails)
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=folder)
-    assert asyncio.run(run.train(cast(Display, Said()), asyncio.Event(), "again")).wrong == why
+    assert asyncio.run(run.train(cast(Display, Said()), StopRequest(), "again")).wrong == why
     assert folder.exists() is names_the_folder
     if names_the_folder:
         with pytest.raises(CheckpointError, match="this run failed: peer 0: data\\(\\) failed"):
@@ -163,7 +164,7 @@ def test_a_refused_start_leaves_no_folder_unless_its_error_names_it(
 def test_a_run_that_was_over_when_it_was_stopped_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    async def all_done(self: Launch, stop: asyncio.Event, met: object) -> None:
+    async def all_done(self: Launch, stop: StopRequest, met: object) -> None:
         for peer in self.peers:
             peer.ended, peer.exit_code = {"finished": True, "metrics": {}}, 0
             peer.grace_s = 5.0 if late else None
@@ -173,13 +174,13 @@ def test_a_run_that_was_over_when_it_was_stopped_says_so(
     said = Said()
     monkeypatch.setattr(Launch, "run", all_done)
     run = LocalRun(task=Path("task.py"), script=True, settings=Settings(report=False), folder=tmp_path)
-    assert asyncio.run(run.train(cast(Display, said), asyncio.Event(), "")).stopped is late
+    assert asyncio.run(run.train(cast(Display, said), StopRequest(), "")).stopped is late
     cut = ": only what the script does then was cut off"
     assert said.lines[-1] == f"the run was over before it was stopped{cut if late else ''}"
 
 
 def test_resuming_a_run_that_is_over_takes_no_time_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def all_done(self: Launch, stop: asyncio.Event, met: object) -> None:
+    async def all_done(self: Launch, stop: StopRequest, met: object) -> None:
         for peer in self.peers:
             peer.ended, peer.exit_code = {"finished": True, "metrics": {}}, 0
         self._met_s = 0.0
@@ -188,7 +189,7 @@ def test_resuming_a_run_that_is_over_takes_no_time_of_it(tmp_path: Path, monkeyp
     monkeypatch.setattr("samovar.peers.launch.local_run.spent", lambda folder: Spent(wall_s=13.25))
     settings = Settings(report=False)
     run = LocalRun(task=Path("task.py"), script=False, settings=settings, folder=tmp_path, resumed_by="again")
-    result = asyncio.run(run.train(cast(Display, Said()), asyncio.Event(), "")).result
+    result = asyncio.run(run.train(cast(Display, Said()), StopRequest(), "")).result
     assert result is not None
     assert result.wall_s == 13.25
 
@@ -274,7 +275,7 @@ def test_a_run_that_fails_here_says_how_it_comes_back_to_those_that_may_go_on_el
 ) -> None:
     """Workers elsewhere do not go on without any server."""
 
-    async def fails(self: Launch, stop: asyncio.Event, met: object) -> None:
+    async def fails(self: Launch, stop: StopRequest, met: object) -> None:
         raise RunFailed("peer 2: its process was killed by SIGKILL")
 
     monkeypatch.setattr(Launch, "run", fails)
@@ -285,5 +286,5 @@ def test_a_run_that_fails_here_says_how_it_comes_back_to_those_that_may_go_on_el
     if role:
         monkeypatch.setattr("samovar.peers.launch.local_run.founding_orders", lambda *_, **__: ([], None))
         run = dataclasses.replace(run, role=role)
-    wrong = asyncio.run(run.train(cast(Display, said), asyncio.Event(), "again")).wrong
+    wrong = asyncio.run(run.train(cast(Display, said), StopRequest(), "again")).wrong
     assert wrong == f"peer 2: its process was killed by SIGKILL; {advice}"
