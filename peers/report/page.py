@@ -21,7 +21,7 @@ p.note { margin: 0 0 10px; color: var(--soft); max-width: 110ch; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 20px 0 14px; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 .tile { padding: 12px 14px; }
-.tile b { display: block; font-size: 22px; font-weight: 600; line-height: 1.3; white-space: nowrap;
+.tile b { display: block; font-size: 22px; font-weight: 600; line-height: 1.3;
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .tile .bad { color: var(--bad); }
