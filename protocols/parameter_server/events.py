@@ -56,11 +56,13 @@ class Entered:
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """Event for a simulation's checkers: the head has told `worker`, which may be a partition's name, that all copies
-    of `range` have its push with number `seq`, or an update that was made without it (backup workers)."""
+    of `range` have its push with number `seq`, or an update that was made without it (backup workers). `late`: where
+    the answer has values, the worker for whose push these have waited, as it tells; "": for none. None: it has none."""
 
     range: int
     worker: PeerId
     seq: int
+    late: PeerId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Intake:
         elif not self._reads.give(envelope, read, late):
             return
         for number in push.ranges if witnessed() else ():
-            witness(Acknowledged(number, pusher, push.seq))
+            witness(Acknowledged(number, pusher, push.seq, None if read is None else late))
 
     def _close(self, envelope: Envelope, answer: Callable[[], None]) -> None:
         """Answer the question, unless a new view has refused it."""

@@ -12,7 +12,7 @@ from ...peers.conversations.parameter_server_settings import ParameterServerSett
 from ...protocols.members.view import Decided
 from ...protocols.parameter_server.algorithms.algorithm import MapReduce
 from ...protocols.parameter_server.algorithms.sync import Sync
-from ...protocols.parameter_server.events import Entered, Read
+from ...protocols.parameter_server.events import Acknowledged, Entered, Read, Took
 from ...protocols.stalls.messages import Stall, Stalled
 from ...protocols.stalls.works import FIRST_S, LOCAL_STEPS
 from ...protocols.transport import PeerId
@@ -116,11 +116,32 @@ def a_synchronous_step_leaves_no_worker_behind(scenario: Scenario, entries: Sequ
                 yield f"{life} makes version {event.version} of range {event.range} without {', '.join(late)}"
 
 
+def the_answer_of_a_sum_names_a_worker_that_came_later(scenario: Scenario, entries: Sequence[Entry]) -> Iterator[str]:
+    """A worker whose push is answered with values names, in its record, a worker for which it has waited. If in each
+    range of the push another worker's push came last to the sum, the answer names one. Not judged is a push that came
+    again, or whose sum was made in a former view: a server does not keep how a sum was made."""
+    latest = dict[tuple[str, int, PeerId, int], PeerId]()
+    answered = defaultdict[tuple[str, float, PeerId, int], list[tuple[PeerId | None, PeerId | None]]](list)
+    """By server, time and push: of each range the worker named, and the one whose push came last (None: unknown)."""
+    for time_s, life, event in entries:
+        if isinstance(event, Took):
+            latest = {key: worker for key, worker in latest.items() if key[:2] != (life, event.range)}
+        elif isinstance(event, Entered) and event.pushes:
+            latest |= {(life, event.range, *push): event.pushes[-1][0] for push in event.pushes}
+        elif isinstance(event, Acknowledged) and event.late is not None:
+            came = latest.pop((life, event.range, event.worker, event.seq), None)
+            answered[life, time_s, event.worker, event.seq].append((event.late, came))
+    for (life, time_s, worker, seq), told in answered.items():
+        if all(named == "" and came not in (None, worker) for named, came in told):
+            yield f"{life} answers push {seq} of {worker} at {time_s:.3f} s, and names nobody for whom it has waited"
+
+
 WORKERS: tuple[Check, ...] = (
     a_worker_ends_with_the_pushes_of_all,
     a_worker_whose_pushes_come_is_not_reported,
     a_worker_that_hangs_is_not_waited_for,
     a_synchronous_step_leaves_no_worker_behind,
+    the_answer_of_a_sum_names_a_worker_that_came_later,
     *KEPT,
 )
 """The promises to workers that are checked in every simulation of the parameter server."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...aggregation.mixing.registry import GIVEN_BY_NAME, parse_topology
@@ -13,7 +14,7 @@ from ...protocols.gossip.algorithms.registry import ALGORITHMS, parse_algorithm
 from ..checkers.gossip import GOSSIP
 from ..checkers.membership import MEMBERSHIP
 from ..checkers.swim import SWIM
-from ..scenarios.scenario import Group
+from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from .simulation import OF_ROUNDS, Simulation
 
 _BY_SWIM = 1 / 3
@@ -42,6 +43,16 @@ def _membership(chance: random.Random, drawn: Mapping[str, Any]) -> dict[str, An
     return {"membership": f"swim:{chance.choice((3, 4))}", "topology": USUAL_TOPOLOGY}
 
 
+def _cut_off_takers(scenario: Scenario, chance: random.Random) -> Scenario:
+    """A peer is cut off for several patiences as it confirms that it has taken a share of push-sum."""
+    if not GossipSettings.of(scenario.settings).algorithm.value.splits:
+        return scenario
+    moment = Moment("Took", chance.randint(1, 30), sent=True)
+    for_s = chance.uniform(2.0, 6.0) * scenario.settings.patience_s
+    cut = Fault(kind=Kind.CUT_OFF, who=("sender",), at_message=moment, for_s=for_s)
+    return replace(scenario, faults=(*scenario.faults, cut))
+
+
 SIMULATION = Simulation(
     checkers=(*GOSSIP, *MEMBERSHIP, *SWIM),
     places=(
@@ -66,6 +77,7 @@ SIMULATION = Simulation(
     out_of_reach=OF_ROUNDS,
     messages=("Want", "Given", "Took", "Capable"),
     draw=draw,
+    harshness={"cut-off takers of shares": (0.7, _cut_off_takers)},
     steps_an_exchange=lambda settings: GossipSettings.of(settings).period.value.start().period,
     simpler=(
         {"algorithm": "d_psgd", "codec": "none"},
