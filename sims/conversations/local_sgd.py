@@ -11,14 +11,20 @@ from ...aggregation.codecs.registry import CODECS, parse_codec
 from ...aggregation.schedules.registry import SCHEDULES
 from ...peers.conversations.local_sgd_settings import LocalSGDSettings
 from ...peers.run_settings.settings import Settings
+from ...protocols.link_spec import LinkSpec
 from ..checkers.local_sgd import LOCAL_SGD
 from ..checkers.local_sgd_fetches import FETCHES
 from ..checkers.local_sgd_liars import WHATEVER_A_LIAR_SAYS
+from ..checkers.local_sgd_lies import WHILE_A_MEMBER_LIES
 from ..checkers.membership import MEMBERSHIP
-from ..scenarios.scenario import Fault, Group, Kind, Moment, Scenario
+from ..scenarios.lies import Lie
+from ..scenarios.scenario import TOY_SIZE, Fault, Group, Kind, Moment, Scenario, founded_by
+from ..world.repeated_lies import TOLD
 from .simulation import Simulation
 
 _PERIODS = (1, 2, 4, 8)
+_BEFORE_LIES, _LIES_FOR, _ROUNDS_A_PATIENCE = 2.0, 6.0, 4.0
+"""Patiences before a member begins to lie again and again, and for which it does; the most rounds in a patience."""
 
 
 def draw(chance: random.Random, seed: int, groups: Sequence[Group]) -> Mapping[str, Any]:
@@ -123,13 +129,41 @@ def _coarse_clock(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, groups=(*others, *rest, replace(last, peers=1, step_s=0.0)))
 
 
+def _lies_over_and_over(scenario: Scenario, chance: random.Random) -> Scenario:
+    """A member that does not lead tells one lie again and again, and in a larger view another one does so with another
+    lie afterwards, for many rounds. Nothing else goes wrong."""
+    settings, n = scenario.settings, scenario.peers
+    if n < 4:
+        return scenario
+    patience_s, liars = settings.patience_s, 2 if n > 4 else 1
+    link = LinkSpec(bandwidth_Bps=1.25e7, latency_s=chance.choice((0.0005, 0.002, 0.01)) * patience_s)
+    who, told = chance.sample(range(1, n), liars), chance.sample(list(Lie), liars)
+    lies = tuple(
+        Fault(
+            kind=Kind.HOSTILE,
+            who=(one,),
+            at_s=(_BEFORE_LIES + number * _LIES_FOR) * patience_s,
+            for_s=_LIES_FOR * patience_s,
+            lie=lie,
+        )
+        for number, (one, lie) in enumerate(zip(who, told, strict=True))
+    )
+    rounds = round((_BEFORE_LIES + liars * _LIES_FOR + 1.0) * _ROUNDS_A_PATIENCE)
+    settings = settings.changed(steps=rounds, period="1", site_period=None)
+    step_s = patience_s / _ROUNDS_A_PATIENCE
+    groups = tuple(replace(group, link=link, step_s=step_s, memory_bytes=0, dialable=True) for group in scenario.groups)
+    quiet = replace(scenario, buggify=False, priorities=None, trunks=(), arrivals=(), toy_size=TOY_SIZE, thaws=False)
+    settings = founded_by(settings, groups, ())
+    return replace(quiet, settings=settings, groups=groups, faults=lies, faults_until_s=None)
+
+
 def _period(settings: Settings) -> int:
     return LocalSGDSettings.of(settings).period.value.start().period
 
 
 SIMULATION = Simulation(
     checkers=(*LOCAL_SGD, *MEMBERSHIP, *FETCHES),
-    whatever_a_member_says=WHATEVER_A_LIAR_SAYS,
+    whatever_a_member_says=(*WHATEVER_A_LIAR_SAYS, *WHILE_A_MEMBER_LIES),
     places=(
         "a donor was lost",
         "a result was handed on by a change",
@@ -154,6 +188,7 @@ SIMULATION = Simulation(
         "nobody contributed to a round",
         "whose numbers cannot be right was given up",
     ),
+    of_world=(TOLD,),
     sites=(
         "an attempt begins late",
         "an early deadline for a part",
@@ -166,6 +201,7 @@ SIMULATION = Simulation(
         "parted before the start": (0.04, _dead_before_the_start),
         "a commit before restarts": (0.08, _committed_and_lost),
         "a coarse clock": (0.1, _coarse_clock),
+        "lies over and over": (0.1, _lies_over_and_over),
     },
     simpler=(
         {"overlap_share": None},

@@ -30,7 +30,8 @@ class Simulation:
 
     `checkers`: its promises, beside those of `checkers.common`; with a hostile member, only those of them are checked
     that are in `whatever_a_member_says`. `places`: names of the rare situations (`testpoints.sometimes`) in its code
-    that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones; `sites`: names of the spots
+    that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones; `of_world`: names of what the
+    simulated world counts (`Log.reached`), and such a sweep must reach, too; `sites`: names of the spots
     in its code that do something unlikely under `Scenario.buggify`. `out_of_reach`: common places that it never
     reaches. `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings.
     `steps_an_exchange`: number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these
@@ -43,6 +44,7 @@ class Simulation:
     whatever_a_member_says: tuple[Check, ...] = ()
     places: tuple[str, ...] = ()
     too_rare: tuple[str, ...] = ()
+    of_world: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     out_of_reach: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
@@ -55,9 +57,9 @@ class Simulation:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The places and sites (as ``buggify: SITE``) that a sweep of this conversation must reach, beside the common
-        ones."""
-        return (*self.places, *(f"buggify: {site}" for site in self.sites))
+        """The places, also of the world, and sites (as ``buggify: SITE``) that a sweep of this conversation must reach,
+        beside the common ones."""
+        return (*self.places, *self.of_world, *(f"buggify: {site}" for site in self.sites))
 
 
 OF_ROUNDS = ("buggify: a donor is busy", "buggify: newcomers do not wait")

@@ -11,6 +11,7 @@ from ...peers.settings import toml_rows as read
 from ...peers.settings.toml_rows import Row, near
 from ...peers.settings.validators import shown
 from ..frames import names
+from .lies import Lie
 from .noise import Noise
 from .scenario import AIMLESS, AT_ONCE, ROLES, SPEAKERS, Fault, Group, Kind, Moment
 
@@ -21,6 +22,7 @@ _ONLY = {
     "drift": Kind.CLOCK,
     "value": Kind.SPOIL,
     "link": Kind.LINK,
+    "lie": Kind.HOSTILE,
     **dict.fromkeys(_NOISE, Kind.NOISE),
 }
 """Key of a fault -> the only kind of fault that uses this key."""
@@ -59,6 +61,8 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
     for key, only in _ONLY.items():
         if key in row and kind is not only:
             raise row.wrong(key, f"{kind} has no use for it")
+    if "lie" in row and not who:
+        raise row.wrong("lie", "a lie of whom? who is missing")
     if "for" in row and kind in AT_ONCE:
         raise row.wrong("for", f"{kind} does not last")
     if kind in (Kind.PAUSE, Kind.RESTART, Kind.REPLACE, Kind.CLOG, Kind.OUTAGE) and not ("for" in row or heals):
@@ -79,6 +83,7 @@ def _fault(row: Row, groups: Sequence[Group], *, heals: bool) -> Fault:
         drift=row.take("drift", _drift, 0.0),
         noise=Noise(**{key: row.take(key, _probability, 0.0) for key in _NOISE}),
         link=row.take("link", read.link) if kind is Kind.LINK else None,
+        lie=row.take("lie", _lie, None),
     )
 
 
@@ -110,6 +115,12 @@ def _kind(value: object) -> Kind:
     if not isinstance(value, str) or value not in list(Kind):
         raise ValueError(f"{shown(value)} is no fault; {near(value, [*Kind])}")
     return Kind(value)
+
+
+def _lie(value: object) -> Lie:
+    if not isinstance(value, str) or value not in list(Lie):
+        raise ValueError(f"{shown(value)} is no lie; {near(value, [*Lie])}")
+    return Lie(value)
 
 
 def _probability(value: object) -> float:

@@ -14,6 +14,7 @@ from ...peers.run_settings.settings import Settings
 from ...peers.settings.link_text import one_of, parse_duration, parse_link, rate_text, size_text
 from ...protocols.link_spec import LinkSpec
 from ...protocols.members.attributes import SERVER
+from .lies import Lie
 from .noise import QUIET, Noise
 
 
@@ -84,8 +85,9 @@ class Fault:
     `who`: its targets, numbers of peers or roles. `for_s`: its duration, 0: it does not end before all faults are
     healed (`Scenario.faults_until_s`). `factor`: how many times as long work takes (`SLOW`), the seconds of a jump
     (`CLOCK`), or the new value of an element (`SPOIL`). `drift`: of a clock, in seconds a second. `noise`: that of all
-    frames (`NOISE`); `link`: the targets' new link (`LINK`). Fields that the kind does not use are cleared, so that
-    equivalent faults are equal.
+    frames (`NOISE`); `link`: the targets' new link (`LINK`). `lie`: what the targets say again and again
+    (`HOSTILE`); None: messages with any values. Fields that the kind does not use are cleared, so that equivalent
+    faults are equal.
     """
 
     kind: Kind
@@ -99,6 +101,7 @@ class Fault:
     drift: float = 0.0
     noise: Noise = QUIET
     link: LinkSpec | None = None
+    lie: Lie | None = None
 
     def __post_init__(self) -> None:
         forget = {
@@ -110,6 +113,7 @@ class Fault:
             "drift": self.kind is not Kind.CLOCK,
             "noise": self.kind is not Kind.NOISE,
             "link": self.kind is not Kind.LINK,
+            "lie": self.kind is not Kind.HOSTILE or not self.who,
         }
         for field in fields(self):
             if forget.get(field.name):

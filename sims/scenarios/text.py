@@ -91,6 +91,8 @@ def _fault(fault: Fault) -> Iterator[str]:
             yield f"{field.name} = {getattr(fault.noise, field.name)!r}"
     if fault.link is not None:
         yield f'link = "{link_text(fault.link)}"'
+    if fault.lie is not None:
+        yield f'lie = "{fault.lie}"'
 
 
 def moment_text(moment: Moment) -> str:

@@ -13,6 +13,7 @@ from ..scenarios.scenario import Fault, Kind, Scenario
 from .event_log import Log
 from .hostile import Hostile
 from .network import Network
+from .repeated_lies import RepeatedLie
 from .simulated_peer import Life
 from .wall_clock import WallClock
 
@@ -72,7 +73,7 @@ class Deeds:
     def __init__(self, world: Stage) -> None:
         self._world = world
         self._noises = [QUIET]
-        self._hostile_ones: list[Hostile] = []
+        self._hostile_ones: list[Hostile | RepeatedLie] = []
         self._relinked: dict[int, list[Fault]] = defaultdict(list)
         self._do: dict[Kind, Callable[[Fault, list[Life]], Heal | None]] = {
             Kind.CRASH: self._crash,
@@ -230,7 +231,11 @@ class Deeds:
     def _hostile(self, fault: Fault, targets: list[Life]) -> Heal:
         world = self._world
         seed = f"{world.scenario.settings.seed} {asyncio.get_running_loop().time()}"
-        hostile = Hostile(world.network, seed, lambda: [life for life in world.lives if life.running], targets)
+        hostile: Hostile | RepeatedLie
+        if fault.lie is None:
+            hostile = Hostile(world.network, seed, lambda: [life for life in world.lives if life.running], targets)
+        else:
+            hostile = RepeatedLie(fault.lie, seed, targets, world.log)
         self._hostile_ones.append(hostile)
         return hostile.stop
 

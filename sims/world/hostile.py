@@ -53,8 +53,9 @@ TWO_FACED = 0.05
 """The share of a member's messages that are two proposals."""
 _HEARD_MAX = 256
 _LIBRARY = __name__.partition(".")[0] + "."
-_OUT_OF_THE_WORLD = ("reach.AskReach",)
-"""Kinds of messages that are not sent: this one makes its receiver open a real connection."""
+_OUT_OF_THE_WORLD = ("reach.AskReach", "foreign.Foreign")
+"""Kinds of messages that are not sent: the first makes its receiver open a real connection, and the second is no
+message of the library (`overheard`)."""
 _INTS = (0, 1, 2, 3, 1 << 16, 1 << 31, 1 << 36, 1 << 37, 1 << 62, INT_MAX)
 _FLOATS = (0.0, -1.0, 0.5, 3600.0, 5e-324, 1e308, -1e308)
 _TEXTS = ("", "x", "sim://nowhere", "tcp://127.0.0.1:1", "é" * 200)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import dataclass
 
 from ...protocols.endpoint import Endpoint
 from ...protocols.link.envelope import Envelope
 from ...protocols.link.link import Link
+from ...protocols.link.refusals import NotOpen
 from ...protocols.members.echoes import Echo
 from ...protocols.members.edges import Reaches
 from ...protocols.members.messages import (
@@ -24,13 +26,21 @@ from ...protocols.members.messages import (
 from ...protocols.testpoints import witness
 from ...protocols.transfer.snapshot_transfer import Part
 from ...protocols.transport import PeerId, Transport
-from ...protocols.wire.frames import Buffer, Frame, Lane
+from ...protocols.wire.frames import Buffer, Frame, Lane, Unopened, message
 from .event_log import Faulted, Heard, Misdelivered, Silent, Told, Unpaid
 
-HEARD = (Propose, Promise, Adopt, Adopted, Echo, Behind, Suspicion, Learned, Reaches)
-"""The kinds of messages of changes of the view that are recorded where they are delivered."""
-TOLD = (Propose, Promise, Adopt, Adopted, Install, Behind)
+HEARD = (Propose, Promise, Adopt, Adopted, Echo, Behind, Suspicion, Learned, Reaches, Unopened)
+"""The kinds of messages, as a rule of changes of the view, that are recorded where they are delivered."""
+TOLD = (Propose, Promise, Adopt, Adopted, Install, Behind, NotOpen)
 """The kinds of messages that are recorded where they are sent."""
+
+
+@message("foreign")
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A question of a conversation that no peer of a simulation knows: it arrives `Unopened`."""
+
+    ask: int
 
 
 class Overheard(Endpoint):
@@ -50,6 +60,8 @@ class Overheard(Endpoint):
         self._handed_on: dict[PeerId, tuple[Link, dict[Lane, int]]] = {}
 
     def _arrived(self, sender: PeerId, frame: Frame, payload: Buffer, cost: int) -> None:
+        if isinstance(frame.message, Foreign):
+            frame = frame._replace(message=Unopened(frame.lane))
         if frame.lane is not Lane.LINK:
             self._waiting[id(frame.message)] = frame
         super()._arrived(sender, frame, payload, cost)

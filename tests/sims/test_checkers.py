@@ -19,6 +19,7 @@ from samovar.protocols.local_sgd.rounds import (
 from samovar.protocols.members.states import Moved, State
 from samovar.protocols.members.view import Followed, Promised
 from samovar.protocols.transfer.snapshot_transfer import Fetched
+from samovar.sims.checkers.local_sgd_lies import WHILE_A_MEMBER_LIES
 from samovar.sims.scenarios.scenario import Fault, Kind, Scenario
 from samovar.sims.sweeps.promises import broken, promises
 from samovar.sims.world.event_log import (
@@ -413,6 +414,7 @@ def test_with_a_hostile_member_only_promises_that_no_lie_can_break_are_checked()
         "a liar moves no honest member apart",
         "an honest member asks who may be ahead",
         "an honest member passes a proposal on",
+        *(check.__name__.replace("_", " ") for check in WHILE_A_MEMBER_LIES),
     }
     assert len(promises(hostile)) < len(PROMISES) / 2
     assert broken(hostile, without(Committed, "1", vector=ONE)) is None

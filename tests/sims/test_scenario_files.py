@@ -17,6 +17,7 @@ from samovar.peers.settings.link_text import duration_text, link_text, parse_dur
 from samovar.peers.settings.toml_rows import TableError
 from samovar.protocols.link_spec import LinkSpec
 from samovar.sims.scenarios.file import read_scenario
+from samovar.sims.scenarios.lies import Lie
 from samovar.sims.scenarios.noise import Noise
 from samovar.sims.scenarios.scenario import Fault, Group, Kind, Moment, Scenario
 from samovar.sims.scenarios.text import scenario_text
@@ -113,6 +114,13 @@ kind = "spoil"
 who = 1
 at_step = 7
 value = inf
+
+[[faults]]
+kind = "hostile"
+who = 2
+at = "3s"
+for = "4s"
+lie = "rest_anew"
 """
 
 
@@ -145,6 +153,7 @@ def test_a_file_says_all_that_a_scenario_is(tmp_path: Path) -> None:
             ),
             Fault(kind=Kind.HANG, who=("receiver",), at_s=2.0, at_message=Moment("Have", 40, sent=False)),
             Fault(kind=Kind.SPOIL, who=(1,), at_step=7, factor=math.inf),
+            Fault(kind=Kind.HOSTILE, who=(2,), at_s=3.0, for_s=4.0, lie=Lie.REST_ANEW),
         ),
         faults_until_s=60.0,
         buggify=True,
@@ -171,7 +180,7 @@ def test_flags_win_over_the_settings_of_a_file(tmp_path: Path) -> None:
 
 def test_a_written_scenario_reads_as_the_same(tmp_path: Path) -> None:
     whole = read_scenario(write(tmp_path, FULL)).scenario
-    for scenario in (whole, *map(draw, range(300))):
+    for scenario in (whole, *map(draw, range(300)), *(draw(seed, "allreduce") for seed in (21, 40))):
         assert read_scenario(write(tmp_path, scenario_text(scenario))).scenario == scenario
     odd = replace(whole, settings=replace(whole.settings, run='a "b"\\\n\x7f\u00e9\U0001f600'))
     assert read_scenario(write(tmp_path, scenario_text(odd, Path("x y.py")))).scenario == odd
