@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...protocols.members.echoes import RANKS
+from ...protocols.members.membership import Membership
 from ...protocols.members.messages import (
     MEMBERS,
     Adopt,
@@ -169,10 +170,11 @@ def telling(lie: Lie, life: Life, number: int) -> list[tuple[PeerId, object]]:
     """The messages by which the member `life` tells this lie for the time `number`, each with its receiver. There are
     none while it is in no view, in one of fewer than three members, or while it is the most senior member and would
     propose."""
-    now = present(life)
+    now, membership = present(life), life.peer.membership
     if now is None or len(now.view.ids) < 3 or (lie in _PROPOSALS and now.view.by_seniority[0] == life.id):
         return []
-    held = life.peer.membership.standing.state
+    assert isinstance(membership, Membership), "it is in a view that all members agree on"
+    held = membership.standing.state
     return list(_TELLINGS[lie](_Stand(life.id, now, held, (_HIGH + number) * RANKS + now.view.ids.index(life.id))))
 
 
