@@ -79,17 +79,18 @@ def train(
     again = call_text("train", named, {"resume": str(run.folder)})
     with in_python():
         ended = _until_done(run, output, again)
-    return finished(ended, again)
+    return finished(ended)
 
 
-def finished(ended: Ended, again: str) -> Result:
+def finished(ended: Ended) -> Result:
     """The result of a run that ended without failure. Raises RunFailed if the run failed or ended before its peers were
-    up, and Stopped if the user stopped it; the text of Stopped names `again`, the call that resumes the run."""
+    up, and Stopped if the user stopped it; the text of Stopped names the call that resumes the run, if it has a
+    checkpoint."""
     result = None if ended.result is None else Result.of(ended.result)
     if ended.wrong:
         raise RunFailed(python_words(ended.wrong), result)
     if ended.stopped:
-        raise Stopped(f"stopped; go on with: {again}", STOPPED, result)
+        raise Stopped(ended.line or "stopped", STOPPED, result)
     if result is None:
         raise RunFailed("the run ended before its peers were up")
     return result

@@ -45,17 +45,22 @@ from .stop_request import StopRequest
 from .unbegun import remove_unbegun
 from .ways_in import WaysIn
 
-_SCRIPT_STOPPED = "stopped; a script goes on from checkpoints of its own: if it keeps some, start it again"
+_SCRIPT_STOPPED = (
+    "stopped; a script goes on from checkpoints of its own: if it keeps some, start it again, as a new run in another "
+    "folder"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The end of a run. `result`: None when the run as a whole failed, or the peers were never all up. `wrong`: the
-    failure in one line; "": none. `stopped`: the user stopped it."""
+    failure in one line; "": none. `stopped`: the user stopped it. `line`: the line
+    that the user is told then, with the command or call that resumes the run, if it can be resumed."""
 
     result: Result | None = None
     wrong: str = ""
     stopped: bool = False
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +170,17 @@ class LocalRun:
             cut = any(peer.late for peer in launch.peers)
             display.say(f"the run was over before it was stopped{': only what the script does then was cut off' * cut}")
             return Ended(ended.result, ended.wrong, cut)
+        told = ""
         if stop.is_set():
             resumable = again and has_checkpoint(folder, settings.founders)
             nothing = "stopped before the first checkpoint: there is nothing to resume" if again else _SCRIPT_STOPPED
-            display.say(f"stopped; go on with: {again}" if resumable else nothing)
+            told = f"stopped; go on with: {again}" if resumable else nothing
+            display.say(told)
             if ended.result and (line := left_behind_text(ended.result.elsewhere, resumable=bool(again))):
                 display.say(line)
         elif not ended.wrong and self.resumed and not launch.going:
             display.say(over_before_text(_end(launch), settings.steps_max))
-        return Ended(ended.result, ended.wrong, stop.is_set())
+        return Ended(ended.result, ended.wrong, stop.is_set(), told)
 
     def _met(self, display: Display, ways_in: WaysIn, members: list[dict[str, str]]) -> None:
         """All peers are up: tell the user how other machines join."""
@@ -272,7 +279,7 @@ def prepared(
             for name, near in misspelt(task, [*NAMES, *asked]).items():
                 tell(f"{task}: nothing calls {name}(); did you mean {near}()?")
             check_devices(settings.device, settings.peers)
-        advice = f"{ANOTHER}, or go on with --resume {settings.run}"
+        advice = ANOTHER if script else f"{ANOTHER}, or go on with --resume {settings.run}"
         folder, resumed_by = make_folder(settings.run, task, command, advice=advice), ""
     return LocalRun(task=task, script=script, settings=settings, folder=folder, resumed_by=resumed_by)
 

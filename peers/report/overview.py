@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ..records.result import PeerSummary
 from ..records.run import Run
-from ..records.tally import Tally
+from ..records.tally import tally_of
 from ..records.totals import nothing
 
 
@@ -148,7 +148,9 @@ def totals(run: Run) -> list[PeerSummary]:
     """Each peer's totals, from its own records, or from the run's result for a peer whose records are not here. All are
     0, and the loss NaN, for a peer without exchanges."""
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
-    own, roles = Tally(run.exchanges).peers, {event.peer: event.role for event in run.events if event.role}
+    known = tally_of(run).peers
+    own = {name: peer for name, peer in known.items() if peer.exchanges or name not in told}
+    roles = {event.peer: event.role for event in run.events if event.role}
     found = (own.get(name) or told.get(name) or nothing(name) for name in run.peers)
     return [dataclasses.replace(peer, role=roles.get(peer.peer, peer.role)) for peer in found]
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...aggregation.vector import Layout
+from ...protocols.members.terms import CONSTANTS
 from .tensors import buffers_of
 
 _LOOKED_AT = 16
@@ -43,7 +44,7 @@ class Agreement:
             whole.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             whole.update(_bytes_of(tensor).cpu().numpy().data)
         digest = hashlib.blake2b(f"{layout.digest} {whole.hexdigest()}".encode(), digest_size=16).hexdigest()
-        return cls(digest, f"{words}, {len(constants)} constants of hash {whole.hexdigest()[:6]}")
+        return cls(digest, f"{words}, {len(constants)}{CONSTANTS}{whole.hexdigest()[:6]}")
 
 
 class Constants:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+CONSTANTS = " constants of hash "
+"""The words before the hash of a model's constants in its description."""
+_ALL_THE_SAME = "load the same ones on all peers, or seed PyTorch before the model is made"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -33,6 +37,9 @@ class Terms:
     def other_model(self, model: str) -> str:
         """The reason, in words, for which a newcomer whose model has another layout is refused. `model`: the
         description of the newcomer's model."""
+        (own, _, values), (others, _, other_values) = self.model.partition(CONSTANTS), model.partition(CONSTANTS)
+        if other_values and own == others:
+            return f"frozen weights or integer buffers differ, by hash {other_values}, {values}: {_ALL_THE_SAME}"
         return f"the models have different layouts: {model}, {self.model}; is it the same {self.source}?"
 
     @property

@@ -12,6 +12,7 @@ import pytest
 from boards import happened
 
 import samovar
+from samovar.peers.api.train import finished
 from samovar.peers.checkpoints.checkpoint import CheckpointError
 from samovar.peers.errors import RunFailed
 from samovar.peers.launch.display import Display
@@ -28,6 +29,7 @@ from samovar.peers.records.result import Result
 from samovar.peers.records.tally import Tally
 from samovar.peers.run_settings.settings import Settings, silently
 from samovar.peers.task.task import TaskError
+from samovar.peers.training.stop import Stopped
 
 
 class Said:
@@ -134,8 +136,10 @@ def test_a_task_that_is_stopped_before_its_first_checkpoint_says_that_it_cannot_
     said, stop = Said(), StopRequest()
     stop.set()
     run = LocalRun(task=Path("task.py"), script=False, settings=Settings(report=False), folder=tmp_path)
-    assert asyncio.run(run.train(cast(Display, said), stop, "again")).stopped
+    ended = asyncio.run(run.train(cast(Display, said), stop, "again"))
     assert said.lines == ["stopped before the first checkpoint: there is nothing to resume"]
+    with pytest.raises(Stopped, match=f"^{said.lines[0]}$"):  # from Python
+        finished(ended)
 
 
 @pytest.mark.parametrize("names_the_folder", [False, True])

@@ -18,7 +18,9 @@ from two_peers import STEP_S, TwoPeers
 import samovar
 from samovar.peers.checkpoints.checkpoint import Snapshot
 from samovar.peers.records.records import EventRecord, ExchangeRecord, Record
+from samovar.peers.records.run import read_run
 from samovar.peers.records.tally import Tally
+from samovar.peers.report.overview import totals
 from samovar.peers.run_settings.settings import Settings
 from samovar.peers.script.loop_thread import Background
 from samovar.peers.task.task import load_task
@@ -94,6 +96,8 @@ def test_a_stopped_script_counts_the_step_that_raises_stopped(tmp_path: Path) ->
         optimizer.step()
     [peer] = samovar.Result.read(run.folder).peers
     assert (peer.steps, peer.exchanges) == (7, 1)
+    [of_report] = totals(read_run(run.folder))
+    assert (of_report.steps, of_report.compute_s) == (peer.steps, peer.compute_s)
     [event] = [event for event in samovar.Result.read(run.folder).events if event.event == "stopped"]
     assert event.steps == 3
     assert event.compute_s > 0

@@ -67,6 +67,7 @@ REFUSED = [
     ("train good.py --key key.pub", "key.pub is the public half of a key: give the .key file"),
     ("train good.py --authorized nowhere", "cannot read list of keys nowhere: no such file or directory"),
     ("train good.py --run begun", "begun holds a run already; choose another --run, or go on with --resume begun"),
+    ("train script.py --run begun", "begun holds a run already; choose another --run"),
     ("train good.py --resume nowhere", "nowhere: nothing to resume, there is no such folder"),
     ("train good.py --resume empty", "empty: nothing to resume, it has no settings.json"),
     ("train script.py --epochs 3", "script.py is a training script: leave out --epochs: a script ends where its own"),
