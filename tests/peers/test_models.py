@@ -144,7 +144,7 @@ def test_frozen_layers_of_other_values_are_refused_when_a_peer_joins() -> None:
     refused = made.lives[1].error
     assert isinstance(refused, JoinRefused)
     said = str(refused)
-    assert said.count("20 elements in 2 tensors, 3 constants of hash ") == 2
+    assert "frozen weights or integer buffers differ, by hash " in said
     assert "\n" not in said
 
 
@@ -160,9 +160,7 @@ def test_a_scripts_frozen_layers_of_other_values_are_refused(tmp_path: Path, ave
     founder = begin(tmp_path / "0", peers=2, average=average)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(wrapped, founder, 1.0)
-        with pytest.raises(
-            JoinRefused, match=r"^frozen weights .* differ, by hash .* \(peer other\), .* \(peer 0\): load "
-        ):
+        with pytest.raises(JoinRefused, match=r"^frozen weights .* differ, .* \(peer other\), .* \(peer 0\): load"):
             wrapped(joined(tmp_path / "other", founder), 2.0)
         wrapped(joined(tmp_path / "same", founder), 1.0)
         first.result()

@@ -69,6 +69,7 @@ def curves_in(figure: Path) -> int:
 
 
 @soak
+@pytest.mark.timeout(1200)  # GloVe counts its corpus for minutes where all cores are busy
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_a_papers_script_prints_the_claim_beside_the_result(name: str, tmp_path: Path) -> None:
     script, files = PAPERS / f"{name}.py", [tmp_path / "rows.json", tmp_path / "figure.svg"]
