@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from loops import begin, network, nothing_runs_on  # noqa: F401
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import samovar
-from samovar.peers.script.interrupts import _without_batches
+from samovar.peers.script import interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -26,26 +26,23 @@ def usual() -> Iterator[None]:
     sys.excepthook = hook
 
 
-class Rows(Dataset[torch.Tensor]):
-    """The row number 4 comes after Ctrl-C in the process that waits for it."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        if row == 4:
-            os.kill(os.getppid(), signal.SIGINT)
-        return torch.ones(6)
-
-
-def test_ctrl_c_while_a_script_waits_for_a_batch_of_its_workers_raises_stopped_at_once(tmp_path: Path) -> None:
+def test_ctrl_c_while_a_script_waits_for_a_batch_of_its_workers_raises_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "is_script", lambda: True)
     model = network()
     run = begin(tmp_path / "run", period=1)
     run.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)
-    rows = iter(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=1))
+    rows = iter(DataLoader(TensorDataset(torch.ones(12, 6)), batch_size=4, num_workers=1))
     next(rows)
+
+    def nothing_comes() -> tuple[bool, None]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return False, None
+
+    monkeypatch.setattr(rows, "_try_get_data", nothing_comes)  # the worker has been ended by the same Ctrl-C
     with pytest.raises(samovar.Stopped):
-        list(rows)
+        next(rows)
     assert samovar.Result.read(run.folder).ended_why == "stopped by its user"
 
 
@@ -65,7 +62,7 @@ def test_after_ctrl_c_an_uncaught_error_of_a_data_loader_is_stopped_and_no_other
     def stop() -> None:
         raise samovar.Stopped("stopped", 130)
 
-    hook = _without_batches(lambda kind, error, trace: told.append(error), stop)  # type: ignore[arg-type]
+    hook = interrupts._without_batches(lambda kind, error, trace: told.append(error), stop)  # type: ignore[arg-type]
     if loads:
         with pytest.raises(samovar.Stopped):
             hook(type(error), error, error.__traceback__)
