@@ -75,12 +75,11 @@ class Launch:
         return self._met_s < math.inf
 
     async def run(self, stop: StopRequest, met: Callable[[list[dict[str, str]]], None]) -> None:
-        """Run the peers until all have ended, or until `stop` is set; then stop those that still run, and kill
-        them when `stop` is set again. `met` is called
-        with the peers' ids and addresses when all are up, and again when these change. Raises RunFailed when a process
-        cannot be started, a peer fails before the first exchange is over, evaluate() fails, or no peer finishes the
-        run, unless `stop` was set before; TaskError and SettingsError when a peer refuses the task or the settings
-        before all are up; and any error of `met`. To be called once."""
+        """Run the peers until all have ended, or until `stop` is set; then stop those that still run, and kill them
+        when `stop` is set again. `met` is called with the peers' ids and addresses when all are up, and again when
+        these change. Raises RunFailed when a process cannot be started, a peer fails before the first exchange is over,
+        evaluate() fails, or no peer finishes the run, unless `stop` was set before; TaskError and SettingsError when a
+        peer refuses the task or the settings before all are up; and any error of `met`. To be called once."""
         self._over, self._tell_met = asyncio.get_running_loop().create_future(), met
         watching: list[asyncio.Task[None]] = []
         stopped = asyncio.create_task(self._stop_when(stop))
@@ -262,7 +261,7 @@ class Launch:
                 peer.signal(signal.SIGKILL)  # it is not up yet, so it has nothing to save
             else:
                 peer.tell("stop")
-        await self._kill_late(KEEP_S, stop.at_once)
+        await self._kill_late(stop)
 
     async def _stop_all(self) -> None:
         self._stopping = True
@@ -270,18 +269,18 @@ class Launch:
             peer.tell("stop")
         await self._kill_late()
 
-    async def _kill_late(self, after_end_s: float | None = None, at_once: asyncio.Event | None = None) -> None:
+    async def _kill_late(self, stop: StopRequest | None = None) -> None:
         """Wait for all peers to end, and kill those that still run after `GRACE_S`, or after `KEEP_S` while they write
-        a checkpoint. A process whose peer has left has `after_end_s` seconds from then on to end (None: `GRACE_S`).
-        When `at_once` is set all are killed."""
+        a checkpoint. A process whose peer has left has `GRACE_S` from then on to end. `stop`: the user's request, by
+        which it has `KEEP_S`, and all are killed when it is made again; None: the user has not stopped the run."""
         clock = asyncio.get_running_loop().time
         began_s, late = clock(), self.peers
         while late := [peer for peer in late if peer.running]:
             for peer in list(late):
                 had_s = clock() - max(began_s, peer.kept_s)
-                ended_s = GRACE_S if after_end_s is None or peer.ended is None else after_end_s
-                grace_s = KEEP_S if peer.keeping else ended_s
-                if had_s > grace_s or (at_once is not None and at_once.is_set()):
+                saves = stop is not None and peer.ended is not None
+                grace_s = KEEP_S if peer.keeping or saves else GRACE_S
+                if had_s > grace_s or (stop is not None and stop.at_once):
                     peer.grace_s = min(grace_s, round(had_s, 1))
                     peer.signal(signal.SIGKILL)
                     late.remove(peer)

@@ -54,8 +54,8 @@ _SCRIPT_STOPPED = (
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The end of a run. `result`: None when the run as a whole failed, or the peers were never all up. `wrong`: the
-    failure in one line; "": none. `stopped`: the user stopped it. `line`: the line
-    that the user is told then, with the command or call that resumes the run, if it can be resumed."""
+    failure in one line; "": none. `stopped`: the user stopped it. `line`: the line that the user is told then, with the
+    command or call that resumes the run, if it can be resumed."""
 
     result: Result | None = None
     wrong: str = ""

@@ -12,11 +12,11 @@ QUIET_S = 1.0
 
 class StopRequest(asyncio.Event):
     """Set once, it stops the peers of a run, which may save what they have. Set again more than `QUIET_S` later, it
-    sets `at_once`: the processes that still run are killed."""
+    makes `at_once` true: the processes that still run are killed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.at_once = asyncio.Event()
+        self.at_once = False
         self._wished_s = math.inf
 
     def set(self) -> None:
@@ -24,5 +24,5 @@ class StopRequest(asyncio.Event):
         now_s = time.monotonic()
         self._wished_s = min(self._wished_s, now_s)
         if now_s > self._wished_s + QUIET_S:
-            self.at_once.set()
+            self.at_once = True
         super().set()

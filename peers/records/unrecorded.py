@@ -46,7 +46,9 @@ class Unrecorded:
 
     def take(self, outcome: Outcome, sent: int, received: int, shared: int) -> Since:
         """Note that a record tells of `outcome`. `sent`, `received`, `shared`: the bytes of the peer in all."""
-        before, self._steps_before = self._steps_before or 0, self._steps_before and 0
+        before = self._steps_before or 0
+        if before:
+            self._steps_before = 0
         self._steps_recorded += outcome.steps - before
         self._compute_s = max(0.0, self._compute_s - outcome.compute_s)
         told, self._bytes = self._bytes, (sent, received, shared)

@@ -150,9 +150,7 @@ def totals(run: Run) -> list[PeerSummary]:
     told = {peer.peer: peer for peer in (run.result.peers if run.result else ())}
     known = tally_of(run).peers
     own = {name: peer for name, peer in known.items() if peer.exchanges or name not in told}
-    roles = {event.peer: event.role for event in run.events if event.role}
-    found = (own.get(name) or told.get(name) or nothing(name) for name in run.peers)
-    return [dataclasses.replace(peer, role=roles.get(peer.peer, peer.role)) for peer in found]
+    return [own.get(name) or told.get(name) or nothing(name) for name in run.peers]
 
 
 def _episodes(when: Sequence[float], alive: Sequence[float]) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from ..checkers.local_sgd_lies import WHILE_A_MEMBER_LIES
 from ..checkers.membership import MEMBERSHIP
 from ..scenarios.lies import Lie
 from ..scenarios.scenario import TOY_SIZE, Fault, Group, Kind, Moment, Scenario, founded_by
-from ..world.repeated_lies import TOLD
+from ..world.repeated_lies import REPEATED
 from .simulation import Simulation
 
 _PERIODS = (1, 2, 4, 8)
@@ -188,7 +188,7 @@ SIMULATION = Simulation(
         "nobody contributed to a round",
         "whose numbers cannot be right was given up",
     ),
-    of_world=(TOLD,),
+    of_world=(REPEATED,),
     sites=(
         "an attempt begins late",
         "an early deadline for a part",

@@ -31,13 +31,13 @@ class Simulation:
     `checkers`: its promises, beside those of `checkers.common`; with a hostile member, only those of them are checked
     that are in `whatever_a_member_says`. `places`: names of the rare situations (`testpoints.sometimes`) in its code
     that a sweep of 300 seeds of this conversation must reach; `too_rare`: its other ones; `of_world`: names of what the
-    simulated world counts (`Log.reached`), and such a sweep must reach, too; `sites`: names of the spots
-    in its code that do something unlikely under `Scenario.buggify`. `out_of_reach`: common places that it never
-    reaches. `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings.
-    `steps_an_exchange`: number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these
-    settings unfreezes a parameter during the run. `of_large`: settings of a scenario with a large model, without which
-    a message would take longer than a patience on the slowest drawn link. `harshness`: by name, its own ways to make a
-    drawn scenario harsher (`Harsher`). `simpler`: settings to try when a failing scenario is minimised.
+    simulated world counts (`Log.reached`), and such a sweep must reach, too; `sites`: names of the spots in its code
+    that do something unlikely under `Scenario.buggify`. `out_of_reach`: common places that it never reaches.
+    `messages`: the names of its messages at which drawn faults strike. `draw`: draws its settings. `steps_an_exchange`:
+    number of local steps between two exchanges. `thaws`: whether the toy task of a seed with these settings unfreezes a
+    parameter during the run. `of_large`: settings of a scenario with a large model, without which a message would take
+    longer than a patience on the slowest drawn link. `harshness`: by name, its own ways to make a drawn scenario
+    harsher (`Harsher`). `simpler`: settings to try when a failing scenario is minimised.
     """
 
     checkers: tuple[Check, ...] = ()

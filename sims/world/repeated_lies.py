@@ -32,7 +32,7 @@ from .two_faced import present
 
 EVERY_S = (0.05, 0.15, 0.5)
 """A hostile member repeats its lie in one of these numbers of virtual seconds."""
-TOLD = "a member repeated a lie"
+REPEATED = "a member repeated a lie"
 """The place that is reached when a lie is told for the fifth time."""
 _HIGH = 1 << 12
 """The ballots of a liar are as high as those of an honest member after so many tries, and rise, so that they are
@@ -103,17 +103,16 @@ def _adopt(stand: _Stand, base: Version) -> Telling:
         yield to, Adopt(stand.generation, stand.ballot, stand.next_view(base))
 
 
-def _false_view(stand: _Stand) -> Telling:
-    for to in stand.others:
-        yield to, Propose(stand.generation, stand.ballot)
-    yield from _adopt(stand, _NOBODYS)
-    for to in stand.others:
-        yield to, Install(stand.next_view(_NOBODYS))
-
-
 def _propose(stand: _Stand, to: Sequence[PeerId]) -> Telling:
     for peer in to:
         yield peer, Propose(stand.generation, stand.ballot)
+
+
+def _false_view(stand: _Stand) -> Telling:
+    yield from _propose(stand, stand.others)
+    yield from _adopt(stand, _NOBODYS)
+    for to in stand.others:
+        yield to, Install(stand.next_view(_NOBODYS))
 
 
 def _swapped(stand: _Stand) -> Telling:
@@ -200,7 +199,7 @@ class RepeatedLie:
             say(life.endpoint, to, MEMBERS, message, b"")
         self._said += bool(messages)
         if messages and self._said == 5:
-            self._log.reached[TOLD] += 1
+            self._log.reached[REPEATED] += 1
             self._log.reached[f"lie: {self._lie}"] += 1
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from samovar.sims.sweeps.promises import broken
 from samovar.sims.world import repeated_lies
 from samovar.sims.world.event_log import Fell, Heard
 from samovar.sims.world.loop import run_virtual
-from samovar.sims.world.repeated_lies import TOLD, telling
+from samovar.sims.world.repeated_lies import REPEATED, telling
 from samovar.sims.world.world import World
 
 PEERS, LIAR = 5, 3
@@ -43,7 +43,7 @@ def run(scenario: Scenario) -> World:
 def test_no_lie_that_a_member_repeats_breaks_a_promise(lie: Lie) -> None:
     world = run(lied(lie))
     assert broken(world.scenario, world.log.entries) is None
-    assert world.log.reached[TOLD] == world.log.reached[f"lie: {lie}"] == 1
+    assert world.log.reached[REPEATED] == world.log.reached[f"lie: {lie}"] == 1
 
 
 def test_a_lie_is_told_while_the_fault_lasts_and_no_longer() -> None:
@@ -100,7 +100,7 @@ def test_members_that_cannot_speak_tell_nothing() -> None:
     settings = lied(Lie.FOREIGN)
     few = replace(settings.settings, peers=2)
     world = run(replace(Scenario.plain(few), faults=(replace(settings.faults[0], who=(1,)),)))
-    assert world.log.reached[TOLD] == 0
+    assert world.log.reached[REPEATED] == 0
 
 
 def test_an_error_of_a_lie_ends_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,3 +76,10 @@ def within(name: str, module: str) -> bool:
 
 def faults_of(check) -> str:
     return "\n".join(fault for path, source in library() for fault in check(path, source))
+
+
+def assert_found(check, path: str, source: str, said: str) -> None:
+    """The check finds a fault in a file that breaks its rule, and each fault says so."""
+    faults = check(path, source)
+    assert len(faults) >= 1
+    assert all(said in fault for fault in faults)
